@@ -1,0 +1,41 @@
+"""Keys are addresses: seed → tick → agent → stream, each a `fold_in`.
+
+No key is threaded through a computation and split as it goes. So every rung, any number of agents and a resumed run
+read the same numbers at the same address, in whatever order they ask.
+"""
+
+from enum import IntEnum
+
+import jax
+import jax.numpy as jnp
+
+
+class Stream(IntEnum):
+    """What the numbers at an address are for. Never renumber: old runs would change."""
+
+    INIT = 0
+    RESET = 1
+    SPAWN = 2
+    ACT = 3
+    SAMPLE = 4
+    NOISE = 5
+    EVAL = 6
+
+
+WORLD = 2**31 - 1  # the "agent" whose draws belong to the world itself
+
+
+def root(seed: jax.Array | int) -> jax.Array:
+    """The key of a run: everything it draws lies below."""
+    return jax.random.key(seed)
+
+
+def address(run: jax.Array, tick: jax.Array | int, agent: jax.Array | int, stream: Stream) -> jax.Array:
+    """The key for one purpose of one agent (or `WORLD`) in one tick."""
+    key = jax.random.fold_in(run, tick)
+    return jax.random.fold_in(jax.random.fold_in(key, agent), int(stream))
+
+
+def addresses(run: jax.Array, tick: jax.Array | int, agents: int, stream: Stream) -> jax.Array:
+    """The same for agents 0 … N−1: keys [N]."""
+    return jax.vmap(lambda agent: address(run, tick, agent, stream))(jnp.arange(agents))

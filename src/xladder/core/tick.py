@@ -1,0 +1,203 @@
+"""One tick of several agents on one board, for XLA: an epoch of *play*, then one *study* per agent.
+
+The body is written for one experiment. Rungs decide where `jit` sits and map it over seeds. `parallel` and `fused`
+run this; `tick_host.py` is the same for a world on the host.
+
+Shapes: N agents, T turns, F frames, V cells, K items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.learners.iqn import ActDraws, Agent, IQNLearner
+from xladder.replay import frames
+from xladder.worlds import treasurehunt as world
+
+if TYPE_CHECKING:
+    from xladder.workloads.treasurehunt import Config
+
+Mapper = Callable[..., Any]
+
+
+class Clock(NamedTuple):
+    """What all agents and all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+
+    tick: jax.Array  # int32 []: epochs done
+    cursor: frames.Cursor
+
+
+class Experiment(NamedTuple):
+    """Everything else that a run changes."""
+
+    key: jax.Array  # the run's root key []
+    agents: Agent  # every leaf [N, …]
+    rings: frames.Ring  # every leaf [N, …]
+
+
+class Metrics(NamedTuple):
+    """What one epoch reports."""
+
+    returns: jax.Array  # float32 [N]: reward per agent
+    loss: jax.Array  # float32 []: mean over agents; nan where nothing was learned
+    epsilon: jax.Array  # float32 []: mean over agents, as it was while playing
+    collected: jax.Array  # int32 [K]: items picked up, all agents together
+
+
+class Played(NamedTuple):
+    """What an epoch of play leaves behind."""
+
+    rows: frames.Ring  # leaves [T, N, …], to go into the memories
+    found: jax.Array  # int8 [T, N]: the code of the cell each agent moved towards
+    boards: jax.Array  # int8 [T, C]: the board at the end of each turn
+
+
+@dataclass(frozen=True)
+class Program:
+    """The treasure hunt as functions of one experiment. `over_agents` is `vmap` or a loop, as the rung prefers."""
+
+    config: Config
+    over_agents: Mapper = jax.vmap
+
+    @property
+    def learner(self) -> IQNLearner:
+        """The agents' learner, fitted to this world's views."""
+        w = self.config.world
+        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), world.window(w).size)
+
+    def init_clock(self) -> Clock:
+        """Before the first epoch."""
+        return Clock(jnp.int32(0), frames.init_cursor())
+
+    def init(self, seed: jax.Array) -> Experiment:
+        """A fresh experiment."""
+        n, key = self.config.world.num_agents, keys.root(seed)
+        agents = jax.vmap(self.learner.init)(keys.addresses(key, 0, n, Stream.INIT))
+        ring = frames.init(self.config.learner.memory, self.learner.cells)
+        rings = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), ring)
+        return Experiment(key, agents, rings)
+
+    def tick(self, clock: Clock, run: Experiment) -> tuple[Clock, Experiment, Metrics]:
+        """One epoch: sync, play, remember, study."""
+        c = self.config.learner
+        epsilon = jnp.mean(run.agents.epsilon)
+        agents = jax.lax.cond(
+            (clock.tick > 0) & (clock.tick % c.sync_freq == 0), self.learner.sync, lambda a: a, run.agents
+        )
+        rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
+        cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
+        before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
+        played = self.play(run.key, clock.tick, agents, before)
+        rings = jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows)
+        cursor = frames.advance(cursor, c.memory, self.config.world.max_turns)
+
+        def learn(agents: Agent) -> tuple[Agent, jax.Array]:
+            return self.study(run.key, clock.tick, cursor, agents, rings)
+
+        def wait(agents: Agent) -> tuple[Agent, jax.Array]:
+            return agents, jnp.full((self.config.world.num_agents,), jnp.nan, jnp.float32)
+
+        ready = frames.can_sample(cursor, c.batch_size, c.n_frames, c.n_step)
+        agents, losses = jax.lax.cond(ready, learn, wait, agents)
+        agents = self.learner.decay(agents)
+        metrics = Metrics(
+            returns=played.rows.rewards.sum(0),
+            loss=losses.mean(),
+            epsilon=epsilon,
+            collected=self.count(played.found),
+        )
+        return Clock(clock.tick + 1, cursor), Experiment(run.key, agents, rings), metrics
+
+    def play(
+        self,
+        key: jax.Array,
+        tick: jax.Array,
+        agents: Agent,
+        before: jax.Array,
+        stream: Stream = Stream.ACT,
+    ) -> Played:
+        """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
+        w, n = self.config.world, self.config.world.num_agents
+        starts = world.draw_reset(w, keys.address(key, tick, keys.WORLD, Stream.RESET))
+        spawns = world.draw_spawns(w, keys.address(key, tick, keys.WORLD, Stream.SPAWN), w.max_turns)
+        draws = jax.vmap(lambda k: self.learner.draw_act(k, w.max_turns))(
+            keys.addresses(key, tick, n, stream)
+        )
+        embeddings = self.over_agents(self._embed)((agents.params, draws.taus))  # [N, T, Q, H]
+        turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws, embeddings))
+        turn = self._turn_together if w.observe == "together" else self._turn_in_turn
+
+        def step(carry: tuple[world.State, jax.Array], drawn: Any) -> tuple[Any, Any]:
+            (state, stack), (spawn, draw, embedding) = carry, drawn
+            state = world.begin_turn(state, spawn)
+            state, views, actions, found = turn(state, stack, agents, draw, embedding)
+            stack = jnp.concatenate([stack, views[:, None]], axis=1)[:, 1:]
+            return (state, stack), (views, actions, found, state.board)
+
+        first = (world.reset(w, starts), before)
+        _, (views, actions, found, boards) = jax.lax.scan(step, first, (spawns, *turn_first))
+        rows = frames.Ring(
+            frames=views,
+            actions=actions,
+            rewards=world.reward(w, found),
+            dones=jnp.zeros(found.shape, bool),
+            breaks=jnp.zeros(found.shape, bool).at[0].set(True),
+        )
+        return Played(rows, found, boards)
+
+    def study(
+        self, key: jax.Array, tick: jax.Array, cursor: frames.Cursor, agents: Agent, rings: frames.Ring
+    ) -> tuple[Agent, jax.Array]:
+        """One update per agent, each from its own memory. Returns the losses [N] too."""
+        n = self.config.world.num_agents
+        draws = jax.vmap(self.learner.draw_update)(
+            keys.addresses(key, tick, n, Stream.SAMPLE), keys.addresses(key, tick, n, Stream.NOISE)
+        )
+        return self.over_agents(lambda one: self.learner.study(cursor, *one))((agents, rings, draws))
+
+    def count(self, found: jax.Array) -> jax.Array:
+        """int32 [K]: how often each item is among the codes `found`."""
+        items = world.FIRST_ITEM + jnp.arange(len(self.config.world.item_names), dtype=found.dtype)
+        return jnp.sum(found.reshape(-1, 1) == items, axis=0, dtype=jnp.int32)
+
+    def _embed(self, one: tuple[Any, jax.Array]) -> jax.Array:
+        return self.learner.embed(*one)
+
+    def _turn_together(
+        self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+    ) -> tuple[world.State, jax.Array, jax.Array, jax.Array]:
+        """All look and choose, then all move in order."""
+        w = self.config.world
+        views = jax.vmap(lambda i: world.view(w, state, i))(jnp.arange(w.num_agents))
+        codes = jnp.concatenate([stack, views[:, None]], axis=1)  # [N, F, V]
+        actions = jax.vmap(self.learner.act)(agents, codes, draw.explore, draw.action, embedding)
+        found = []
+        for i in range(w.num_agents):
+            state, code = world.move(w, state, i, actions[i])
+            found.append(code)
+        return state, views, actions, jnp.stack(found)
+
+    def _turn_in_turn(
+        self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+    ) -> tuple[world.State, jax.Array, jax.Array, jax.Array]:
+        """Each agent sees what those before it did."""
+        w = self.config.world
+
+        def one(state: world.State, item: Any) -> tuple[world.State, Any]:
+            i, stack, agent, draw, embedding = item
+            view = world.view(w, state, i)
+            codes = jnp.concatenate([stack, view[None]])
+            action = self.learner.act(agent, codes, draw.explore, draw.action, embedding)
+            state, code = world.move(w, state, i, action)
+            return state, (view, action, code)
+
+        order = jnp.arange(w.num_agents)
+        state, (views, actions, found) = jax.lax.scan(one, state, (order, stack, agents, draw, embedding))
+        return state, views, actions, found

@@ -1,0 +1,47 @@
+"""Errors a user can act on. Each carries the exit code of the command line; its text is a sentence with a way out."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class XladderError(Exception):
+    """Something the user can put right. `exit_code` is what the command line returns."""
+
+    exit_code = 1
+
+
+class UsageError(XladderError):
+    """A wrong name, value, path or combination; nothing has been started or written."""
+
+    exit_code = 2
+
+
+class DamagedRun(XladderError):
+    """A run directory whose saved agents cannot be read."""
+
+    exit_code = 3
+
+
+class Diverged(XladderError):
+    """A loss or parameter stopped being a finite number."""
+
+    exit_code = 4
+
+
+class ResourceError(XladderError):
+    """Disk or memory failed while a run was under way."""
+
+    exit_code = 5
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
+    """The error for a name that does not exist: says which do, and which is nearest."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" Did you mean `{near[0]}`?" if near else ""
+    return UsageError(f"There is no {kind} `{name}`.{hint} There are: {', '.join(known)}.")
+
+
+def missing_extra(package: str, extra: str) -> UsageError:
+    """The error for a package that an optional extra would have brought."""
+    return UsageError(f"`{package}` is not installed. Install it with: pip install 'xladder[{extra}]'")

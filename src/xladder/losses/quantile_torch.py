@@ -1,0 +1,16 @@
+"""Quantile regression with Huber's loss in PyTorch: the twin of `quantile.py`, on a batch.
+
+Shapes: B batch, P predicted quantiles, T target quantiles.
+"""
+
+from torch import Tensor
+from torch.nn import functional
+
+
+def quantile_huber(prediction: Tensor, taus: Tensor, target: Tensor, kappa: float = 1.0) -> Tensor:
+    """float32 [B] from predictions [B, P], their fractions [B, P] and targets [B, T]."""
+    shape = (*prediction.shape, target.shape[1])  # [B, P, T]
+    predicted, aimed = prediction[:, :, None].expand(shape), target[:, None, :].expand(shape)
+    huber = functional.huber_loss(predicted, aimed, reduction="none", delta=kappa)
+    weight = (taus[:, :, None] - (aimed.detach() < predicted.detach()).float()).abs()
+    return (weight * huber).mean((1, 2)) / kappa

@@ -1,0 +1,43 @@
+"""The first layer for views that are given as cell codes: a dense layer on their one-hot encoding.
+
+The encoding puts the channel first and shows code 0 as zeros. With F frames of V cells in E kinds it has F·E·V
+entries, of which at most F·V are one, so the product with the kernel is a sum of F·V of its rows.
+
+Shapes: F frames, V cells, E codes, H width.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax.nn.initializers import Initializer
+
+from xladder.nets.initial import symmetric_uniform
+
+
+def one_hot(codes: jax.Array, num_codes: int) -> jax.Array:
+    """float32 [F·E·V] from int8 [F, V]: channel first, code 0 as zeros."""
+    channels = jnp.arange(num_codes, dtype=codes.dtype)[:, None]
+    hot = (codes[:, None, :] == channels) & (channels != 0)  # [F, E, V]
+    return hot.astype(jnp.float32).reshape(-1)
+
+
+class CodesDense(nn.Module):
+    """`Dense` on `one_hot(codes)`, as a product or, where few rows are asked for, as a sum of looked-up rows."""
+
+    width: int
+    num_codes: int
+
+    @nn.compact
+    def __call__(self, codes: jax.Array, lookup: bool = False) -> jax.Array:
+        """float32 [H] from int8 [F, V]. `lookup` changes the cost, not the result."""
+        frames, cells = codes.shape
+        inputs = frames * self.num_codes * cells
+        init: Initializer = symmetric_uniform(inputs**-0.5)
+        kernel = self.param("kernel", init, (inputs, self.width), jnp.float32)
+        bias = self.param("bias", init, (self.width,), jnp.float32)
+        if not lookup:
+            return one_hot(codes, self.num_codes) @ kernel + bias
+        first = (jnp.arange(frames) * self.num_codes)[:, None]
+        rows = (first + codes.astype(jnp.int32)) * cells + jnp.arange(cells)  # [F, V]
+        shown = (codes != 0).astype(jnp.float32)
+        return jnp.einsum("fvh,fv->h", kernel[rows], shown) + bias

@@ -1,0 +1,129 @@
+"""A ring of single frames, from which stacked states are cut when a batch is drawn. Pure JAX, one agent.
+
+It keeps the habits of the memory it reproduces: an epoch begins by skipping `n_frames − 1` slots without clearing
+them, and a window may reach over such a gap, over an epoch's end or over the write head. With n-step returns
+(n > 1, not in the original) windows whose rewards would cross one of these are marked invalid instead.
+
+How far the ring is written does not depend on what is written, so `Cursor` is kept apart from `Ring` and is shared
+by all agents and seeds: their writes stay slices instead of becoming scatters.
+
+Shapes: C capacity, F frames per state, V numbers per frame, B batch, T new frames.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Cursor(NamedTuple):
+    """Where the next frame goes, and how many count as stored."""
+
+    index: jax.Array  # int32 []
+    size: jax.Array  # int32 []
+
+
+class Ring(NamedTuple):
+    """The frames of one agent."""
+
+    frames: jax.Array  # int8 [C, V]
+    actions: jax.Array  # int8 [C]
+    rewards: jax.Array  # float32 [C]
+    dones: jax.Array  # bool [C]
+    breaks: jax.Array  # bool [C]: this frame does not follow the one before it
+
+
+class Batch(NamedTuple):
+    """B transitions."""
+
+    states: jax.Array  # int8 [B, F, V]
+    actions: jax.Array  # int8 [B]
+    returns: jax.Array  # float32 [B]: discounted sum of n rewards
+    discounts: jax.Array  # float32 [B]: γⁿ, or 0 after a terminal step
+    next_states: jax.Array  # int8 [B, F, V]
+    valid: jax.Array  # float32 [B]
+
+
+def init(capacity: int, cells: int) -> Ring:
+    """An empty ring."""
+    return Ring(
+        frames=jnp.zeros((capacity, cells), jnp.int8),
+        actions=jnp.zeros((capacity,), jnp.int8),
+        rewards=jnp.zeros((capacity,), jnp.float32),
+        dones=jnp.zeros((capacity,), bool),
+        breaks=jnp.zeros((capacity,), bool),
+    )
+
+
+def init_cursor() -> Cursor:
+    """The cursor of an empty ring."""
+    return Cursor(jnp.int32(0), jnp.int32(0))
+
+
+def mark_break(cursor: Cursor, ring: Ring) -> Ring:
+    """Mark the slot where one epoch ends and the next begins; call before `skip`."""
+    return ring._replace(breaks=ring.breaks.at[cursor.index].set(True))
+
+
+def skip(cursor: Cursor, capacity: int, n_frames: int) -> Cursor:
+    """The cursor at an epoch's start: `n_frames − 1` slots further on, of which one counts as stored."""
+    return Cursor((cursor.index + n_frames - 1) % capacity, jnp.minimum(cursor.size + 1, capacity))
+
+
+def recent(cursor: Cursor, ring: Ring, n_frames: int) -> jax.Array:
+    """int8 [F − 1, V]: the frames before the cursor, oldest first."""
+    slots = (cursor.index + jnp.arange(1 - n_frames, 0)) % ring.dones.size
+    return ring.frames[slots]
+
+
+def add(cursor: Cursor, ring: Ring, new: Ring) -> Ring:
+    """Write T frames in a row, `new` being shaped [T, …]; only the last C of them can matter."""
+    capacity, count = ring.dones.size, new.dones.size
+    kept = min(count, capacity)
+    slots = (cursor.index + jnp.arange(count - kept, count)) % capacity
+    return jax.tree.map(lambda old, rows: old.at[slots].set(rows[count - kept :]), ring, new)
+
+
+def advance(cursor: Cursor, capacity: int, count: int) -> Cursor:
+    """The cursor after `count` frames."""
+    return Cursor((cursor.index + count) % capacity, jnp.minimum(cursor.size + count, capacity))
+
+
+def can_sample(cursor: Cursor, batch_size: int, n_frames: int, n_step: int) -> jax.Array:
+    """bool []: whether a batch can be drawn without replacement."""
+    return cursor.size >= batch_size + n_frames + n_step
+
+
+def choose(cursor: Cursor, scores: jax.Array, batch_size: int, n_frames: int, n_step: int) -> jax.Array:
+    """int32 [B]: where windows start, without replacement, given a random score for every slot, float32 [C]."""
+    limit = jnp.maximum(1, cursor.size - n_frames - n_step)
+    allowed = jnp.arange(scores.size) < limit
+    return jax.lax.top_k(jnp.where(allowed, scores, -1.0), batch_size)[1]
+
+
+def cut(
+    cursor: Cursor, ring: Ring, starts: jax.Array, gamma: jax.Array, n_frames: int, n_step: int
+) -> Batch:
+    """The transitions whose state windows begin at `starts`, int32 [B]."""
+    slots = starts[:, None] + jnp.arange(n_frames + n_step)  # [B, F + n]
+    slots = slots % ring.dones.size
+    frames = ring.frames[slots]
+    dones = ring.dones[slots]
+    last = n_frames - 1  # the step whose action is judged
+    returns = jnp.zeros(starts.shape, jnp.float32)
+    discounts = jnp.ones(starts.shape, jnp.float32)
+    for step in range(last, last + n_step):
+        returns = returns + discounts * ring.rewards[slots[:, step]]
+        discounts = discounts * jnp.where(dones[:, step], 0.0, gamma)
+    valid = ~jnp.any(dones[:, :last], axis=1)
+    if n_step > 1:
+        after = slots[:, last + 1 :]
+        valid &= ~jnp.any(ring.breaks[after] | (after == cursor.index), axis=1)
+    return Batch(
+        states=frames[:, :n_frames],
+        actions=ring.actions[slots[:, last]],
+        returns=returns,
+        discounts=discounts,
+        next_states=frames[:, n_step:],
+        valid=valid.astype(jnp.float32),
+    )
