@@ -128,12 +128,13 @@ class IQNLearner:
         net = self.net
 
         def one(step: frames.Batch, taus: jax.Array) -> jax.Array:
-            chosen = net.apply({"params": params}, step.next_states, taus[0], noise[0], method="mean")
+            online = net.apply({"params": params}, step.next_states, taus[0], noise[0])
             quantiles = net.apply({"params": target}, step.next_states, taus[1], noise[1])
-            aim = step.returns + step.discounts * quantiles[:, jnp.argmax(chosen)]
+            best = jnp.argmax(online.mean(0))
+            aim = step.returns + step.discounts * of_action(quantiles, best)
             prediction = net.apply({"params": params}, step.states, taus[2], noise[2])
-            error = quantile_huber(prediction[:, step.actions], taus[2], aim, self.config.kappa)
-            return error * step.valid
+            taken = of_action(prediction, step.actions)
+            return quantile_huber(taken, taus[2], aim, self.config.kappa) * step.valid
 
         return jnp.mean(jax.vmap(one, in_axes=(0, 1))(batch, taus))
 
@@ -168,6 +169,11 @@ class IQNLearner:
 
     def _adam(self) -> optax.GradientTransformation:
         return optax.scale_by_adam(eps=1e-8)
+
+
+def of_action(quantiles: jax.Array, action: jax.Array) -> jax.Array:
+    """float32 [Q]: one column of [Q, A]. As a product, because a gather's gradient is a scatter."""
+    return jnp.sum(quantiles * jax.nn.one_hot(action, quantiles.shape[-1]), axis=-1)
 
 
 def clip(gradient: Params, largest: float) -> Params:
