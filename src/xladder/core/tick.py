@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.learners.iqn import ActDraws, Agent, IQNLearner
+from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
 from xladder.worlds import treasurehunt as world
 
@@ -49,6 +49,14 @@ class Metrics(NamedTuple):
     loss: jax.Array  # float32 []: mean over agents; nan where nothing was learned
     epsilon: jax.Array  # float32 []: mean over agents, as it was while playing
     collected: jax.Array  # int32 [K]: items picked up, all agents together
+
+
+class PlayDraws(NamedTuple):
+    """What the world and the choices of an epoch draw. (On the host: the same as NumPy arrays.)"""
+
+    starts: jax.Array  # int32 [N]
+    spawns: jax.Array  # int8 [T, C]
+    acts: ActDraws  # leaves [N, T, …]
 
 
 class Played(NamedTuple):
@@ -88,13 +96,11 @@ class Program:
         """One epoch: sync, play, remember, study."""
         c = self.config.learner
         epsilon = jnp.mean(run.agents.epsilon)
-        agents = jax.lax.cond(
-            (clock.tick > 0) & (clock.tick % c.sync_freq == 0), self.learner.sync, lambda a: a, run.agents
-        )
+        agents = self.learner.sync(run.agents, clock.tick % c.sync_freq == 0)
         rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
         cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
         before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
-        played = self.play(run.key, clock.tick, agents, before)
+        played = self.play(self.draw_play(run.key, clock.tick), agents, before)
         rings = jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows)
         cursor = frames.advance(cursor, c.memory, self.config.world.max_turns)
 
@@ -115,23 +121,25 @@ class Program:
         )
         return Clock(clock.tick + 1, cursor), Experiment(run.key, agents, rings), metrics
 
-    def play(
-        self,
-        key: jax.Array,
-        tick: jax.Array,
-        agents: Agent,
-        before: jax.Array,
-        stream: Stream = Stream.ACT,
-    ) -> Played:
-        """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
-        w, n = self.config.world, self.config.world.num_agents
+    def draw_play(self, key: jax.Array, tick: jax.Array | int, stream: Stream = Stream.ACT) -> PlayDraws:
+        """The draws for one epoch of play."""
+        w = self.config.world
         starts = world.draw_reset(w, keys.address(key, tick, keys.WORLD, Stream.RESET))
         spawns = world.draw_spawns(w, keys.address(key, tick, keys.WORLD, Stream.SPAWN), w.max_turns)
-        draws = jax.vmap(lambda k: self.learner.draw_act(k, w.max_turns))(
-            keys.addresses(key, tick, n, stream)
+        agents = keys.addresses(key, tick, w.num_agents, stream)
+        return PlayDraws(starts, spawns, jax.vmap(lambda k: self.learner.draw_act(k, w.max_turns))(agents))
+
+    def draw_study(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
+        """The draws for one agent's update."""
+        return self.learner.draw_update(
+            keys.address(key, tick, agent, Stream.SAMPLE), keys.address(key, tick, agent, Stream.NOISE)
         )
-        embeddings = self.over_agents(self._embed)((agents.params, draws.taus))  # [N, T, Q, H]
-        turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws, embeddings))
+
+    def play(self, draws: PlayDraws, agents: Agent, before: jax.Array) -> Played:
+        """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
+        w = self.config.world
+        embeddings = self.over_agents(self._embed)((agents.params, draws.acts.taus))  # [N, T, Q, H]
+        turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws.acts, embeddings))
         turn = self._turn_together if w.observe == "together" else self._turn_in_turn
 
         def step(carry: tuple[world.State, jax.Array], drawn: Any) -> tuple[Any, Any]:
@@ -141,8 +149,8 @@ class Program:
             stack = jnp.concatenate([stack, views[:, None]], axis=1)[:, 1:]
             return (state, stack), (views, actions, found, state.board)
 
-        first = (world.reset(w, starts), before)
-        _, (views, actions, found, boards) = jax.lax.scan(step, first, (spawns, *turn_first))
+        first = (world.reset(w, draws.starts), before)
+        _, (views, actions, found, boards) = jax.lax.scan(step, first, (draws.spawns, *turn_first))
         rows = frames.Ring(
             frames=views,
             actions=actions,
@@ -156,10 +164,8 @@ class Program:
         self, key: jax.Array, tick: jax.Array, cursor: frames.Cursor, agents: Agent, rings: frames.Ring
     ) -> tuple[Agent, jax.Array]:
         """One update per agent, each from its own memory. Returns the losses [N] too."""
-        n = self.config.world.num_agents
-        draws = jax.vmap(self.learner.draw_update)(
-            keys.addresses(key, tick, n, Stream.SAMPLE), keys.addresses(key, tick, n, Stream.NOISE)
-        )
+        order = jnp.arange(self.config.world.num_agents)
+        draws = jax.vmap(lambda i: self.draw_study(key, tick, i))(order)
         return self.over_agents(lambda one: self.learner.study(cursor, *one))((agents, rings, draws))
 
     def count(self, found: jax.Array) -> jax.Array:

@@ -158,9 +158,10 @@ class IQNLearner:
         batch = frames.cut(cursor, ring, starts, agent.knobs.gamma, c.n_frames, c.n_step)
         return self.update(agent, batch, draws)
 
-    def sync(self, agent: Agent) -> Agent:
-        """The hard update: the target becomes the online network."""
-        return agent._replace(target=agent.params)
+    def sync(self, agent: Agent, due: jax.Array) -> Agent:
+        """The hard update, if it is due: the target becomes the online network."""
+        target = jax.lax.cond(due, lambda: agent.params, lambda: agent.target)
+        return agent._replace(target=target)
 
     def decay(self, agent: Agent) -> Agent:
         """Epsilon after an epoch."""

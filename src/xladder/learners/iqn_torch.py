@@ -48,11 +48,10 @@ class TorchAgent:
         return one_hot(torch.from_numpy(codes).to(self.device), self.num_codes)
 
     @torch.inference_mode()
-    def greedy(self, codes: np.ndarray, taus: Tensor | None = None) -> int:
-        """The best action in one state, int8 [F, V]; no noise on the weights."""
-        if taus is None:
-            taus = torch.rand(1, self.config.act_quantiles, device=self.device)
-        return int(self.net(self.encode(codes[None]), taus).mean(1).argmax())
+    def greedy(self, codes: np.ndarray, taus: np.ndarray) -> int:
+        """The best action in one state, int8 [F, V], given fractions [Q]; no noise on the weights."""
+        fractions = torch.from_numpy(taus[None]).to(self.device)
+        return int(self.net(self.encode(codes[None]), fractions).mean(1).argmax())
 
     def draw_update(self) -> UpdateDraws:
         """Fresh draws from PyTorch's generator."""

@@ -1,0 +1,70 @@
+"""`parallel`: one jitted call per tick. All agents act and learn at once; the world is in the program.
+
+The metrics come to the host after every tick, which is what `fused` saves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core.tick import Mapper, Program
+from xladder.rungs.running import Metrics
+
+if TYPE_CHECKING:
+    from xladder.workloads.treasurehunt import Config
+
+POPULATION = False
+
+
+def over_agents(device: Any) -> Mapper:
+    """How agents are mapped when each has large matrices of its own.
+
+    On a GPU all at once. On a CPU one after another: a batched product keeps the cores no busier than a plain one
+    and pushes everything out of the cache.
+    """
+    return jax.vmap if device.platform != "cpu" else _one_by_one
+
+
+def _one_by_one(function: Any) -> Any:
+    return partial(jax.lax.map, function)
+
+
+class ParallelRun:
+    """One experiment, stepped from the host."""
+
+    note = ""
+
+    def __init__(self, config: Config, seed: int, device: Any):
+        program = Program(config, over_agents(device))
+        with jax.default_device(device):
+            self.clock, self.run = jax.jit(lambda s: (program.init_clock(), program.init(s)))(seed)
+            begun = time.perf_counter()
+            # Donated, so that memories and parameters are changed in place.
+            step = jax.jit(program.tick, donate_argnums=(0, 1)).lower(self.clock, self.run)
+            self.step = step.compile()
+            self.compile_seconds = time.perf_counter() - begun
+
+    def advance(self, ticks: int) -> Metrics:
+        """Train for exactly so many ticks."""
+        rows = []
+        for _ in range(ticks):
+            self.clock, self.run, metrics = self.step(self.clock, self.run)
+            rows.append(jax.tree.map(np.asarray, metrics)._asdict())
+        return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
+
+    def params(self) -> Any:
+        """Parameters, leaves [1, N, …]."""
+        return jax.tree.map(lambda x: np.asarray(x)[None], self.run.agents.params)
+
+
+def start(config: Config, seeds: Sequence[int], device: Any = None) -> ParallelRun:
+    """Begin one experiment."""
+    (seed,) = seeds
+    return ParallelRun(config, jnp.int32(seed), device or jax.devices()[0])
