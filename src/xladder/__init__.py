@@ -1,1 +1,33 @@
-"""x"""
+"""xladder: train the same learner on a ladder of rungs, from PyTorch to one XLA program.
+
+Public names are resolved on first use, so that `import xladder` loads neither JAX nor PyTorch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from xladder.registry import RUNGS, WORKLOADS
+    from xladder.runs.compare import compare
+    from xladder.runs.directory import load
+    from xladder.training import Plan, Result, plan, train
+
+__version__ = "0.1.0"
+__all__ = ["RUNGS", "WORKLOADS", "Plan", "Result", "compare", "load", "plan", "train"]
+
+_HOMES = {
+    "RUNGS": "xladder.registry",
+    "WORKLOADS": "xladder.registry",
+    "Plan": "xladder.training",
+    "Result": "xladder.training",
+    "compare": "xladder.runs.compare",
+    "load": "xladder.runs.directory",
+    "plan": "xladder.training",
+    "train": "xladder.training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'xladder' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -1,0 +1,1 @@
+"""What every workload shares: keys, types, and the tick."""

@@ -19,7 +19,6 @@ class Stream(IntEnum):
     ACT = 3
     SAMPLE = 4
     NOISE = 5
-    EVAL = 6
 
 
 WORLD = 2**31 - 1  # the "agent" whose draws belong to the world itself
@@ -28,6 +27,11 @@ WORLD = 2**31 - 1  # the "agent" whose draws belong to the world itself
 def root(seed: jax.Array | int) -> jax.Array:
     """The key of a run: everything it draws lies below."""
     return jax.random.key(seed)
+
+
+def evaluation(seed: jax.Array | int) -> jax.Array:
+    """The root of everything an evaluation draws, apart from all training."""
+    return jax.random.fold_in(root(seed), WORLD)
 
 
 def address(run: jax.Array, tick: jax.Array | int, agent: jax.Array | int, stream: Stream) -> jax.Array:

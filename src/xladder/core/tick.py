@@ -17,6 +17,7 @@ import jax.numpy as jnp
 
 from xladder.core import keys
 from xladder.core.keys import Stream
+from xladder.core.types import Array
 from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
 from xladder.worlds import treasurehunt as world
@@ -54,8 +55,8 @@ class Metrics(NamedTuple):
 class PlayDraws(NamedTuple):
     """What the world and the choices of an epoch draw. (On the host: the same as NumPy arrays.)"""
 
-    starts: jax.Array  # int32 [N]
-    spawns: jax.Array  # int8 [T, C]
+    starts: Array  # int32 [N]
+    spawns: Array  # int8 [T, C]
     acts: ActDraws  # leaves [N, T, …]
 
 
@@ -65,6 +66,7 @@ class Played(NamedTuple):
     rows: frames.Ring  # leaves [T, N, …], to go into the memories
     found: jax.Array  # int8 [T, N]: the code of the cell each agent moved towards
     boards: jax.Array  # int8 [T, C]: the board at the end of each turn
+    positions: jax.Array  # int32 [T, N]: who stands where then
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,12 @@ class Program:
         )
         return Clock(clock.tick + 1, cursor), Experiment(run.key, agents, rings), metrics
 
-    def draw_play(self, key: jax.Array, tick: jax.Array | int, stream: Stream = Stream.ACT) -> PlayDraws:
+    def draw_play(self, key: jax.Array, tick: jax.Array | int) -> PlayDraws:
         """The draws for one epoch of play."""
         w = self.config.world
         starts = world.draw_reset(w, keys.address(key, tick, keys.WORLD, Stream.RESET))
         spawns = world.draw_spawns(w, keys.address(key, tick, keys.WORLD, Stream.SPAWN), w.max_turns)
-        agents = keys.addresses(key, tick, w.num_agents, stream)
+        agents = keys.addresses(key, tick, w.num_agents, Stream.ACT)
         return PlayDraws(starts, spawns, jax.vmap(lambda k: self.learner.draw_act(k, w.max_turns))(agents))
 
     def draw_study(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
@@ -147,10 +149,10 @@ class Program:
             state = world.begin_turn(state, spawn)
             state, views, actions, found = turn(state, stack, agents, draw, embedding)
             stack = jnp.concatenate([stack, views[:, None]], axis=1)[:, 1:]
-            return (state, stack), (views, actions, found, state.board)
+            return (state, stack), (views, actions, found, state)
 
         first = (world.reset(w, draws.starts), before)
-        _, (views, actions, found, boards) = jax.lax.scan(step, first, (draws.spawns, *turn_first))
+        _, (views, actions, found, states) = jax.lax.scan(step, first, (draws.spawns, *turn_first))
         rows = frames.Ring(
             frames=views,
             actions=actions,
@@ -158,7 +160,7 @@ class Program:
             dones=jnp.zeros(found.shape, bool),
             breaks=jnp.zeros(found.shape, bool).at[0].set(True),
         )
-        return Played(rows, found, boards)
+        return Played(rows, found, *states)
 
     def study(
         self, key: jax.Array, tick: jax.Array, cursor: frames.Cursor, agents: Agent, rings: frames.Ring
@@ -171,7 +173,7 @@ class Program:
     def count(self, found: jax.Array) -> jax.Array:
         """int32 [K]: how often each item is among the codes `found`."""
         items = world.FIRST_ITEM + jnp.arange(len(self.config.world.item_names), dtype=found.dtype)
-        return jnp.sum(found.reshape(-1, 1) == items, axis=0, dtype=jnp.int32)
+        return jnp.sum(found.reshape(-1, 1) == items[None, :], axis=0, dtype=jnp.int32)
 
     def _embed(self, one: tuple[Any, jax.Array]) -> jax.Array:
         return self.learner.embed(*one)

@@ -15,14 +15,13 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from xladder.core.types import Array, Params
 from xladder.losses.quantile import quantile_huber
 from xladder.nets.iqn import IQN, Noise, noise_size, split_noise
 from xladder.replay import frames
 
 if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import LearnerConfig
-
-Params = Any  # a pytree of float32 arrays
 
 
 class Knobs(NamedTuple):
@@ -47,9 +46,9 @@ class Agent(NamedTuple):
 class ActDraws(NamedTuple):
     """What T choices of action draw."""
 
-    explore: jax.Array  # float32 [T], compared with epsilon
-    action: jax.Array  # int8 [T], taken when exploring
-    taus: jax.Array  # float32 [T, Q]
+    explore: Array  # float32 [T], compared with epsilon
+    action: Array  # int8 [T], taken when exploring
+    taus: Array  # float32 [T, Q]
 
 
 class UpdateDraws(NamedTuple):
@@ -102,13 +101,13 @@ class IQNLearner:
 
     def embed(self, params: Params, taus: jax.Array) -> jax.Array:
         """float32 […, Q, H] from fractions […, Q]: known before the states are, so done for many turns at once."""
-        flat = self.net.apply({"params": params}, taus.reshape(-1), method="embed")
-        return jnp.reshape(flat, (*taus.shape, self.config.width))
+        flat: Any = self.net.apply({"params": params}, taus.reshape(-1), method="embed")
+        return flat.reshape(*taus.shape, self.config.width)
 
     def greedy(self, params: Params, codes: jax.Array, embedding: jax.Array) -> jax.Array:
         """int8 []: the best action in a state, int8 [F, V], given embedded fractions, float32 [Q, H]."""
-        values = self.net.apply({"params": params}, codes, embedding, method="embedded_mean")
-        return jnp.argmax(jnp.asarray(values)).astype(jnp.int8)
+        values: Any = self.net.apply({"params": params}, codes, embedding, method="embedded_mean")
+        return jnp.argmax(values).astype(jnp.int8)
 
     def act(
         self, agent: Agent, codes: jax.Array, explore: jax.Array, action: jax.Array, embedding: jax.Array
@@ -125,14 +124,16 @@ class IQNLearner:
         noise: tuple[Noise, Noise, Noise],
     ) -> jax.Array:
         """float32 []: mean over the batch of the quantile loss against the double-Q target."""
-        net = self.net
+
+        def net(params: Params, states: jax.Array, taus: jax.Array, noise: Noise) -> Any:
+            return self.net.apply({"params": params}, states, taus, noise)
 
         def one(step: frames.Batch, taus: jax.Array) -> jax.Array:
-            online = net.apply({"params": params}, step.next_states, taus[0], noise[0])
-            quantiles = net.apply({"params": target}, step.next_states, taus[1], noise[1])
+            online = net(params, step.next_states, taus[0], noise[0])
+            quantiles = net(target, step.next_states, taus[1], noise[1])
             best = jnp.argmax(online.mean(0))
             aim = step.returns + step.discounts * of_action(quantiles, best)
-            prediction = net.apply({"params": params}, step.states, taus[2], noise[2])
+            prediction = net(params, step.states, taus[2], noise[2])
             taken = of_action(prediction, step.actions)
             return quantile_huber(taken, taus[2], aim, self.config.kappa) * step.valid
 
@@ -174,7 +175,7 @@ class IQNLearner:
 
 def of_action(quantiles: jax.Array, action: jax.Array) -> jax.Array:
     """float32 [Q]: one column of [Q, A]. As a product, because a gather's gradient is a scatter."""
-    return jnp.sum(quantiles * jax.nn.one_hot(action, quantiles.shape[-1]), axis=-1)
+    return jnp.sum(quantiles * jax.nn.one_hot(action, quantiles.shape[-1])[None, :], axis=-1)
 
 
 def clip(gradient: Params, largest: float) -> Params:

@@ -32,16 +32,15 @@ class UpdateDraws(NamedTuple):
 class TorchAgent:
     """One agent: `greedy` chooses, `update` learns."""
 
-    def __init__(
-        self, config: LearnerConfig, actions: int, num_codes: int, cells: int, device: str = "cpu"
-    ):
+    def __init__(self, config: LearnerConfig, actions: int, num_codes: int, cells: int, device: str = "cpu"):
         self.config, self.num_codes, self.device = config, num_codes, device
         inputs = config.n_frames * num_codes * cells
         self.net = IQN(inputs, actions, config.width, config.cosines, config.sigma).to(device)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
         # One fused kernel per step instead of a dozen passes over the parameters.
         self.optimiser = torch.optim.Adam(self.net.parameters(), lr=config.lr, eps=1e-8, fused=True)
-        self._pairs = (list(self.target.parameters()), list(self.net.parameters()))
+        self._targets: list[Tensor] = list(self.target.parameters())
+        self._params: list[Tensor] = list(self.net.parameters())
 
     def encode(self, codes: np.ndarray) -> Tensor:
         """float32 [B, F·E·V] from int8 [B, F, V]."""
@@ -81,7 +80,7 @@ class TorchAgent:
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.config.clip)
         self.optimiser.step()
         with torch.no_grad():
-            torch._foreach_lerp_(*self._pairs, self.config.soft)
+            torch._foreach_lerp_(self._targets, self._params, self.config.soft)
         return float(loss.detach())
 
     def sync(self) -> None:

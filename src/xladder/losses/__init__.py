@@ -1,0 +1,1 @@
+"""Losses: pure functions on one transition, with PyTorch twins beside."""

@@ -7,9 +7,7 @@ import jax
 import jax.numpy as jnp
 
 
-def quantile_huber(
-    prediction: jax.Array, taus: jax.Array, target: jax.Array, kappa: float = 1.0
-) -> jax.Array:
+def quantile_huber(prediction: jax.Array, taus: jax.Array, target: jax.Array, kappa: float = 1.0) -> jax.Array:
     """float32 []: mean over all pairs of a predicted [P] and a target [T] quantile.
 
     `taus` [P] are the fractions of the *predictions*. Neither the target nor the sign of the error passes a gradient.

@@ -1,0 +1,1 @@
+"""Networks: Flax modules for one state, with PyTorch twins beside."""

@@ -9,14 +9,13 @@ Shapes: F frames, V cells, E codes, H width.
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jax.nn.initializers import Initializer
 
 from xladder.nets.initial import symmetric_uniform
 
 
 def one_hot(codes: jax.Array, num_codes: int) -> jax.Array:
     """float32 [F·E·V] from int8 [F, V]: channel first, code 0 as zeros."""
-    channels = jnp.arange(num_codes, dtype=codes.dtype)[:, None]
+    channels = jnp.arange(num_codes, dtype=codes.dtype)[None, :, None]
     hot = (codes[:, None, :] == channels) & (channels != 0)  # [F, E, V]
     return hot.astype(jnp.float32).reshape(-1)
 
@@ -32,12 +31,12 @@ class CodesDense(nn.Module):
         """float32 [H] from int8 [F, V]. `lookup` changes the cost, not the result."""
         frames, cells = codes.shape
         inputs = frames * self.num_codes * cells
-        init: Initializer = symmetric_uniform(inputs**-0.5)
+        init = symmetric_uniform(inputs**-0.5)
         kernel = self.param("kernel", init, (inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         if not lookup:
             return one_hot(codes, self.num_codes) @ kernel + bias
         first = (jnp.arange(frames) * self.num_codes)[:, None]
-        rows = (first + codes.astype(jnp.int32)) * cells + jnp.arange(cells)  # [F, V]
+        rows = (first + codes.astype(jnp.int32)) * cells + jnp.arange(cells)[None, :]  # [F, V]
         shown = (codes != 0).astype(jnp.float32)
         return jnp.einsum("fvh,fv->h", kernel[rows], shown) + bias

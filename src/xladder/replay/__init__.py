@@ -1,0 +1,1 @@
+"""Memories, with NumPy twins beside."""

@@ -15,11 +15,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from xladder.core.types import Array
+
 
 class Cursor(NamedTuple):
     """Where the next frame goes, and how many count as stored."""
 
-    index: jax.Array  # int32 []
+    head: jax.Array  # int32 []
     size: jax.Array  # int32 []
 
 
@@ -36,12 +38,12 @@ class Ring(NamedTuple):
 class Batch(NamedTuple):
     """B transitions."""
 
-    states: jax.Array  # int8 [B, F, V]
-    actions: jax.Array  # int8 [B]
-    returns: jax.Array  # float32 [B]: discounted sum of n rewards
-    discounts: jax.Array  # float32 [B]: γⁿ, or 0 after a terminal step
-    next_states: jax.Array  # int8 [B, F, V]
-    valid: jax.Array  # float32 [B]
+    states: Array  # int8 [B, F, V]
+    actions: Array  # int8 [B]
+    returns: Array  # float32 [B]: discounted sum of n rewards
+    discounts: Array  # float32 [B]: γⁿ, or 0 after a terminal step
+    next_states: Array  # int8 [B, F, V]
+    valid: Array  # float32 [B]
 
 
 def init(capacity: int, cells: int) -> Ring:
@@ -62,17 +64,17 @@ def init_cursor() -> Cursor:
 
 def mark_break(cursor: Cursor, ring: Ring) -> Ring:
     """Mark the slot where one epoch ends and the next begins; call before `skip`."""
-    return ring._replace(breaks=ring.breaks.at[cursor.index].set(True))
+    return ring._replace(breaks=ring.breaks.at[cursor.head].set(True))
 
 
 def skip(cursor: Cursor, capacity: int, n_frames: int) -> Cursor:
     """The cursor at an epoch's start: `n_frames − 1` slots further on, of which one counts as stored."""
-    return Cursor((cursor.index + n_frames - 1) % capacity, jnp.minimum(cursor.size + 1, capacity))
+    return Cursor((cursor.head + n_frames - 1) % capacity, jnp.minimum(cursor.size + 1, capacity))
 
 
 def recent(cursor: Cursor, ring: Ring, n_frames: int) -> jax.Array:
     """int8 [F − 1, V]: the frames before the cursor, oldest first."""
-    slots = (cursor.index + jnp.arange(1 - n_frames, 0)) % ring.dones.size
+    slots = (cursor.head + jnp.arange(1 - n_frames, 0)) % ring.dones.size
     return ring.frames[slots]
 
 
@@ -80,13 +82,13 @@ def add(cursor: Cursor, ring: Ring, new: Ring) -> Ring:
     """Write T frames in a row, `new` being shaped [T, …]; only the last C of them can matter."""
     capacity, count = ring.dones.size, new.dones.size
     kept = min(count, capacity)
-    slots = (cursor.index + jnp.arange(count - kept, count)) % capacity
+    slots = (cursor.head + jnp.arange(count - kept, count)) % capacity
     return jax.tree.map(lambda old, rows: old.at[slots].set(rows[count - kept :]), ring, new)
 
 
 def advance(cursor: Cursor, capacity: int, count: int) -> Cursor:
     """The cursor after `count` frames."""
-    return Cursor((cursor.index + count) % capacity, jnp.minimum(cursor.size + count, capacity))
+    return Cursor((cursor.head + count) % capacity, jnp.minimum(cursor.size + count, capacity))
 
 
 def can_sample(cursor: Cursor, batch_size: int, n_frames: int, n_step: int) -> jax.Array:
@@ -101,11 +103,9 @@ def choose(cursor: Cursor, scores: jax.Array, batch_size: int, n_frames: int, n_
     return jax.lax.top_k(jnp.where(allowed, scores, -1.0), batch_size)[1]
 
 
-def cut(
-    cursor: Cursor, ring: Ring, starts: jax.Array, gamma: jax.Array, n_frames: int, n_step: int
-) -> Batch:
+def cut(cursor: Cursor, ring: Ring, starts: jax.Array, gamma: jax.Array, n_frames: int, n_step: int) -> Batch:
     """The transitions whose state windows begin at `starts`, int32 [B]."""
-    slots = starts[:, None] + jnp.arange(n_frames + n_step)  # [B, F + n]
+    slots = starts[:, None] + jnp.arange(n_frames + n_step)[None, :]  # [B, F + n]
     slots = slots % ring.dones.size
     frames = ring.frames[slots]
     dones = ring.dones[slots]
@@ -118,7 +118,7 @@ def cut(
     valid = ~jnp.any(dones[:, :last], axis=1)
     if n_step > 1:
         after = slots[:, last + 1 :]
-        valid &= ~jnp.any(ring.breaks[after] | (after == cursor.index), axis=1)
+        valid &= ~jnp.any(ring.breaks[after] | (after == cursor.head), axis=1)
     return Batch(
         states=frames[:, :n_frames],
         actions=ring.actions[slots[:, last]],

@@ -71,10 +71,10 @@ class HostRing:
         for step in range(last, last + n_step):
             returns += discounts * self.rewards[slots[:, step]]
             discounts *= np.where(dones[:, step], np.float32(0), np.float32(gamma))
-        valid = ~dones[:, :last].any(axis=1)
+        valid = ~np.any(dones[:, :last], axis=1)
         if n_step > 1:
             after = slots[:, last + 1 :]
-            valid &= ~(self.breaks[after] | (after == self.index)).any(axis=1)
+            valid &= ~np.any(self.breaks[after] | (after == self.index), axis=1)
         return HostBatch(
             states=frames[:, :n_frames],
             actions=self.actions[slots[:, last]],

@@ -1,0 +1,1 @@
+"""Rungs: where `jit` sits. One file each."""

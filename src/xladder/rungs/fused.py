@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 POPULATION = True
+STARTING = "compiling"
 LONGEST_CHUNK = 256
 
 
@@ -38,9 +39,7 @@ class FusedRun:
         def init(seeds: jax.Array) -> tuple[Clock, Experiment]:
             return program.init_clock(), jax.vmap(program.init)(seeds)
 
-        def chunk(
-            clock: Clock, runs: Experiment, ticks: jax.Array
-        ) -> tuple[Clock, Experiment, TickMetrics]:
+        def chunk(clock: Clock, runs: Experiment, ticks: jax.Array) -> tuple[Clock, Experiment, TickMetrics]:
             shapes = jax.eval_shape(tick, clock, runs)[2]
             rows = jax.tree.map(lambda s: jnp.zeros((LONGEST_CHUNK, *s.shape), s.dtype), shapes)
 

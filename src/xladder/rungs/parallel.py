@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 POPULATION = False
+STARTING = "compiling"
 
 
 def over_agents(device: Any) -> Mapper:

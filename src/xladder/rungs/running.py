@@ -48,6 +48,13 @@ class HostRun:
         return stack_seeds([self.experiment.verbs.params()])
 
 
+def concatenate_seeds(trees: Sequence[Any]) -> Any:
+    """Populations of the same shape, one after another along the seed axis."""
+    import jax
+
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
+
+
 def stack_seeds(trees: Sequence[Any]) -> Any:
     """Pytrees of the same shape, stacked along a new first axis."""
     import jax

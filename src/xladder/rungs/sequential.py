@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 POPULATION = False
+STARTING = "compiling"
 
 
 class JaxVerbs:
@@ -38,9 +39,7 @@ class JaxVerbs:
         self.learner = self.program.learner
         self.key = keys.root(seed)
         n = config.world.num_agents
-        self.agents: list[Agent] = [
-            _init(self.learner, keys.address(self.key, 0, i, Stream.INIT)) for i in range(n)
-        ]
+        self.agents: list[Agent] = [_init(self.learner, keys.address(self.key, 0, i, Stream.INIT)) for i in range(n)]
 
     def draw(self, tick: int) -> PlayDraws:
         """The draws of an epoch's play, from the keys that `fused` uses."""
@@ -60,9 +59,7 @@ class JaxVerbs:
 
     def sync(self) -> None:
         """The hard update of every target network."""
-        self.agents = [
-            agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents
-        ]
+        self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
     def params(self) -> Any:
         """Parameters, leaves [N, …]."""

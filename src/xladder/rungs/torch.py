@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -12,6 +11,7 @@ import numpy as np
 
 from xladder.core.tick import PlayDraws
 from xladder.core.tick_host import HostExperiment
+from xladder.devices import cores
 from xladder.errors import UsageError, missing_extra
 from xladder.learners.iqn import ActDraws
 from xladder.replay.frames_host import HostRing
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 POPULATION = False
+STARTING = "choosing threads"
 
 
 class TorchVerbs:
@@ -42,8 +43,7 @@ class TorchVerbs:
         torch.manual_seed(seed)
         w = config.world
         self.agents = [
-            TorchAgent(config.learner, NUM_ACTIONS, num_codes(w), window(w).size, device)
-            for _ in range(w.num_agents)
+            TorchAgent(config.learner, NUM_ACTIONS, num_codes(w), window(w).size, device) for _ in range(w.num_agents)
         ]
 
     def draw(self, tick: int) -> PlayDraws:
@@ -85,7 +85,7 @@ def best_threads(config: Config) -> dict[int, float]:
 
     PyTorch's own default can be several times slower on a small or busy machine.
     """
-    limit = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    limit = cores()
     verbs = TorchVerbs(config, seed=0, device="cpu")
     agent, c = verbs.agents[0], config.learner
     ring = HostRing(c.memory, window(config.world).size, c.n_frames, c.n_step)

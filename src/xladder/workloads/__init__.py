@@ -1,0 +1,1 @@
+"""Workloads: the published settings, as typed Python that imports nothing heavy."""

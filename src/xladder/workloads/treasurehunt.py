@@ -1,7 +1,10 @@
 """Treasure hunt: the settings, their presets and what is wrong with a bad one. Imports nothing heavy."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
+
+import numpy as np
 
 from xladder.errors import UsageError
 
@@ -93,9 +96,7 @@ DEFAULT = Config()
 PRESETS = {
     "default": DEFAULT,
     # Smaller batches and less exploration: agents that have visibly learned after a minute on a laptop.
-    "demo": replace(
-        DEFAULT, learner=replace(DEFAULT.learner, batch_size=64, epsilon_decay=0.01), epochs=600
-    ),
+    "demo": replace(DEFAULT, learner=replace(DEFAULT.learner, batch_size=64, epsilon_decay=0.01), epochs=600),
     # The settings of sorrel 1.6.0's own example.
     "sorrel": replace(
         DEFAULT,
@@ -127,8 +128,8 @@ def check(config: Config) -> None:
         ("learner.sync-freq", learner.sync_freq),
     ]:
         need(value >= 1, flag, value, "it has to be 1 or more")
-    for flag, value in [("world.height", world.height), ("world.width", world.width)]:
-        need(value >= 3, flag, value, "a board needs 3 or more: two rows of wall and something between them")
+    for flag, size in [("world.height", world.height), ("world.width", world.width)]:
+        need(size >= 3, flag, size, "a board needs 3 or more: two rows of wall and something between them")
     need(world.radius >= 0, "world.radius", world.radius, "a view cannot be smaller than radius 0")
     free = (world.height - 2) * (world.width - 2)
     need(
@@ -162,8 +163,8 @@ def check(config: Config) -> None:
         values,
         f"there have to be as many as `--world.item-names` ({len(names)})",
     )
-    for value in (*values, world.wall_value):
-        need(abs(value) < float("inf"), "world.item-values", value, "rewards have to be finite")
+    for reward in (*values, world.wall_value):
+        need(abs(reward) < float("inf"), "world.item-values", reward, "rewards have to be finite")
     need(world.observe in ("in_turn", "together"), "world.observe", world.observe, "it is in_turn or together")
     samples = learner.memory - learner.n_frames - learner.n_step
     need(
@@ -173,3 +174,11 @@ def check(config: Config) -> None:
         f"a memory of {learner.memory} frames never offers more than {max(samples, 0)} transitions: "
         "make the batch smaller or `--learner.memory` larger",
     )
+
+
+def columns(config: Config, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
+    returns = metrics["returns"]
+    table = {"return": returns.sum(-1), "loss": metrics["loss"], "epsilon": metrics["epsilon"]}
+    table |= {name: metrics["collected"][..., k] for k, name in enumerate(config.world.item_names)}
+    return table | {f"return_agent_{i}": returns[..., i] for i in range(config.world.num_agents)}

@@ -1,0 +1,1 @@
+"""Worlds: pure JAX, with NumPy twins beside."""

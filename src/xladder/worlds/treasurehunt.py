@@ -107,9 +107,7 @@ def view(config: WorldConfig, state: State, agent: jax.Array | int) -> jax.Array
     return state.board[state.positions[agent] + jnp.asarray(window(config))]
 
 
-def move(
-    config: WorldConfig, state: State, agent: jax.Array | int, action: jax.Array
-) -> tuple[State, jax.Array]:
+def move(config: WorldConfig, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
     """One agent moves. Returns the new state and the code of the cell it moved towards, int8 []."""
     position = state.positions[agent]
     target = position + jnp.asarray(strides(config))[action]

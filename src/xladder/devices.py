@@ -1,0 +1,56 @@
+"""Which device a run uses, said in words. Nothing here touches JAX before it is called."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from xladder.errors import UsageError
+
+
+def find(name: str | None = None) -> Any:
+    """The JAX device called `cpu` or `gpu`; the best one when no name is given."""
+    import jax
+
+    try:
+        return jax.devices(name)[0]
+    except RuntimeError:
+        have = ", ".join(sorted({device.platform for device in jax.devices()}))
+        hint = _unused_gpu() or "Leave `--device` out to run on what there is."
+        raise UsageError(f"JAX finds no `{name}` here, only: {have}. {hint}") from None
+
+
+def describe(device: Any) -> str:
+    """One line: what the run uses, and what it could use but cannot."""
+    import jax
+
+    if device.platform == "cpu":
+        text = f"cpu ({processor()}, {cores()} cores), JAX {jax.__version__}"
+        unused = _unused_gpu() if jax.default_backend() == "cpu" else ""
+        return f"{text}. {unused}" if unused else text
+    taken = "taken as needed" if os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false" else "preallocated"
+    return f"{device.platform} ({device.device_kind}), JAX {jax.__version__}, GPU memory {taken}"
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def processor() -> str:
+    """The processor's name."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _unused_gpu() -> str:
+    if Path("/dev/nvidia0").exists():
+        return "A GPU is present, but this JAX cannot use it: pip install -U 'jax[cuda13]'"
+    return ""

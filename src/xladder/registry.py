@@ -1,0 +1,88 @@
+"""What there is: workloads and rungs, by name. Holds strings only, so that listing them imports nothing heavy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from xladder.errors import UsageError, unknown
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One way to execute a workload."""
+
+    name: str
+    module: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is learned. Modules are named, and imported when they are used."""
+
+    name: str
+    summary: str
+    tick: str
+    """What one tick is called; its plural is the flag for a run's length."""
+    settings: str
+    """Module with `Config`, `PRESETS`, `check` and `columns`."""
+    program: str
+    """Module with `Program`, the workload as pure functions."""
+    evaluation: str
+    """Module with `evaluate` and `draw_episode`."""
+    missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Rungs it has not: why, and the nearest one it has."""
+
+    @property
+    def length(self) -> str:
+        """The flag and field that say how long to train."""
+        return f"{self.tick}s"
+
+    def load_settings(self) -> Any:
+        """The settings module."""
+        return import_module(self.settings)
+
+
+RUNGS = {
+    rung.name: rung
+    for rung in [
+        Rung("torch", "xladder.rungs.torch", "everything in PyTorch, at its best thread count: the reference"),
+        Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
+        Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
+        Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
+    ]
+}
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in [
+        Workload(
+            name="treasurehunt",
+            summary="several IQN agents share a gridworld, each with its own network and memory",
+            tick="epoch",
+            settings="xladder.workloads.treasurehunt",
+            program="xladder.core.tick",
+            evaluation="xladder.core.evaluation",
+        ),
+    ]
+}
+
+
+def find_workload(name: str) -> Workload:
+    """A workload by name."""
+    if name not in WORKLOADS:
+        raise unknown("workload", name, WORKLOADS)
+    return WORKLOADS[name]
+
+
+def find_rung(name: str, workload: Workload) -> Rung:
+    """A rung by name, if the workload has it."""
+    if name not in RUNGS:
+        raise unknown("rung", name, RUNGS)
+    if name in workload.missing:
+        why, nearest = workload.missing[name]
+        raise UsageError(f"`{workload.name}` has no `{name}` rung: {why}. The nearest is `{nearest}`.")
+    return RUNGS[name]

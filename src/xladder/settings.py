@@ -1,0 +1,50 @@
+"""Configs as plain data: to a dict, back from one (checked), and with some fields replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from xladder.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A frozen dataclass, nested or not, as JSON-ready dicts."""
+    return dataclasses.asdict(config)
+
+
+def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
+    """`config` with `changes`: names of its fields to values, nested mappings for nested configs."""
+    hints = get_type_hints(type(config))
+    fields = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for name, value in changes.items():
+        flag = f"{where}{name}"
+        if name not in fields:
+            raise unknown("field", flag, [where + f for f in fields])
+        if dataclasses.is_dataclass(hints[name]):
+            if not isinstance(value, Mapping):
+                raise UsageError(f"`{flag}` is {value!r}, but it has to be a mapping of its fields.")
+            values[name] = updated(getattr(config, name), value, f"{flag}.")
+        else:
+            values[name] = _checked(hints[name], value, flag)
+    return dataclasses.replace(config, **values)  # type: ignore[type-var]
+
+
+def _checked(hint: Any, value: Any, flag: str) -> Any:
+    if get_origin(hint) is tuple:
+        if not isinstance(value, list | tuple):
+            raise UsageError(f"`{flag}` is {value!r}, but it has to be a list.")
+        return tuple(_checked(get_args(hint)[0], item, flag) for item in value)
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise UsageError(f"`{flag}` is {value!r}, but it has to be one of {', '.join(get_args(hint))}.")
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
+        raise UsageError(f"`{flag}` is {value!r}, but it has to be of type {hint.__name__}.")
+    return value

@@ -1,0 +1,196 @@
+"""The loop every run goes through: start a rung, advance it chunk by chunk, hand the metrics on, stop when told.
+
+The rung works in a thread of its own, so that the caller can show progress and answer signals while XLA compiles or
+computes. That thread is the same from start to end: PyTorch's thread count belongs to the thread that set it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xladder import devices
+from xladder.core.types import Params
+from xladder.errors import Diverged, UsageError
+from xladder.registry import Workload, find_rung, find_workload
+from xladder.settings import updated
+
+CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
+
+
+class Observer:
+    """What a run tells while it goes on. This one is silent; the command line has one that talks."""
+
+    def waiting(self, what: str, seconds: float) -> None:
+        """Called several times a second while a rung starts (`what` = "compiling" …) or computes."""
+
+    def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
+        """The rung is ready to train these seeds."""
+
+    def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
+        """Ticks `first` … are done; `columns` are [seeds, ticks]; `seconds` is how long they took."""
+
+    def stop(self) -> bool:
+        """Whether to end after this chunk."""
+        return False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that says what a run is."""
+
+    workload: Workload
+    config: Any
+    rung: str
+    seeds: tuple[int, ...]
+    device: str | None = None
+
+
+@dataclass
+class Result:
+    """A finished (or stopped) run."""
+
+    plan: Plan
+    metrics: dict[str, np.ndarray]
+    """Name → float [seed, tick]; nan where a seed has not come so far."""
+    params: Params
+    """The agents' parameters: the JAX pytree with leaves [seed, agent, …]."""
+    compile_seconds: float
+    tick_seconds: list[float] = field(default_factory=list)
+    """Seconds per tick, one entry per chunk."""
+
+    @property
+    def config(self) -> Any:
+        """The settings it was trained with."""
+        return self.plan.config
+
+    def evaluate(self, episodes: int = 20, seed: int = 0) -> dict[str, Any]:
+        """Play without exploring, and at random beside it; the keys are those of `xladder eval --json`."""
+        from xladder.runs.scores import score
+
+        return score(self.plan.workload, self.config, self.params, episodes, seed)
+
+    def save(self, path: str | Path) -> Path:
+        """Write a run directory: config, metrics, agents, pictures."""
+        from xladder.runs.directory import RunDirectory
+
+        directory = RunDirectory.create(path, self.plan)
+        directory.write_metrics(self)
+        directory.finish(self)
+        return directory.path
+
+
+def plan(
+    workload: str,
+    rung: str = "fused",
+    *,
+    seed: int = 0,
+    seeds: int = 1,
+    device: str | None = None,
+    preset: str = "default",
+    config: Any = None,
+    **changes: Any,
+) -> Plan:
+    """A checked plan. `changes` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`."""
+    found = find_workload(workload)
+    find_rung(rung, found)
+    settings = found.load_settings()
+    if preset not in settings.PRESETS:
+        from xladder.errors import unknown
+
+        raise unknown("preset", preset, settings.PRESETS)
+    config = updated(settings.PRESETS[preset] if config is None else config, changes)
+    settings.check(config)
+    if seeds < 1:
+        raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
+    if not 0 <= seed <= seed + seeds - 1 < 2**31:
+        raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
+    return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device)
+
+
+def train(workload: str, rung: str = "fused", **options: Any) -> Result:
+    """Train a workload on a rung; see `plan` for the options (seed, seeds, preset, device, config, fields)."""
+    return execute(plan(workload, rung, **options))
+
+
+def execute(plan: Plan, observer: Observer | None = None) -> Result:
+    """Carry out a plan."""
+    observer = observer or Observer()
+    module = import_module(find_rung(plan.rung, plan.workload).module)
+    device = devices.find(plan.device)
+    groups = [plan.seeds] if module.POPULATION else [(seed,) for seed in plan.seeds]
+    results = []
+    with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
+        for seeds in groups:
+            results.append(_run(plan, seeds, module, device, thread, observer))
+            if observer.stop():
+                break
+    return _join(plan, results)
+
+
+def _run(
+    plan: Plan, seeds: tuple[int, ...], module: Any, device: Any, thread: ThreadPoolExecutor, observer: Observer
+) -> Result:
+    columns_of = plan.workload.load_settings().columns
+
+    def wait(what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        begun, future = time.perf_counter(), thread.submit(call, *arguments)
+        while not future.done():
+            observer.waiting(what, time.perf_counter() - begun)
+            time.sleep(0.002)
+        return future.result()
+
+    running = wait(module.STARTING, module.start, plan.config, seeds, device)
+    observer.started(seeds, running.note, running.compile_seconds)
+    parts, tick_seconds, done, size = [], [], 0, 1
+    while done < plan.config.ticks and not (done and observer.stop()):
+        count = min(size, plan.config.ticks - done)
+        begun = time.perf_counter()
+        columns = columns_of(plan.config, wait("training", running.advance, count))
+        seconds = time.perf_counter() - begun
+        _check_finite(columns, seeds, done, plan.workload.tick)
+        parts.append(columns)
+        tick_seconds.append(seconds / count)
+        observer.chunk(seeds, done, columns, seconds)
+        done += count
+        size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * count))
+    metrics = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
+    return Result(plan, metrics, running.params(), running.compile_seconds, tick_seconds)
+
+
+def _check_finite(columns: Mapping[str, np.ndarray], seeds: Sequence[int], first: int, tick: str) -> None:
+    """A loss that is infinite, or that was a number and is one no longer, ends the run."""
+    loss = columns["loss"]
+    bad = np.isinf(loss) | (np.isnan(loss) & np.isfinite(np.roll(loss, 1, axis=1)) & (np.arange(loss.shape[1]) > 0))
+    if bad.any():
+        row, column = np.argwhere(bad)[0]
+        raise Diverged(
+            f"The loss of seed {seeds[row]} stopped being a number at {tick} {first + column}. "
+            "A smaller `--learner.lr` is the first thing to try."
+        )
+
+
+def _join(plan: Plan, results: Sequence[Result]) -> Result:
+    if len(results) == 1:
+        return results[0]
+    from xladder.rungs.running import concatenate_seeds
+
+    longest = max(result.metrics["return"].shape[1] for result in results)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.pad(values.astype(np.float64), ((0, 0), (0, longest - values.shape[1])), constant_values=np.nan)
+
+    return Result(
+        plan=plan,
+        metrics={k: np.concatenate([padded(r.metrics[k]) for r in results]) for k in results[0].metrics},
+        params=concatenate_seeds([result.params for result in results]),
+        compile_seconds=sum(result.compile_seconds for result in results),
+        tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
+    )
