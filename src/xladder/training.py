@@ -18,7 +18,7 @@ import numpy as np
 
 from xladder import devices
 from xladder.core.types import Params
-from xladder.errors import Diverged, UsageError
+from xladder.errors import Diverged, UsageError, unknown
 from xladder.registry import Workload, find_rung, find_workload
 from xladder.settings import updated
 
@@ -96,17 +96,19 @@ def plan(
     device: str | None = None,
     preset: str = "default",
     config: Any = None,
-    **changes: Any,
+    changes: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> Plan:
-    """A checked plan. `changes` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`."""
+    """A checked plan. `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`.
+
+    They may also come as one mapping, `changes`.
+    """
     found = find_workload(workload)
     find_rung(rung, found)
     settings = found.load_settings()
     if preset not in settings.PRESETS:
-        from xladder.errors import unknown
-
         raise unknown("preset", preset, settings.PRESETS)
-    config = updated(settings.PRESETS[preset] if config is None else config, changes)
+    config = updated(settings.PRESETS[preset] if config is None else config, {**(changes or {}), **fields})
     settings.check(config)
     if seeds < 1:
         raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
@@ -149,13 +151,13 @@ def _run(
 
     running = wait(module.STARTING, module.start, plan.config, seeds, device)
     observer.started(seeds, running.note, running.compile_seconds)
-    parts, tick_seconds, done, size = [], [], 0, 1
+    parts, tick_seconds, done, size, learning = [], [], 0, 1, False
     while done < plan.config.ticks and not (done and observer.stop()):
         count = min(size, plan.config.ticks - done)
         begun = time.perf_counter()
         columns = columns_of(plan.config, wait("training", running.advance, count))
         seconds = time.perf_counter() - begun
-        _check_finite(columns, seeds, done, plan.workload.tick)
+        learning = _check_finite(columns["loss"], learning, seeds, done, plan.workload.tick)
         parts.append(columns)
         tick_seconds.append(seconds / count)
         observer.chunk(seeds, done, columns, seconds)
@@ -165,16 +167,21 @@ def _run(
     return Result(plan, metrics, running.params(), running.compile_seconds, tick_seconds)
 
 
-def _check_finite(columns: Mapping[str, np.ndarray], seeds: Sequence[int], first: int, tick: str) -> None:
-    """A loss that is infinite, or that was a number and is one no longer, ends the run."""
-    loss = columns["loss"]
-    bad = np.isinf(loss) | (np.isnan(loss) & np.isfinite(np.roll(loss, 1, axis=1)) & (np.arange(loss.shape[1]) > 0))
+def _check_finite(loss: np.ndarray, learning: bool, seeds: Sequence[int], first: int, tick: str) -> bool:
+    """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
+
+    Returns whether learning has started by the end of the chunk.
+    """
+    finite = np.isfinite(loss)
+    started = learning | np.logical_or.accumulate(finite, axis=1)
+    bad = ~finite & (started | np.isinf(loss))
     if bad.any():
         row, column = np.argwhere(bad)[0]
         raise Diverged(
             f"The loss of seed {seeds[row]} stopped being a number at {tick} {first + column}. "
             "A smaller `--learner.lr` is the first thing to try."
         )
+    return bool(started[:, -1].all())
 
 
 def _join(plan: Plan, results: Sequence[Result]) -> Result:

@@ -1,0 +1,119 @@
+"""`xladder compare`: the same experiment on each rung; a table, a bar chart, JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.table import Table
+
+from xladder.cli.main import split_workload
+from xladder.cli.options import parse_with_config, write_json_file
+from xladder.errors import UsageError
+from xladder.registry import RUNGS, Workload, find_rung, find_workload
+
+TICKS = 40  # enough to fill the memory and to time some thirty ticks of learning
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """What to compare, and where the results go."""
+
+    rungs: str | None = None
+    """Rungs separated by commas, for example torch,fused; all that the workload has if not given."""
+    seed: int = 0
+    """The first seed."""
+    seeds: int = 1
+    """How many seeds; times are then per seed."""
+    json: Path | None = None
+    """Write the table as JSON to this file (- for standard output)."""
+    chart: Path | None = None
+    """The bar chart; runs/compare-WORKLOAD-TIME.png if not given."""
+    device: Literal["cpu", "gpu"] | None = None
+    """Where to compute; the best device JAX finds if not given."""
+    preset: str | None = None
+    """Named settings to start from: default, demo, sorrel."""
+    config: Path | None = None
+    """The config.json of a run to start from."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Measure, print, draw."""
+    name, rest = split_workload(words, "compare")
+    workload = find_workload(name)
+    about = f"Compare rungs on {workload.name}: {workload.summary}."
+    options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, length=TICKS)
+    rungs = chosen_rungs(options.rungs, workload)
+    console = Console(stderr=str(options.json) == "-")
+    chart = options.chart or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}.png"
+    try:
+        chart.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"`{chart.parent}` cannot be written: {error.strerror or error}.") from None
+
+    from xladder.runs.compare import compare
+    from xladder.runs.pictures import draw_bars
+
+    say(console, headline(workload, config, options.seeds))
+    with console.status(f"measuring {rungs[0]}") as status:
+
+        def told(row: dict[str, Any]) -> None:
+            say(console, f"{row['rung']} done: {row[time_key] * 1000:.1f} ms per {workload.tick}. {row['note']}")
+            waiting = rungs[rungs.index(row["rung"]) + 1 :]
+            status.update(f"measuring {waiting[0]}" if waiting else "drawing")
+
+        time_key = f"seconds_per_{workload.tick}"
+        found = compare(name, rungs, told, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
+        draw_bars(chart, found["rows"], f"{name}: time per {workload.tick}")
+    console.print(table(found, workload))
+    if not all(row["learning"] for row in found["rows"]):
+        say(console, f"So few {workload.length} are over before learning starts: these times are of acting alone.")
+    say(console, f"chart {chart}")
+    write_json_file(options.json, found)
+    return 0
+
+
+def chosen_rungs(text: str | None, workload: Workload) -> list[str]:
+    """The rungs a user names, or all the workload has."""
+    if text is None:
+        return [name for name in RUNGS if name not in workload.missing]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"`--rungs` names none. There are: {', '.join(RUNGS)}.")
+    return [find_rung(name, workload).name for name in names]
+
+
+def headline(workload: Workload, config: Any, seeds: int) -> str:
+    """What is run, in a line."""
+    text = f"{workload.name}, {config.ticks} {workload.length} on each rung, one after another"
+    observe = getattr(config.world, "observe", None)
+    return text + (f", agents observe {observe}" if observe else "") + (f", {seeds} seeds" if seeds > 1 else "")
+
+
+def table(found: dict[str, Any], workload: Workload) -> Table:
+    """The comparison as people read it."""
+    per_seed = " and seed" if found["seeds"] > 1 else ""
+    shown = Table(title=f"{workload.name} on {found['device']}", title_justify="left")
+    shown.add_column("rung")
+    heads = [f"ms per {workload.tick}{per_seed}", "speed-up", "compile s", "return first → last", "peak MB"]
+    for head in heads:
+        shown.add_column(head, justify="right")
+    for row in found["rows"]:
+        shown.add_row(
+            row["rung"],
+            f"{row[f'seconds_per_{workload.tick}'] * 1000:.2f}",
+            "–" if row["speedup"] is None else f"{row['speedup']:.2f}×",
+            f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "–",
+            f"{row['return_first']:.0f} → {row['return_last']:.0f}",
+            f"{row['peak_memory_mb']:.0f}",
+        )
+    return shown
+
+
+def say(console: Console, line: str) -> None:
+    """Print a line as it is."""
+    console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)

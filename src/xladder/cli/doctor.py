@@ -1,0 +1,58 @@
+"""`xladder doctor`: versions, devices, memory, and what is missing for which extra."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+
+from rich.console import Console
+
+from xladder.cli.options import parse
+
+EXTRAS = {
+    "torch": ("torch", "the torch rung, parity and the bridge"),
+    "gymnax": ("gymnax", "worlds written in JAX"),
+    "atari": ("ale-py", "Atari games"),
+    "gym": ("gymnasium", "Gymnasium environments"),
+    "ray": ("ray", "asynchronous actors"),
+}
+
+
+@dataclass(frozen=True)
+class DoctorOptions:
+    """Nothing to choose."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Print what a bug report should say."""
+    parse(DoctorOptions, words, "xladder doctor", "Versions, devices, and what is missing for what.")
+    from xladder import devices
+    from xladder.cli import startup
+    from xladder.runs.directory import versions
+
+    console = Console()
+
+    def say(name: str, value: object) -> None:
+        console.print(f"{name:<10} {value}", highlight=False, markup=False, soft_wrap=True)
+
+    startup.prepare(None)
+    import jax
+
+    say("python", f"{platform.python_version()} on {platform.platform()}")
+    for package, version in versions().items():
+        say(package, version)
+    for device in jax.devices():
+        stats = device.memory_stats() or {}
+        limit = f", {stats['bytes_limit'] / 2**30:.0f} GiB" if "bytes_limit" in stats else ""
+        say("device", f"{devices.describe(device)}{limit}")
+    say("memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
+    say("cache", startup.cache_folder() or "none: the user's cache folder cannot be written")
+    for extra, (package, use) in EXTRAS.items():
+        try:
+            say(extra, f"{package} {metadata.version(package)}: {use}")
+        except metadata.PackageNotFoundError:
+            say(extra, f"not installed ({use}); pip install 'xladder[{extra}]'")
+    return 0

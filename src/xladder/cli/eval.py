@@ -1,0 +1,62 @@
+"""`xladder eval`: play with the agents of a run, without exploring, and at random beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from xladder.cli.compare import say
+from xladder.cli.options import parse, write_json_file
+from xladder.errors import UsageError
+
+
+@dataclass(frozen=True)
+class EvalOptions:
+    """What to play."""
+
+    run_dir: Annotated[Path, tyro.conf.Positional]
+    """The run directory."""
+    episodes: int = 100
+    """Episodes for the agents of each seed."""
+    seed: int = 0
+    """What boards are played on; apart from those of training."""
+    json: Path | None = None
+    """Write the result as JSON to this file (- for standard output)."""
+    device: Literal["cpu", "gpu"] | None = None
+    """Where to compute; the best device JAX finds if not given."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Load, play, report."""
+    options = parse(EvalOptions, words, "xladder eval", "Play with the agents of a run, against random play.")
+    if options.episodes < 1:
+        raise UsageError(f"`--episodes` is {options.episodes}, but it has to be 1 or more.")
+    if not 0 <= options.seed < 2**31:
+        raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
+    if not (options.run_dir / "config.json").is_file():
+        raise UsageError(f"`{options.run_dir}` is not a run directory: it has no config.json.")
+    from xladder import devices
+    from xladder.cli import startup
+
+    startup.prepare(options.device)
+    device = devices.find(options.device)
+
+    import jax
+
+    from xladder.runs.directory import load
+
+    console = Console(stderr=str(options.json) == "-")
+    say(console, f"{options.run_dir} on {devices.describe(device)}")
+    with console.status("playing"), jax.default_device(device):
+        score = load(options.run_dir).evaluate(options.episodes, options.seed)
+    over = "seeds" if score["seeds"] > 1 else "episodes"
+    say(console, f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), all agents")
+    say(console, f"per agent   {'  '.join(f'{x:.1f}' for x in score['per_agent'])}")
+    say(console, f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}, on the same boards")
+    write_json_file(options.json, score)
+    return 0

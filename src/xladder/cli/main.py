@@ -1,0 +1,99 @@
+"""The `xladder` command: finds the subcommand, and turns whatever goes wrong into a sentence and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+
+from xladder import __version__
+from xladder.errors import UsageError, XladderError, unknown
+
+COMMANDS = {
+    "train": "train a workload on a rung; writes a run directory",
+    "compare": "the same experiment on several rungs: a table of speed and return",
+    "parity": "prove that JAX and PyTorch learn the same, level by level",
+    "eval": "play with the agents of a run, against random play",
+    "rungs": "which workload runs on which rung",
+    "doctor": "versions, devices, and what is missing for what",
+}
+EXAMPLES = """\
+  xladder train treasurehunt --preset demo
+  xladder train treasurehunt --rung fused --epochs 1000 --seeds 8
+  xladder compare treasurehunt --rungs torch,fused
+  xladder train treasurehunt --help"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    # Before JAX is imported: take GPU memory as it is needed, and keep XLA's start-up lines off the screen.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    try:
+        if not words or words[0] in ("-h", "--help", "help"):
+            print(overview())
+            return 0
+        if words[0] == "--version":
+            print(f"xladder {__version__}")
+            return 0
+        if words[0] not in COMMANDS:
+            raise unknown("command", words[0], COMMANDS)
+        return import_module(f"xladder.cli.{words[0]}").run(words[1:])
+    except XladderError as error:
+        return complain(str(error), error.exit_code)
+    except BrokenPipeError:
+        # The reader (`| head`) has gone. Python would complain again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+    except MemoryError:
+        return complain("Out of memory: try a smaller batch, fewer agents or fewer seeds.", 5)
+    except Exception as error:
+        return complain(explain(error), 5 if "RESOURCE_EXHAUSTED" in str(error) else 1)
+
+
+def overview() -> str:
+    """What `xladder --help` prints."""
+    commands = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
+    return (
+        "xladder trains the same learner on a ladder of rungs, from PyTorch to one XLA program.\n\n"
+        f"Commands (each has its own --help):\n{commands}\n\nTo begin with:\n{EXAMPLES}"
+    )
+
+
+def complain(sentence: str, code: int) -> int:
+    """Say what went wrong on standard error; gives the exit code back."""
+    print(f"xladder: {sentence}", file=sys.stderr)
+    return code
+
+
+def explain(error: Exception) -> str:
+    """An unexpected error in a sentence; the traceback only for those who ask."""
+    if os.environ.get("XLADDER_TRACEBACK"):
+        traceback.print_exc()
+    first = str(error).splitlines()[0][:300] if str(error) else ""
+    if "RESOURCE_EXHAUSTED" in str(error):
+        return f"The device is out of memory: try fewer `--seeds` or a smaller `--learner.batch-size`. ({first})"
+    return f"{type(error).__name__}: {first} This is a bug in xladder; XLADDER_TRACEBACK=1 shows where."
+
+
+def split_workload(words: Sequence[str], command: str) -> tuple[str, list[str]]:
+    """The workload that a command line names, and the rest of it."""
+    if words and not words[0].startswith("-"):
+        return words[0], list(words[1:])
+    from xladder.registry import WORKLOADS
+
+    if any(word in ("-h", "--help") for word in words):
+        return next(iter(WORKLOADS)), list(words)
+    raise UsageError(
+        f"`xladder {command}` needs a workload: {', '.join(WORKLOADS)}. For example: "
+        f"xladder {command} {next(iter(WORKLOADS))}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""Flags: a command's own options and every field of a workload's config, parsed by tyro from the same dataclasses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from xladder.errors import UsageError, unknown
+from xladder.registry import Workload
+
+Options = TypeVar("Options")
+
+
+def parse(options: type[Options], words: Sequence[str], program: str, about: str) -> Options:
+    """Parse a command that has options of its own only."""
+    return tyro.cli(options, args=list(words), prog=program, description=about)
+
+
+def parse_with_config(
+    options: type[Options],
+    workload: Workload,
+    words: Sequence[str],
+    program: str,
+    about: str,
+    length: int | None = None,
+) -> tuple[Options, Any]:
+    """Parse a command's options together with the fields of the workload's config.
+
+    `--preset` and `--config` say where the fields' defaults come from, so they are looked at first. `length` is the
+    default length for commands that do not train to the end.
+    """
+    settings = workload.load_settings()
+    preset, file = _value(words, "--preset"), _value(words, "--config")
+    if preset and file:
+        raise UsageError("`--preset` and `--config` both say where to start from: give one of them.")
+    if preset and preset not in settings.PRESETS:
+        raise unknown("preset", preset, settings.PRESETS)
+    defaults: dict[str, Any] = {}
+    start = settings.PRESETS[preset or "default"]
+    if file:
+        from xladder.runs.directory import read_plan
+
+        plan = read_plan(Path(file))
+        if plan.workload.name != workload.name:
+            raise UsageError(f"`{file}` is a config of `{plan.workload.name}`, not of `{workload.name}`.")
+        known = {"rung": plan.rung, "seed": plan.seeds[0], "seeds": len(plan.seeds), "device": plan.device}
+        names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
+        start, defaults = plan.config, {k: v for k, v in known.items() if k in names}
+    if length:
+        start = dataclasses.replace(start, **{workload.length: length})
+    both = dataclasses.make_dataclass(
+        "both",
+        [
+            ("options", Annotated[options, tyro.conf.arg(name="")], dataclasses.field(default=options(**defaults))),
+            ("config", Annotated[settings.Config, tyro.conf.arg(name="")], dataclasses.field(default=start)),
+        ],
+    )
+    parsed: Any = tyro.cli(both, args=list(words), prog=f"{program} {workload.name}", description=about)
+    settings.check(parsed.config)
+    return parsed.options, parsed.config
+
+
+def write_json_file(path: Path | None, data: Any) -> None:
+    """Write a command's `--json` file; `-` is standard output."""
+    if path is None:
+        return
+    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    if str(path) == "-":
+        sys.stdout.write(text)
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be written: {error.strerror or error}.") from None
+
+
+def _value(words: Sequence[str], flag: str) -> str | None:
+    for i, word in enumerate(words):
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+        if word == flag and i + 1 < len(words):
+            return words[i + 1]
+    return None

@@ -1,0 +1,64 @@
+"""`xladder parity`: JAX against PyTorch on the same draws, level by level; exits 1 where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from xladder.cli.main import split_workload
+from xladder.cli.options import parse_with_config, write_json_file
+from xladder.registry import find_workload
+
+
+@dataclass(frozen=True)
+class ParityOptions:
+    """What to check."""
+
+    updates: int = 100
+    """How many updates the last level makes."""
+    seed: int = 0
+    """What the parameters, batches and draws are made from."""
+    json: Path | None = None
+    """Write the levels as JSON to this file (- for standard output)."""
+    preset: str | None = None
+    """Named settings to start from: default, demo, sorrel."""
+    config: Path | None = None
+    """The config.json of a run to start from."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Check, print, exit 1 if a level fails."""
+    name, rest = split_workload(words, "parity")
+    workload = find_workload(name)
+    about = f"Check that JAX and PyTorch learn the same on {name}."
+    options, config = parse_with_config(ParityOptions, workload, rest, "xladder parity", about)
+    if options.updates < 1:
+        from xladder.errors import UsageError
+
+        raise UsageError(f"`--updates` is {options.updates}, but it has to be 1 or more.")
+    from xladder.cli import startup
+
+    startup.prepare("cpu")  # rounding is compared, so both sides compute on the same processor
+
+    from xladder.parity import levels
+
+    console = Console(stderr=str(options.json) == "-")
+    with console.status("comparing JAX with PyTorch"):
+        found = levels(config, options.updates, options.seed)
+    shown = Table(title=f"{name}: JAX against PyTorch and NumPy, on the same draws", title_justify="left")
+    for head in ("level", "largest difference", "tolerance", ""):
+        shown.add_column(head, justify="right" if head in ("largest difference", "tolerance") else "left")
+    for level in found:
+        mark = "[green]passed[/]" if level.passed else "[red]FAILED[/]"
+        shown.add_row(level.level, f"{level.max_abs_diff:.2e}", f"{level.tolerance:.0e}", mark)
+    console.print(shown)
+    passed = all(level.passed for level in found)
+    if not passed:
+        first = next(level.level for level in found if not level.passed)
+        console.print(f"The twins part at “{first}”; the levels before it agree.")
+    write_json_file(options.json, {"workload": name, "levels": [level._asdict() for level in found]})
+    return 0 if passed else 1

@@ -1,0 +1,130 @@
+"""A run's progress on the screen: a live bar on a terminal, plain lines elsewhere. Also what signals do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from xladder.cli import startup
+from xladder.runs.directory import RunDirectory
+from xladder.training import Observer, Plan
+
+PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
+SMOOTH = 20  # ticks that the shown return and loss are averaged over
+
+
+class Screen(Observer):
+    """Shows a run, writes its metrics, and ends it cleanly when a signal comes."""
+
+    def __init__(self, plan: Plan, directory: RunDirectory, console: Console):
+        self.plan, self.directory, self.console = plan, directory, console
+        self.name = f"{plan.workload.name}/{plan.rung}"
+        self.total = plan.config.ticks
+        self.done, self.elapsed, self.groups_done = 0, 0.0, 0
+        self.signal: int | None = None
+        self.busy_starting = True
+        self.live = console.is_terminal
+        self._recent: dict[str, list[float]] = {"return": [], "loss": []}
+        self._rate: float | None = None
+        self._last_line = 0.0
+        self._expected = startup.last_compile(self._compile_name())
+        self._bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[text]}"),
+            console=console,
+            transient=True,
+            disable=not self.live,
+        )
+        self._task = self._bar.add_task(self.name, total=self.total, text="")
+
+    def __enter__(self) -> Screen:
+        self._previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def stop(self) -> bool:
+        """Whether a signal has come."""
+        return self.signal is not None
+
+    def waiting(self, what: str, seconds: float) -> None:
+        """Show that something is going on before the first tick."""
+        self.busy_starting = what != "training"
+        if self.busy_starting:
+            known = f" (last time {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
+            self._bar.update(self._task, description=f"{what} {self.name}", text=f"{seconds:.1f} s{known}")
+            if not self.live and not self._last_line:
+                self._say(f"{what} {self.name} …{known}")
+        time.sleep(0.02)
+
+    def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
+        """Say how long compiling took, and whatever the rung wants to be known."""
+        self.busy_starting = False
+        if compile_seconds:
+            startup.remember_compile(self._compile_name(), compile_seconds)
+            self._say(f"compiled in {compile_seconds:.1f} s")
+        if note:
+            self._say(note)
+        several = len(self.plan.seeds) > len(seeds)
+        self._bar.update(self._task, description=f"{self.name} seed {seeds[0]}" if several else self.name)
+        self._bar.update(self._task, completed=0)
+        self.done = 0
+
+    def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
+        """Write a chunk down and move the bar."""
+        self.elapsed += seconds
+        self.directory.append(seeds, first, columns, self.elapsed)
+        count = columns["return"].shape[1]
+        self.done = first + count
+        rate = count / seconds
+        self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
+        for name, values in self._recent.items():
+            means = columns[name].mean(0)
+            values.extend(float(x) for x in means if np.isfinite(x))
+            del values[:-SMOOTH]
+        text = self._text(float(columns["epsilon"][:, -1].mean()))
+        self._bar.update(self._task, completed=self.done, text=text)
+        now = time.monotonic()
+        if not self.live and (now - self._last_line > PLAIN_SECONDS or self.done == self.total):
+            self._say(f"{self.name}: {text}")
+
+    def _text(self, epsilon: float) -> str:
+        plural, rate = self.plan.workload.length, self._rate or 1.0
+        shown = {name: np.mean(values) if values else float("nan") for name, values in self._recent.items()}
+        left = int((self.total - self.done) / rate)
+        loss = f"{shown['loss']:.3f}" if self._recent["loss"] else "–"
+        speed = f"{rate:.1f}" if rate < 100 else f"{rate:.0f}"
+        return (
+            f"{self.done}/{self.total} {plural} · {speed}/s · return {shown['return']:.1f} · loss {loss} · "
+            f"ε {epsilon:.2f} · {left // 60}:{left % 60:02d} left"
+        )
+
+    def _say(self, line: str) -> None:
+        self._last_line = time.monotonic()
+        self.directory.log(line)
+        self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def _compile_name(self) -> str:
+        return f"{self.name}/{len(self.plan.seeds)}"
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self.busy_starting or self.signal is not None:
+            # Nothing to save yet, or the user means it: XLA cannot be interrupted, the process can.
+            self._bar.stop()
+            sys.stdout.flush()
+            os._exit(128 + number)
+        self.signal = number
+        self._say("Stopping after this chunk and saving; once more to end at once.")

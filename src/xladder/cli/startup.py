@@ -1,0 +1,59 @@
+"""What the command line sets up round JAX: the device it may see and a cache of compiled programs."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+
+def prepare(device: str | None) -> None:
+    """Call before JAX is imported."""
+    if device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+
+    folder = cache_folder()
+    if folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        # Compiled programs are trusted code: the folder is the user's own and closed to others.
+        jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def cache_folder() -> Path | None:
+    """Where xladder keeps compiled programs; None if there is no place to."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    folder = Path(home) / "xladder"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            return None
+        folder.chmod(0o700)
+    except OSError:
+        return None
+    return folder
+
+
+def last_compile(name: str) -> float | None:
+    """How long this compiled last time, in seconds."""
+    return _compile_times().get(name)
+
+
+def remember_compile(name: str, seconds: float) -> None:
+    """Keep how long this compiled, for the next time."""
+    folder = cache_folder()
+    if folder:
+        try:
+            (folder / "compile-seconds.json").write_text(json.dumps(_compile_times() | {name: round(seconds, 1)}))
+        except OSError:
+            return
+
+
+def _compile_times() -> dict[str, float]:
+    folder = cache_folder()
+    try:
+        data = json.loads((folder / "compile-seconds.json").read_text()) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return {k: v for k, v in data.items() if isinstance(v, float)} if isinstance(data, dict) else {}

@@ -1,0 +1,122 @@
+"""`xladder train`: train a workload on a rung and leave a run directory behind."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from rich.console import Console
+
+from xladder.cli.main import split_workload
+from xladder.cli.options import parse_with_config
+from xladder.registry import find_workload
+from xladder.runs.directory import RunDirectory
+from xladder.training import Plan, Result, execute
+from xladder.training import plan as make_plan
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """How and where to run it."""
+
+    rung: str = "fused"
+    """torch, sequential, parallel or fused: see `xladder rungs`."""
+    seed: int = 0
+    """The first seed."""
+    seeds: int = 1
+    """How many seeds: seed, seed + 1, …; at once on `fused`, one after another elsewhere."""
+    out: Path | None = None
+    """The run directory; runs/WORKLOAD-RUNG-TIME if not given."""
+    device: Literal["cpu", "gpu"] | None = None
+    """Where to compute; the best device JAX finds if not given."""
+    preset: str | None = None
+    """Named settings to start from: default, demo, sorrel."""
+    config: Path | None = None
+    """The config.json of another run to start from."""
+    eval_episodes: int = 20
+    """Episodes to score the agents with at the end; 0 leaves scoring and the replay out."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Parse, check, train, report."""
+    name, rest = split_workload(words, "train")
+    workload = find_workload(name)
+    options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
+    plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
+    if options.eval_episodes < 0:
+        from xladder.errors import UsageError
+
+        raise UsageError(f"`--eval-episodes` is {options.eval_episodes}, but it has to be 0 or more.")
+    directory = RunDirectory.create(options.out, plan)
+    console = Console()
+    try:
+        return follow(plan, directory, console, options.eval_episodes)
+    except BaseException:
+        directory.log(traceback.format_exc())
+        raise
+
+
+def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int) -> int:
+    """Train a plan into its directory, with everything a user sees of it."""
+    from xladder import devices
+    from xladder.cli import startup
+    from xladder.cli.progress import Screen
+
+    startup.prepare(plan.device)
+    device = devices.find(plan.device)
+    line = f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
+    directory.log(line)
+    directory.write_environment(device, line)
+    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    with Screen(plan, directory, console) as screen:
+        result = execute(plan, screen)
+        if screen.signal:
+            directory.finish(result)
+            ticks = result.metrics["return"].shape[1]
+            console.print(f"Stopped after {ticks} {plan.workload.length}; agents and metrics are kept.")
+            report_files(directory, console, replay=False)
+            return 128 + screen.signal
+    score = None
+    if episodes:
+        with console.status("scoring the agents"):
+            score = result.evaluate(episodes)
+    directory.finish(result, score)
+    report_result(result, score, console)
+    report_files(directory, console, replay=score is not None)
+    return 0
+
+
+def report_result(result: Result, score: dict | None, console: Console) -> None:
+    """Return before and after, and how the agents do without exploring."""
+    returns = result.metrics["return"]
+    tenth = max(1, returns.shape[1] // 10)
+    first, last = np.nanmean(returns[:, :tenth]), np.nanmean(returns[:, -tenth:])
+    tick = result.plan.workload.tick
+    lines = [f"return per {tick}: {first:.1f} at first, {last:.1f} at the end (means of the first and last tenth)"]
+    if score:
+        lines.append(
+            f"without exploring: {score['mean_return']:.1f} ± {score['ci95']:.1f}; random play: "
+            f"{score['random_return']:.1f} ± {score['random_ci95']:.1f} ({score['episodes']} episodes, 95 %)"
+        )
+    seconds = float(np.median(result.tick_seconds))
+    lines.append(f"{seconds * 1000:.1f} ms per {tick}, compiled in {result.compile_seconds:.1f} s")
+    for line in lines:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def report_files(directory: RunDirectory, console: Console, replay: bool) -> None:
+    """Where everything is."""
+    files = {"curves": "media/curves.png"} | ({"replay": "media/replay.gif"} if replay else {})
+    files |= {"metrics": "metrics.csv", "agents": "checkpoints/agents.safetensors"}
+    for name, file in files.items():
+        console.print(f"{name:<8} {directory.path / file}", highlight=False, markup=False, soft_wrap=True)
+
+
+def seeds_in_words(plan: Plan) -> str:
+    """`seed 3`, or `seeds 0 … 7`."""
+    first, last = plan.seeds[0], plan.seeds[-1]
+    return f"seed {first}" if first == last else f"seeds {first} … {last}"

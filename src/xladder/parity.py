@@ -1,0 +1,334 @@
+"""Is it the same learner? JAX and its NumPy and PyTorch twins, compared in rising order on the same draws.
+
+World → memory → forward → loss → gradients → one update → many updates: the first level that fails names the
+culprit, because everything below it agreed. From `forward` on, both sides are given the same recorded batches, so
+that a fault of the memory cannot show as a fault of the learner.
+
+Shapes: N agents, T turns, C cells of the board with its margin, V cells in a view, U updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder import bridge
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.core.tick import Program
+from xladder.core.types import Array, Params
+from xladder.errors import missing_extra
+from xladder.learners.iqn import Agent, IQNLearner, UpdateDraws
+from xladder.nets.iqn import split_noise
+from xladder.replay import frames
+from xladder.replay.frames_host import HostBatch, HostRing
+from xladder.worlds import treasurehunt as world
+from xladder.worlds.treasurehunt_host import HostWorld
+
+try:
+    import torch
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise missing_extra("torch", "torch") from error
+
+from xladder.learners import iqn_torch
+from xladder.nets import iqn_torch as net_torch
+
+if TYPE_CHECKING:
+    from xladder.workloads.treasurehunt import Config, WorldConfig
+
+# What a difference may be, as a share of the largest number compared (or of 1, where all are smaller).
+WORLD = 0.0  # codes and positions are whole numbers
+MEMORY = 1e-6  # whole numbers too, except that XLA may contract a·b + c in an n-step return: one rounding less
+FORWARD = 1e-5  # sums of up to 750 float32 products, added in another order; the cosines differ by 2e-7
+LOSS = 1e-5  # a mean of such numbers
+GRADIENTS = 1e-5  # sums over the batch, in another order
+# Adam divides a gradient by its own size, so where it is nothing but rounding (1e-8 and less) the two sides may step
+# by different shares of the learning rate (2.5e-4 by default). Elsewhere they agree to 1e-7.
+ONE_UPDATE = 1e-4
+# The same a hundred times over, and now and then an `argmax` that 1e-6 decides otherwise.
+MANY_UPDATES = 5e-3
+
+
+class Level(NamedTuple):
+    """How far apart the two sides are on one level."""
+
+    level: str
+    max_abs_diff: float
+    tolerance: float
+    passed: bool
+
+
+class Walk(NamedTuple):
+    """Epochs of given actions on a board, as one of the worlds saw them."""
+
+    boards: Array  # int8 [T, C]: at the end of each turn
+    positions: Array  # int32 [T, N]
+    views: Array  # int8 [T, N, V]: what each agent saw before it moved
+    found: Array  # int8 [T, N]: the code of the cell it moved towards
+
+
+class WalkDraws(NamedTuple):
+    """What a walk needs: where agents start, what appears, what they do."""
+
+    starts: Array  # int32 [N]
+    spawns: Array  # int8 [T, C]
+    actions: Array  # int8 [T, N]
+
+
+def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
+    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
+    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    with jax.default_matmul_precision("highest"):
+        return list(_levels(config, updates, seed))
+
+
+def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
+    learner, key = Program(config).learner, keys.root(seed)
+    walks = [draw_walk(config.world, jax.random.fold_in(key, i)) for i in range(_epochs(config))]
+    seen = [walk_host(config.world, draws) for draws in walks]
+    yield _level("world twins", WORLD, [walk(config.world, draws) for draws in walks], seen)
+
+    cursor, ring, host = remember(config, walks, seen)
+    scores = np.asarray(jax.random.uniform(key, (config.learner.memory,)))
+    yield _level("memory twins", MEMORY, *_recall(config, cursor, ring, host, scores))
+
+    agent, draws = draw_agent(learner, key), [draw_update(learner, key, i) for i in range(updates)]
+    batches = [record(config, host, one) for one in draws]
+    ours, theirs = _forward(learner, agent, to_torch(config, agent), batches[0], draws[0])
+    yield _level("forward", FORWARD, ours, theirs)
+
+    (loss, gradient), other = _value_and_grad(learner, agent, batches[0], draws[0]), to_torch(config, agent)
+    other_loss = other.loss(batches[0], torch_draws(learner, draws[0]))
+    yield _level("loss", LOSS, loss, other_loss.detach().numpy())
+    other_loss.backward()
+    grads = {name: param.grad for name, param in other.net.named_parameters()}
+    yield _level("gradients", GRADIENTS, gradient, bridge.to_jax("iqn", grads))
+
+    one = study(learner, agent, to_torch(config, agent), batches[:1], draws[:1])
+    yield _level("one update", ONE_UPDATE, *one)
+    many = study(learner, agent, to_torch(config, agent), batches, draws)
+    yield _level(f"{updates} updates", MANY_UPDATES, *many)
+
+
+def draw_walk(config: WorldConfig, key: jax.Array) -> WalkDraws:
+    """An epoch's draws with uniform actions, as NumPy arrays."""
+    starts, spawns, acts = (jax.random.fold_in(key, i) for i in (Stream.RESET, Stream.SPAWN, Stream.ACT))
+    actions = jax.random.randint(acts, (config.max_turns, config.num_agents), 0, world.NUM_ACTIONS, jnp.int8)
+    draws = world.draw_reset(config, starts), world.draw_spawns(config, spawns, config.max_turns), actions
+    return WalkDraws(*(np.asarray(x) for x in draws))
+
+
+@partial(jax.jit, static_argnums=0)
+def walk(config: WorldConfig, draws: WalkDraws) -> Walk:
+    """The pure world's account of a walk."""
+
+    def turn(state: world.State, drawn: Any) -> tuple[world.State, Walk]:
+        spawns, actions = drawn
+        state = world.begin_turn(state, spawns)
+        together = [world.view(config, state, i) for i in range(config.num_agents)]
+        views, found = [], []
+        for i in range(config.num_agents):
+            views.append(together[i] if config.observe == "together" else world.view(config, state, i))
+            state, code = world.move(config, state, i, actions[i])
+            found.append(code)
+        return state, Walk(state.board, state.positions, jnp.stack(views), jnp.stack(found))
+
+    return jax.lax.scan(turn, world.reset(config, jnp.asarray(draws.starts)), (draws.spawns, draws.actions))[1]
+
+
+def walk_host(config: WorldConfig, draws: WalkDraws) -> Walk:
+    """The host world's account of a walk."""
+    board, rows = HostWorld(config), []
+    board.reset(draws.starts)
+    for spawns, actions in zip(draws.spawns, draws.actions, strict=True):
+        board.begin_turn(spawns)
+        together = [board.view(i) for i in range(config.num_agents)]
+        views, found = [], []
+        for i, action in enumerate(actions):
+            views.append(together[i] if config.observe == "together" else board.view(i))
+            found.append(board.move(i, int(action)))
+        rows.append((board.board.copy(), np.array(board.positions), np.stack(views), np.array(found)))
+    return Walk(*(np.stack(column) for column in zip(*rows, strict=True)))
+
+
+def remember(config: Config, walks: list[WalkDraws], seen: list[Walk]) -> tuple[frames.Cursor, frames.Ring, HostRing]:
+    """What agent 0 saw on its walks, in both memories."""
+    c = config.learner
+    cursor, ring = frames.init_cursor(), frames.init(c.memory, seen[0].views.shape[-1])
+    host = HostRing(c.memory, seen[0].views.shape[-1], c.n_frames, c.n_step)
+    for draws, saw in zip(walks, seen, strict=True):
+        rows = frames.Ring(
+            frames=saw.views[:, 0],
+            actions=draws.actions[:, 0],
+            rewards=world.cell_values(config.world)[saw.found[:, 0]],
+            dones=np.zeros(len(saw.found), bool),
+            breaks=np.arange(len(saw.found)) == 0,
+        )
+        cursor, ring = _remember_epoch(cursor, ring, rows, c.n_frames)
+        host.add_empty()
+        for row in zip(*rows, strict=True):
+            host.add(*row)
+    return cursor, ring, host
+
+
+@partial(jax.jit, static_argnums=3)
+def _remember_epoch(
+    cursor: frames.Cursor, ring: frames.Ring, rows: frames.Ring, n_frames: int
+) -> tuple[frames.Cursor, frames.Ring]:
+    ring = frames.mark_break(cursor, ring)
+    cursor = frames.skip(cursor, ring.dones.size, n_frames)
+    ring = frames.add(cursor, ring, rows)
+    return frames.advance(cursor, ring.dones.size, rows.dones.size), ring
+
+
+def _recall(
+    config: Config, cursor: frames.Cursor, ring: frames.Ring, host: HostRing, scores: np.ndarray
+) -> tuple[Any, Any]:
+    """All that the two memories hold, and what they hand out."""
+    c = config.learner
+
+    @jax.jit
+    def recall(cursor: frames.Cursor, ring: frames.Ring) -> Any:
+        starts = frames.choose(cursor, jnp.asarray(scores), c.batch_size, c.n_frames, c.n_step)
+        batch = frames.cut(cursor, ring, starts, jnp.float32(c.gamma), c.n_frames, c.n_step)
+        return tuple(cursor), tuple(ring), frames.recent(cursor, ring, c.n_frames), starts, tuple(batch)
+
+    held = host.frames, host.actions, host.rewards, host.dones, host.breaks
+    starts = host.choose(scores, c.batch_size)
+    theirs = (host.index, host.size), held, host.recent(), starts, tuple(host.cut(starts, c.gamma))
+    return recall(cursor, ring), theirs
+
+
+def draw_agent(learner: IQNLearner, key: jax.Array) -> Agent:
+    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    init = jax.jit(learner.init)
+    agent = init(keys.address(key, 0, 0, Stream.INIT))
+    return agent._replace(target=init(keys.address(key, 0, 1, Stream.INIT)).params)
+
+
+def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws:
+    """The draws of one update, as NumPy arrays."""
+    address = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
+    return jax.tree.map(np.asarray, _draw_update(learner, *address))
+
+
+_draw_update = jax.jit(IQNLearner.draw_update, static_argnums=0)
+
+
+def record(config: Config, host: HostRing, draws: UpdateDraws) -> HostBatch:
+    """The batch that both sides learn from."""
+    return host.cut(host.choose(draws.scores, config.learner.batch_size), config.learner.gamma)
+
+
+def to_torch(config: Config, agent: Agent) -> iqn_torch.TorchAgent:
+    """The PyTorch twin of a JAX agent that has not learned yet."""
+    learner = Program(config).learner
+    other = iqn_torch.TorchAgent(config.learner, learner.actions, learner.num_codes, learner.cells)
+    other.net.load_state_dict(bridge.to_torch("iqn", agent.params))
+    other.target.load_state_dict(bridge.to_torch("iqn", agent.target))
+    return other
+
+
+def torch_draws(learner: IQNLearner, draws: UpdateDraws) -> iqn_torch.UpdateDraws:
+    """The same draws for PyTorch, whose weights are [out, in]."""
+
+    def one(normals: np.ndarray) -> net_torch.Noise:
+        layers = split_noise(jnp.asarray(normals), learner.config.width, learner.actions)
+        return net_torch.Noise(
+            *(net_torch.LayerNoise(_tensor(layer.kernel).T, _tensor(layer.bias)) for layer in layers)
+        )
+
+    first, second, third = (one(normals) for normals in draws.noise)
+    return iqn_torch.UpdateDraws(_tensor(draws.taus), (first, second, third))
+
+
+def study(
+    learner: IQNLearner,
+    agent: Agent,
+    other: iqn_torch.TorchAgent,
+    batches: list[HostBatch],
+    draws: list[UpdateDraws],
+) -> tuple[Any, Any]:
+    """Both sides learn from the batches, with a hard update half-way. Returns all that they have become."""
+    for i, (batch, drawn) in enumerate(zip(batches, draws, strict=True)):
+        if i > 0 and i == len(batches) // 2:
+            agent = _sync(learner, agent)
+            other.sync()
+        agent, _ = _update(learner, agent, frames.Batch(*batch), drawn)
+        other.update(batch, torch_draws(learner, drawn))
+    named = dict(other.net.named_parameters())
+    moments = [
+        bridge.to_jax("iqn", {name: other.optimiser.state[param][which] for name, param in named.items()})
+        for which in ("exp_avg", "exp_avg_sq")
+    ]
+    nets = [bridge.to_jax("iqn", net.state_dict()) for net in (other.net, other.target)]
+    return (agent.params, agent.target, agent.moments.mu, agent.moments.nu), (*nets, *moments)
+
+
+_update = jax.jit(IQNLearner.update, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def _sync(learner: IQNLearner, agent: Agent) -> Agent:
+    return learner.sync(agent, jnp.bool_(True))
+
+
+def _value_and_grad(
+    learner: IQNLearner, agent: Agent, batch: HostBatch, draws: UpdateDraws
+) -> tuple[jax.Array, Params]:
+    width, actions = learner.config.width, learner.actions
+    noise = tuple(split_noise(jnp.asarray(normals), width, actions) for normals in draws.noise)
+    function = jax.jit(jax.value_and_grad(learner.loss))
+    return function(agent.params, agent.target, frames.Batch(*batch), draws.taus, noise)
+
+
+def _forward(
+    learner: IQNLearner, agent: Agent, other: iqn_torch.TorchAgent, batch: HostBatch, draws: UpdateDraws
+) -> tuple[Any, Any]:
+    """Quantiles with noise and without, and what acting sees: their mean."""
+    noise = split_noise(jnp.asarray(draws.noise[0]), learner.config.width, learner.actions)
+    taus = draws.taus[0]
+
+    @jax.jit
+    def ours(params: Params) -> Any:
+        def one(codes: jax.Array, taus: jax.Array) -> Any:
+            apply = partial(learner.net.apply, {"params": params})
+            mean = apply(codes, learner.embed(params, taus), method="embedded_mean")
+            return apply(codes, taus, noise), apply(codes, taus), mean
+
+        return jax.vmap(one)(batch.states, taus)
+
+    with torch.no_grad():
+        encoded, fractions = other.encode(batch.states), _tensor(taus)
+        noisy = other.net(encoded, fractions, torch_draws(learner, draws).noise[0])
+        plain = other.net(encoded, fractions)
+    return ours(agent.params), (noisy.numpy(), plain.numpy(), plain.mean(1).numpy())
+
+
+def _epochs(config: Config) -> int:
+    """Enough to go round the memory and over its beginning."""
+    return 2 + config.learner.memory // config.world.max_turns
+
+
+def _tensor(values: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(values))
+
+
+def _level(name: str, tolerance: float, ours: Any, theirs: Any) -> Level:
+    """Compare two trees of the same structure."""
+    pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
+    differences, sizes = [], [1.0]
+    for a, b in pairs:
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        if a.shape != b.shape:
+            raise ValueError(f"{name}: shapes {a.shape} and {b.shape}")
+        differences.append(np.max(np.abs(a - b), initial=0.0))
+        sizes.append(np.max(np.abs(b), initial=0.0))
+    difference, allowed = float(np.max(differences)), float(tolerance * np.max(sizes))
+    # A nan on either side is a difference, and compares as false.
+    return Level(name, difference, allowed, bool(difference <= allowed))
