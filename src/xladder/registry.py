@@ -50,9 +50,13 @@ RUNGS = {
     rung.name: rung
     for rung in [
         Rung("torch", "xladder.rungs.torch", "everything in PyTorch, at its best thread count: the reference"),
+        Rung("hybrid", "xladder.rungs.hybrid", "PyTorch acts, JAX computes the gradient step"),
         Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
         Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
         Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
+        Rung("mesh", "xladder.rungs.mesh", "as fused, laid over several devices"),
+        Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes"),
+        Rung("actors", "xladder.rungs.actors", "asynchronous actors round one learner"),
     ]
 }
 
@@ -66,6 +70,12 @@ WORKLOADS = {
             settings="xladder.workloads.treasurehunt",
             program="xladder.core.tick",
             evaluation="xladder.core.evaluation",
+            missing={
+                "hybrid": ("it is not written yet", "sequential"),
+                "mesh": ("it is not written yet", "fused"),
+                "hosts": ("it is not written yet", "fused"),
+                "actors": ("its agents act in one shared world, step by step", "fused"),
+            },
         ),
     ]
 }

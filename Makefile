@@ -1,0 +1,50 @@
+# Two commands do everything: `make demo` and `make test`. Both create .venv and install what they need first.
+
+# 3.11 first: PyTorch's pinned CPU build is small there and a large CUDA build elsewhere.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p >/dev/null 2>&1 && \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: help demo test test-all lint bench clean
+help:
+	@echo "make demo      train agents for a minute and see what they learned"
+	@echo "make test      lint and test (make test-all adds the slow tests)"
+	@echo "make lint      format check, lint, types"
+	@echo "make bench     measure the rungs; prints a table"
+	@echo "make clean     remove .venv and caches"
+
+demo: .venv/core
+	@$(BIN)/xladder train treasurehunt --preset demo --rung fused
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-all: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/treasurehunt.py
+
+.venv/bin/python:
+	@test -n "$(PYTHON)" || { echo "xladder needs Python 3.11 or newer, and none was found: install one, or name it: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "$(PYTHON) is not a Python of version 3.11 or newer: name one that is: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "The virtual environment could not be created: on Debian and Ubuntu, install python3-venv."; exit 1; }
+
+.venv/core: .venv/bin/python pyproject.toml constraints.txt
+	@echo "installing xladder into .venv (about a minute, once)"
+	@$(PIP) -e . || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
+	@touch $@
+
+.venv/dev: .venv/core
+	@echo "installing what the tests need into .venv (a few minutes, once)"
+	@$(PIP) -e '.[dev]' || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
+	@touch $@
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache

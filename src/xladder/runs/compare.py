@@ -1,0 +1,74 @@
+"""The same experiment on several rungs, one after another, each in a process of its own.
+
+A process of its own, because peak memory only ever grows, and because PyTorch's and XLA's threads would otherwise
+share one process.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from xladder.errors import UsageError, XladderError
+from xladder.registry import find_rung
+from xladder.runs.directory import describe_plan, versions
+from xladder.settings import to_dict
+from xladder.training import Plan, plan
+
+
+def compare(
+    workload: str,
+    rungs: Sequence[str] = ("torch", "sequential", "parallel", "fused"),
+    told: Callable[[dict[str, Any]], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Measure each rung; `options` are those of `train`. `told` hears of every row as it is measured.
+
+    `seconds_per_TICK` is the median after learning has started; with several seeds it is per seed. `speedup` is over
+    the `torch` row, and missing where that was not asked for.
+    """
+    rungs = list(dict.fromkeys(rungs))
+    plans = [plan(workload, rung, **options) for rung in rungs]
+    if not plans:
+        raise UsageError("`--rungs` names none: give some, separated by commas.")
+    time_key = f"seconds_per_{plans[0].workload.tick}"
+    rows: list[dict[str, Any]] = []
+    for one in plans:
+        row = measure_apart(one)
+        reference = row if one.rung == "torch" else next((r for r in rows if r["rung"] == "torch"), None)
+        row["speedup"] = reference[time_key] / row[time_key] if reference else None
+        rows.append(row)
+        if told:
+            told(row)
+    return {
+        "workload": plans[0].workload.name,
+        "rows": rows,
+        "device": rows[0]["device"],
+        "versions": versions(),
+        "seeds": len(plans[0].seeds),
+        "config": to_dict(plans[0].config),
+    }
+
+
+def measure_apart(plan: Plan) -> dict[str, Any]:
+    """`measure` in a fresh process."""
+    find_rung(plan.rung, plan.workload)
+    done = subprocess.run(
+        [sys.executable, "-m", "xladder.runs.measure"],
+        input=json.dumps(describe_plan(plan)),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = done.stdout.strip().splitlines()[-1:] or [""]
+    try:
+        answer = json.loads(last[0])
+    except ValueError:
+        lines = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode} and said nothing"]
+        raise XladderError(f"The `{plan.rung}` rung could not be measured: {lines[0]}") from None
+    if "error" in answer:
+        raise UsageError(f"The `{plan.rung}` rung cannot run here. {answer['error']}")
+    return answer

@@ -1,0 +1,238 @@
+"""The run directory: all that a run leaves behind, and how to open it again.
+
+config.json       what was asked for; `xladder train --config` takes it back
+environment.json  versions, device, git commit, command line
+metrics.csv       one row per tick and seed
+events/           the same for TensorBoard
+timings.json      compile time and time per tick
+checkpoints/      the agents' parameters, as safetensors
+media/            curves and a replay
+log.txt           what was said, and the traceback if something broke
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xladder import devices
+from xladder.core.types import Params
+from xladder.errors import DamagedRun, UsageError
+from xladder.runs import metrics
+from xladder.settings import to_dict
+from xladder.training import Plan, Result, plan
+
+AGENTS = "checkpoints/agents.safetensors"
+PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
+
+
+@dataclass
+class RunDirectory:
+    """A folder that belongs to one run."""
+
+    path: Path
+    plan: Plan
+    writer: metrics.MetricsWriter
+
+    @classmethod
+    def create(cls, path: str | Path | None, plan: Plan) -> RunDirectory:
+        """Claim a new folder and write the config into it. Needs nothing heavy, so a bad path is told at once."""
+        stamp = time.strftime("%Y%m%d-%H%M%S")
+        folder = Path(path) if path else Path("runs") / f"{plan.workload.name}-{plan.rung}-{stamp}"
+        try:
+            if folder.is_dir() and any(folder.iterdir()):
+                raise UsageError(f"`{folder}` is not empty: choose another `--out`, nothing is overwritten.")
+            (folder / "media").mkdir(parents=True)
+            (folder / "checkpoints").mkdir()
+            write_json(folder / "config.json", describe_plan(plan))
+        except OSError as error:
+            raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
+        return cls(folder, plan, metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds))
+
+    def log(self, text: str) -> None:
+        """Add a line to log.txt."""
+        with (self.path / "log.txt").open("a") as file:
+            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+    def write_environment(self, device: Any, note: str) -> None:
+        """Record where the run takes place; no environment variables."""
+        write_json(self.path / "environment.json", environment(device) | {"note": note})
+
+    def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
+        """Add a chunk to the metrics."""
+        self.writer.append(seeds, first, columns, elapsed)
+
+    def write_metrics(self, result: Result) -> None:
+        """Write the metrics of a run that was not followed while it went on."""
+        self.append(result.plan.seeds, 0, result.metrics, sum(result.tick_seconds))
+
+    def save_agents(self, params: Params) -> None:
+        """Write the agents' parameters, leaves [seed, agent, …]."""
+        from safetensors.numpy import save_file
+
+        flat = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(params)}
+        save_file(flat, self.path / AGENTS)
+
+    def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> None:
+        """Write what comes at the end: agents, timings, curves and, if the run was scored, a replay."""
+        from xladder.runs.pictures import draw_curves
+
+        self.writer.close()
+        self.save_agents(result.params)
+        seconds = float(np.median(result.tick_seconds))
+        tick, name = self.plan.workload.tick, self.plan.workload.name
+        write_json(
+            self.path / "timings.json",
+            {
+                "compile_seconds": result.compile_seconds,
+                f"seconds_per_{tick}": seconds,
+                f"seconds_per_{tick}_and_seed": seconds / len(result.metrics["return"]),
+            }
+            | ({"evaluation": dict(score)} if score else {}),
+        )
+        title = f"{name} · {self.plan.rung} · {len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
+        references = {"random play": score["random_return"]} if score else None
+        draw_curves(self.path / "media" / "curves.png", result.metrics, title, tick, references)
+        if score:
+            module = import_module(self.plan.workload.evaluation)
+            best = int(np.nanargmax(np.nanmean(result.metrics["return"][:, -50:], axis=1)))
+            gif = str(self.path / "media" / "replay.gif")
+            module.draw_episode(result.config, module.pick(result.params, best), gif, title)
+
+
+def load(path: str | Path) -> Result:
+    """Open a run directory: its settings, metrics and trained agents."""
+    folder = Path(path)
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
+    found = read_plan(folder / "config.json")
+    table = folder / "metrics.csv"
+    values = metrics.read(table, found.workload.tick) if table.is_file() else {}
+    return Result(found, values, load_agents(folder, found), compile_seconds=0.0)
+
+
+def load_agents(folder: Path, plan: Plan) -> Params:
+    """The agents of a run, checked against its config."""
+    import jax
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    file = folder / AGENTS
+    if not file.is_file():
+        raise DamagedRun(f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved.")
+    program = import_module(plan.workload.program).Program(plan.config)
+    expected = dict(flatten(jax.eval_shape(program.init, np.int32(0)).agents.params))
+    try:
+        found = load_file(file)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DamagedRun(f"`{file}` cannot be read: {error}.") from None
+    shapes = {name: leaf.shape[1:] for name, leaf in found.items()}
+    if shapes != {name: leaf.shape for name, leaf in expected.items()}:
+        raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
+    return unflatten(found)
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """A plan as JSON-ready data."""
+    return {
+        "workload": plan.workload.name,
+        "rung": plan.rung,
+        "seed": plan.seeds[0],
+        "seeds": len(plan.seeds),
+        "device": plan.device,
+        "config": to_dict(plan.config),
+    }
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan in a config.json, checked as a command line would be."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"`{path}` is not a config that xladder wrote ({type(error).__name__}: {error}).") from None
+    return parse_plan(data, f"`{path}`")
+
+
+def parse_plan(data: Any, where: str) -> Plan:
+    """The inverse of `describe_plan`; `where` names the source in complaints."""
+    kinds = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
+    if not isinstance(data, dict) or any(not isinstance(data.get(k), kind) for k, kind in kinds.items()):
+        raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
+    device = data.get("device")
+    if device not in (None, "cpu", "gpu"):
+        raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
+    options = {k: data[k] for k in ("rung", "seed", "seeds")}
+    return plan(data["workload"], **options, device=device, changes=data["config"])
+
+
+def environment(device: Any) -> dict[str, Any]:
+    """What a figure depends on besides the config."""
+    return {
+        "device": devices.describe(device),
+        "processor": devices.processor(),
+        "cores": devices.cores(),
+        "python": platform.python_version(),
+        "versions": versions(),
+        "git_commit": _git_commit(),
+        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+    }
+
+
+def versions() -> dict[str, str]:
+    """The installed packages that matter, and their versions."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """The leaves of nested dicts, under dotted names."""
+    leaves: list[tuple[str, Any]] = []
+    for name, value in sorted(tree.items()):
+        leaves += flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(prefix + name, value)]
+    return leaves
+
+
+def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dicts again from dotted names."""
+    tree: dict[str, Any] = {}
+    for name, value in leaves.items():
+        *path, last = name.split(".")
+        node = tree
+        for part in path:
+            node = node.setdefault(part, {})
+        node[last] = value
+    return tree
+
+
+def write_json(path: Path, data: Any) -> None:
+    """Write JSON that people can read, whole or not at all."""
+    draft = path.with_name(path.name + ".tmp")
+    draft.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(draft, path)
+
+
+def _git_commit() -> str | None:
+    """The commit of the working directory, if it is one of git's."""
+    try:
+        done = subprocess.run(  # noqa: S607 - whichever git the user has
+            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() or None

@@ -1,0 +1,98 @@
+"""Time one plan in this process and print the row as JSON: the child process of `compare`.
+
+    echo PLAN | python -m xladder.runs.measure
+
+No cache of compiled programs is used, so `compile_seconds` is what a first run pays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from xladder import devices
+from xladder.errors import XladderError
+from xladder.training import Observer, Plan, execute
+
+
+class Stopwatch(Observer):
+    """Keeps the time per tick of every chunk in which learning was on."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+        self.all_times: list[float] = []
+        self.note = ""
+
+    def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
+        """A seed begins: what its first learning tick compiles or warms up is not counted."""
+        self.note, self.warm = note, False
+
+    def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
+        """One entry per tick, so that the median is over ticks."""
+        ticks = columns["loss"].shape[1]
+        entries = [seconds / ticks / len(seeds)] * ticks
+        self.all_times += entries
+        learning = bool(np.isfinite(columns["loss"]).all())
+        if learning and self.warm:
+            self.times += entries
+        self.warm = learning
+
+
+def measure(plan: Plan) -> dict[str, Any]:
+    """Train a plan and say how long a tick took, what it needed and what it reached."""
+    watch = Stopwatch()
+    result = execute(plan, watch)
+    device = devices.find(plan.device)
+    returns = result.metrics["return"]
+    tenth = max(1, returns.shape[1] // 10)
+    times = watch.times or watch.all_times
+    return {
+        "rung": plan.rung,
+        f"seconds_per_{plan.workload.tick}": float(np.median(times)),
+        "compile_seconds": result.compile_seconds,
+        "speedup": None,
+        "return_first": float(returns[:, :tenth].mean()),
+        "return_last": float(returns[:, -tenth:].mean()),
+        "peak_memory_mb": peak_memory_mb(device, plan.rung),
+        "learning": bool(watch.times),
+        "note": watch.note,
+        "device": devices.describe(device),
+    }
+
+
+def peak_memory_mb(device: Any, rung: str) -> float:
+    """The most memory held: on the device where that is a GPU, else by this process."""
+    if device.platform != "cpu":
+        if rung == "torch":
+            import torch
+
+            return torch.cuda.max_memory_allocated() / 2**20
+        return device.memory_stats()["peak_bytes_in_use"] / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+
+
+def main() -> int:
+    """Read a plan from standard input, print a row."""
+    from xladder.runs.directory import parse_plan
+
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    try:
+        plan = parse_plan(json.load(sys.stdin), "the plan")
+        if plan.device == "cpu":
+            os.environ["JAX_PLATFORMS"] = "cpu"
+        row = measure(plan)
+    except XladderError as error:
+        row = {"error": str(error)}
+    print(json.dumps(row))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

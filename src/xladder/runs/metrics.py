@@ -1,0 +1,83 @@
+"""Metrics on disk: one CSV with a row per tick and seed, and the same as TensorBoard events."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xladder.errors import DamagedRun
+
+MOST_SEEDS_IN_EVENTS = 16  # beyond that TensorBoard shows the mean over seeds only
+
+
+class MetricsWriter:
+    """Appends chunks to `metrics.csv` and `events/`."""
+
+    def __init__(self, folder: Path, tick: str, seeds: Sequence[int]):
+        self.folder, self.tick = folder, tick
+        self.path = folder / "metrics.csv"
+        self.by_seed = len(seeds) <= MOST_SEEDS_IN_EVENTS
+        self._events: dict[str, Any] = {}
+        self._has_header = False
+
+    def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
+        """Add ticks `first` …; `columns` are [seeds, ticks]. What is not a number stays empty."""
+        with self.path.open("a", newline="") as file:
+            writer = csv.writer(file)
+            if not self._has_header:
+                writer.writerow(["seed", self.tick, *columns, "elapsed_seconds"])
+                self._has_header = True
+            for s, seed in enumerate(seeds):
+                rows = zip(*(values[s].tolist() for values in columns.values()), strict=True)
+                for t, row in enumerate(rows, start=first):
+                    writer.writerow([seed, t, *map(_cell, row), f"{elapsed:.3f}"])
+        for name, values in columns.items():
+            for s, seed in enumerate(seeds) if self.by_seed else [(0, -1)]:
+                series = values[s] if self.by_seed else np.nanmean(values, axis=0)
+                events = self._writer(f"seed-{seed}" if self.by_seed else "mean")
+                for t, value in enumerate(series, start=first):
+                    if np.isfinite(value):
+                        events.add_scalar(name, float(value), t)
+
+    def close(self) -> None:
+        """Flush the events."""
+        for events in self._events.values():
+            events.close()
+
+    def _writer(self, name: str) -> Any:
+        if name not in self._events:
+            from tensorboardX import SummaryWriter
+
+            self._events[name] = SummaryWriter(str(self.folder / "events" / name))
+        return self._events[name]
+
+
+def read(path: Path, tick: str) -> dict[str, np.ndarray]:
+    """`metrics.csv` as name → float [seed, tick]; nan where a cell is empty or a seed came less far."""
+    try:
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        if not rows:
+            return {}
+        names = [name for name in rows[0] if name not in ("seed", tick, "elapsed_seconds")]
+        seeds = sorted({int(row["seed"]) for row in rows})
+        ticks = 1 + max(int(row[tick]) for row in rows)
+        if ticks > len(rows):
+            raise ValueError("ticks are missing")
+        table = {name: np.full((len(seeds), ticks), np.nan) for name in names}
+        for row in rows:
+            s, t = seeds.index(int(row["seed"])), int(row[tick])
+            for name in names:
+                if row[name]:
+                    table[name][s, t] = float(row[name])
+    except (ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError, csv.Error) as error:
+        raise DamagedRun(f"`{path}` is not a table of metrics any more ({error}).") from None
+    return table
+
+
+def _cell(value: float) -> str:
+    return "" if value != value else f"{value:.7g}"
