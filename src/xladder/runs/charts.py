@@ -1,0 +1,57 @@
+"""How every chart looks: its style, its colours and an empty sheet to draw on.
+
+Charts use matplotlib's objects, not `pyplot`, so that nothing global changes and no display is needed. Matplotlib is
+imported when the first one is drawn. Colours are Okabe and Ito's, which stay apart for colour-blind readers.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK, FAINT, BLUE = "#24292f", "#6e7781", "#0072B2"
+STYLE: Any = {
+    "figure.titlesize": 15,
+    "figure.titleweight": "bold",
+    "font.size": 11,
+    "text.color": INK,
+    "axes.edgecolor": "#afb8c1",
+    "axes.titlesize": 12,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.titlepad": 8,
+    "axes.labelcolor": FAINT,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e9ed",
+    "grid.linewidth": 0.8,
+    "xtick.color": "#afb8c1",
+    "ytick.color": "#afb8c1",
+    "xtick.labelcolor": FAINT,
+    "ytick.labelcolor": FAINT,
+    "legend.frameon": False,
+}
+
+
+def chart_style() -> AbstractContextManager[None]:
+    """The style, for as long as the context lasts."""
+    from matplotlib import rc_context
+
+    return rc_context(STYLE)
+
+
+def new_figure(height: float) -> Figure:
+    """An empty figure, 1600 pixels wide and 160 pixels high per unit of `height`."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.08, h_pad=0.08, wspace=0.03, hspace=0.04)
+    figure = Figure(figsize=(10, height), dpi=160, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure

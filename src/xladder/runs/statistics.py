@@ -1,0 +1,63 @@
+"""The mean of a few repetitions and how far it can be trusted. Shapes: S seeds, T ticks."""
+
+from __future__ import annotations
+
+import numpy as np
+
+# The 97.5 % quantile of Student's t for 1 … 10 degrees of freedom, where no short formula is good enough.
+_T_TABLE = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139)
+_Z = 1.959963985  # the same quantile of the normal distribution
+
+
+def t_quantile(freedom: np.ndarray | int) -> np.ndarray:
+    """The 97.5 % quantile of Student's t, elementwise, to 4 decimals; NaN for less than one degree of freedom."""
+    freedom = np.asarray(freedom)
+    z, v = _Z, np.maximum(freedom, 1).astype(float)
+    # Cornish and Fisher's expansion round the normal quantile (Abramowitz and Stegun 26.7.5).
+    far = (
+        z
+        + (z**3 + z) / (4 * v)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * v**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * v**3)
+        + (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / (92160 * v**4)
+    )
+    near = np.array([np.nan, *_T_TABLE])[np.clip(freedom, 0, len(_T_TABLE))]
+    return np.where(freedom > len(_T_TABLE), far, near)
+
+
+def mean_and_interval(values: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Mean over `axis` and the half width of its 95 % interval (Student's t).
+
+    NaN and infinity count as "not measured". The mean of nothing is NaN, and so is the half width for one value.
+    """
+    values = np.asarray(values, float)
+    measured = np.isfinite(values)
+    count = measured.sum(axis)
+    # Dividing by 1 where there is nothing to divide keeps NumPy from warning; the result is replaced by NaN.
+    mean = np.where(measured, values, 0.0).sum(axis) / np.maximum(count, 1)
+    apart = np.where(measured, values - np.expand_dims(mean, axis), 0.0)
+    variance = (apart**2).sum(axis) / np.maximum(count - 1, 1)
+    half_width = t_quantile(count - 1) * np.sqrt(variance / np.maximum(count, 1))
+    return np.where(count > 0, mean, np.nan), half_width
+
+
+def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
+    """Centred moving mean of [S, T] along T; the window shrinks at both ends, and what was not measured stays NaN."""
+    measured = np.isfinite(values)
+    ticks = values.shape[1]
+    first = np.maximum(np.arange(ticks) - (window - 1) // 2, 0)
+    stop = np.minimum(np.arange(ticks) + window // 2 + 1, ticks)
+
+    def total(terms: np.ndarray) -> np.ndarray:
+        sums = np.cumsum(np.pad(terms, ((0, 0), (1, 0))), axis=1, dtype=float)
+        return sums[:, stop] - sums[:, first]
+
+    mean = total(np.where(measured, values, 0.0)) / np.maximum(total(measured), 1)
+    return np.where(measured, mean, np.nan)
+
+
+def last_tenth(values: np.ndarray) -> tuple[float, float]:
+    """Mean of [S, T] over the last tenth of the ticks, and the half width of its 95 % interval over the seeds."""
+    per_seed = mean_and_interval(values[:, -max(1, values.shape[1] // 10) :], axis=1)[0]
+    mean, half_width = mean_and_interval(per_seed)
+    return float(mean), float(half_width)

@@ -1,0 +1,201 @@
+"""Pictures and replays are files that open, in the cases a run can produce; intervals are the textbook's numbers."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from xladder.runs import replay_gif
+from xladder.runs.pictures import draw_bars, draw_curves
+from xladder.runs.replay_gif import write_gif
+from xladder.runs.statistics import last_tenth, mean_and_interval, moving_mean, t_quantile
+from xladder.workloads.treasurehunt import WorldConfig
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(1, 12.7062), (4, 2.7764), (10, 2.2281), (11, 2.2010), (15, 2.1314), (30, 2.0423), (120, 1.9799)],
+)
+def test_quantiles_of_t_are_those_in_the_tables(freedom, expected):
+    assert t_quantile(freedom) == pytest.approx(expected, abs=1e-4)
+
+
+def test_interval_by_hand():
+    # 1, 2, 3: mean 2, variance (1 + 0 + 1) / 2 = 1, standard error 1 / √3, t(2) = 4.302653.
+    mean, half_width = mean_and_interval(np.array([1.0, 2.0, 3.0]))
+    assert mean == 2.0
+    assert half_width == pytest.approx(4.302653 / np.sqrt(3), rel=1e-6)
+
+
+def test_interval_leaves_out_what_was_not_measured():
+    values = np.array([[1.0, np.nan, 5.0, np.nan], [3.0, 4.0, 5.0, np.nan]])
+    mean, half_width = mean_and_interval(values)
+    np.testing.assert_array_equal(mean, [2.0, 4.0, 5.0, np.nan])
+    # 1, 3: variance 2, standard error 1, t(1) = 12.706205. One value alone has no interval.
+    np.testing.assert_allclose(half_width, [12.706205, np.nan, 0.0, np.nan])
+    assert mean_and_interval(values, axis=1)[0].tolist() == [3.0, 4.0]
+
+
+def test_moving_mean_shrinks_at_the_ends_and_keeps_gaps():
+    values = np.array([[np.nan, 1.0, 2.0, 6.0, 7.0]])
+    np.testing.assert_allclose(moving_mean(values, 3), [[np.nan, 1.5, 3.0, 5.0, 6.5]])
+    np.testing.assert_array_equal(moving_mean(values, 1), values)
+
+
+def test_last_tenth_by_hand():
+    # Of 20 ticks the last 2: 18.5 for the first seed, 28.5 for the second; t(1) · 5 is the half width.
+    mean, half_width = last_tenth(np.arange(20.0) + np.array([[0.0], [10.0]]))
+    assert mean == 23.5
+    assert half_width == pytest.approx(12.706205 * 5)
+
+
+def made_up(seeds, ticks):
+    rng = np.random.default_rng(0)
+    grow = np.linspace(0.0, 1.0, ticks)
+    loss = np.exp(rng.normal(size=(seeds, ticks)) - grow)
+    loss[:, : ticks // 5] = np.nan
+    items = {name: rng.poisson(2 + 5 * grow, (seeds, ticks)) for name in ("gem", "bone", "food")}
+    epsilon = np.broadcast_to(0.99 ** np.arange(ticks), (seeds, ticks))
+    return {"return": rng.normal(100 * grow, 20, (seeds, ticks)), "loss": loss, "epsilon": epsilon, **items}
+
+
+def opened(path):
+    with Image.open(path) as image:
+        image.load()
+    return image
+
+
+CURVES = {
+    "one seed": made_up(1, 200),
+    "several seeds": made_up(3, 100),
+    "one tick": made_up(1, 1),
+    "one tick of two seeds": made_up(2, 1),
+    "no loss yet": {**made_up(2, 30), "loss": np.full((2, 30), np.nan)},
+    "negative loss": {**made_up(2, 30), "loss": np.full((2, 30), -1.0)},
+    "infinite loss": {**made_up(1, 30), "loss": np.full((1, 30), np.inf)},
+    "returns that never change": {"return": np.zeros((2, 30))},
+    "without returns": {"loss": made_up(2, 30)["loss"]},
+    "columns it does not know": {**made_up(1, 30), "colour": np.zeros((1, 30))},
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("columns", CURVES.values(), ids=CURVES.keys())
+def test_curves_are_a_wide_png(columns, tmp_path):
+    draw_curves(tmp_path / "curves.png", columns, "a run", "epoch", {"random play": 16.0, "far away": -500.0})
+    image = opened(tmp_path / "curves.png")
+    assert image.format == "PNG" and image.width == 1600
+
+
+@pytest.mark.filterwarnings("error")
+def test_curves_with_more_items_than_can_be_told_apart(tmp_path):
+    items = [f"thing {i}" for i in range(20)]
+    draw_curves(tmp_path / "curves.png", {name: np.ones((2, 9)) for name in items}, "a run", "epoch", items=items)
+    assert opened(tmp_path / "curves.png").width == 1600
+
+
+def test_nothing_to_draw_is_said(tmp_path):
+    with pytest.raises(ValueError, match="only \\['colour'\\]"):
+        draw_curves(tmp_path / "curves.png", {"colour": np.zeros((1, 3))}, "a run", "epoch")
+    with pytest.raises(ValueError, match="one row"):
+        draw_bars(tmp_path / "bars.png", [], "times")
+    with pytest.raises(ValueError, match="one turn"):
+        write_gif(tmp_path / "a.gif", np.zeros((0, 9)), np.zeros((0, 1)), WorldConfig(), np.zeros((0, 1)), "")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"rung": "fused", "seconds_per_iteration": 0.003, "speedup": None}],
+        [{"rung": "fused", "seconds_per_step": 2e-6}],
+        [
+            {"rung": "torch", "seconds_per_epoch": 0.4, "speedup": 1.0},
+            {"rung": "fused", "seconds_per_epoch": 4e-5, "speedup": 1e4},
+        ],
+        [{"rung": f"rung {i}", "seconds_per_epoch": 1 + i, "speedup": 1 / (1 + i)} for i in range(7)],
+    ],
+    ids=["one row", "no speed-up", "far apart", "many"],
+)
+def test_bars_are_a_wide_png(rows, tmp_path):
+    draw_bars(tmp_path / "bars.png", rows, "time per epoch")
+    image = opened(tmp_path / "bars.png")
+    assert image.format == "PNG" and image.width == 1600
+
+
+def walk(world, turns, seed=0):
+    """Boards, rewards and positions of agents that swap items and places at random."""
+    rng = np.random.default_rng(seed)
+    shape, edge = (world.height + 2 * world.radius, world.width + 2 * world.radius), world.radius + 1
+    empty = np.ones(shape, np.int8)
+    empty[edge:-edge, edge:-edge] = 0
+    inside = np.flatnonzero(empty == 0)
+    boards = np.tile(empty.ravel(), (turns, 1))
+    boards[:, inside] = rng.choice([0, 0, 0, *range(2, 2 + len(world.item_names))], (turns, len(inside)))
+    positions = np.stack([rng.choice(inside, world.num_agents, replace=False) for _ in range(turns)])
+    np.put_along_axis(boards, positions, np.int8(2 + len(world.item_names)), axis=1)
+    return boards, rng.choice([0.0, 0.0, 10.0, -1.0], (turns, world.num_agents)), positions
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "world",
+    [
+        WorldConfig(),
+        WorldConfig(height=21, width=21, num_agents=13),
+        WorldConfig(height=3, width=3, radius=0, num_agents=1, item_names=("ruby",), item_values=(-0.125,)),
+        WorldConfig(height=4, width=9, radius=0, item_names=tuple("abcdefgh"), item_values=(1.5,) * 8),
+    ],
+    ids=["default", "large", "smallest", "other items"],
+)
+@pytest.mark.parametrize("turns", [1, 12])
+def test_replay_has_a_frame_per_turn(world, turns, tmp_path):
+    boards, rewards, positions = walk(world, turns)
+    write_gif(tmp_path / "a.gif", boards, rewards, world, positions, "a title that is rather long " * 3)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.format == "GIF"
+        assert image.n_frames == turns
+        assert image.width <= 640
+        assert image.info["loop"] == 0
+        durations = []
+        for turn in range(turns):
+            image.seek(turn)
+            image.load()
+            durations.append(image.info["duration"])
+    assert durations == [160] * (turns - 1) + [1500]
+
+
+def test_replay_shows_each_turn_and_stays_small(tmp_path):
+    world = WorldConfig()
+    boards, rewards, positions = walk(world, 50)
+    # What a run looks like: most cells stay as they were.
+    boards[:, :] = boards[0]
+    boards[boards == 5] = 0
+    write_gif(tmp_path / "a.gif", boards, rewards, world, positions, "a run")
+    assert (tmp_path / "a.gif").stat().st_size < 700_000
+    with Image.open(tmp_path / "a.gif") as image:
+        for turn in (0, 25, 49):
+            image.seek(turn)
+            pixels = image.convert("RGB")
+            for agent, position in enumerate(positions[turn]):
+                row, column = divmod(int(position), world.width + 2 * world.radius)
+                # Low on the left of its body, clear of eyes and number, an agent shows nothing but its colour.
+                at = (40 * (column - world.radius) + 9, 34 + 40 * (row - world.radius) + 22)
+                colour = replay_gif.AGENT_COLOURS[agent]
+                wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+                np.testing.assert_allclose(pixels.getpixel(at), wanted, atol=24)
+
+
+def test_codes_are_those_of_the_world():
+    from xladder.worlds import treasurehunt
+
+    assert (replay_gif.WALL, replay_gif.FIRST_ITEM) == (treasurehunt.WALL, treasurehunt.FIRST_ITEM)
+
+
+def test_importing_brings_neither_jax_nor_matplotlib():
+    code = "import sys, xladder.runs.pictures, xladder.runs.replay_gif; print({'jax', 'matplotlib'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
