@@ -1,0 +1,64 @@
+"""What all tests share. The environment is set here, before JAX is imported, and child processes inherit it."""
+
+import atexit
+import os
+import shutil
+import tempfile
+from dataclasses import replace
+
+if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    # One cache for all workers and for the commands that tests start, which inherit its name: most programs are
+    # compiled once. Only the process that made it takes it away.
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="xladder-tests-")
+    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+os.environ.update(
+    JAX_PLATFORMS="cpu",
+    JAX_NUM_CPU_DEVICES="4",
+    JAX_NUMPY_RANK_PROMOTION="raise",
+    JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
+    JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+)
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
+
+torch.set_num_threads(1)
+
+
+TINY = Config(
+    world=WorldConfig(height=6, width=6, num_agents=3, radius=1, max_turns=8, spawn_prob=0.1),
+    learner=LearnerConfig(
+        width=16, cosines=8, quantiles=4, act_quantiles=4, batch_size=8, memory=40, n_frames=3, epsilon=0.5
+    ),
+    epochs=10,
+)
+
+
+@pytest.fixture
+def tiny() -> Config:
+    """Small enough to compile in a moment; epsilon such that agents both explore and choose."""
+    return TINY
+
+
+@pytest.fixture
+def altered(tiny):
+    """`altered(world={…}, learner={…})`: the tiny config with some fields changed."""
+
+    def make(world=(), learner=()) -> Config:
+        return replace(tiny, world=replace(tiny.world, **dict(world)), learner=replace(tiny.learner, **dict(learner)))
+
+    return make
+
+
+def assert_trees_equal(ours, theirs):
+    """Same structure, same bits."""
+    jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+
+
+def assert_trees_close(ours, theirs, atol):
+    """Same structure, and no leaf further away than `atol`."""
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=0, atol=atol), ours, theirs)
