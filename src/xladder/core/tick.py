@@ -71,16 +71,21 @@ class Played(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The treasure hunt as functions of one experiment. `over_agents` is `vmap` or a loop, as the rung prefers."""
+    """The treasure hunt as functions of one experiment.
+
+    How it is laid out is the rung's choice: `over_agents` is `vmap` or a loop, `align` see `IQNLearner`.
+    """
 
     config: Config
     over_agents: Mapper = jax.vmap
+    align: int = 1
 
     @property
     def learner(self) -> IQNLearner:
         """The agents' learner, fitted to this world's views."""
         w = self.config.world
-        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), world.window(w).size)
+        cells = world.window(w).size
+        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), cells, self.align)
 
     def init_clock(self) -> Clock:
         """Before the first epoch."""
@@ -186,11 +191,8 @@ class Program:
         views = jax.vmap(lambda i: world.view(w, state, i))(jnp.arange(w.num_agents))
         codes = jnp.concatenate([stack, views[:, None]], axis=1)  # [N, F, V]
         actions = jax.vmap(self.learner.act)(agents, codes, draw.explore, draw.action, embedding)
-        found = []
-        for i in range(w.num_agents):
-            state, code = world.move(w, state, i, actions[i])
-            found.append(code)
-        return state, views, actions, jnp.stack(found)
+        state, found = world.move_all(w, state, actions)
+        return state, views, actions, found
 
     def _turn_in_turn(
         self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array

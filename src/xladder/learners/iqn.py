@@ -61,24 +61,41 @@ class UpdateDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class IQNLearner:
-    """The verbs of one IQN agent, with what does not change bound once."""
+    """The verbs of one IQN agent, with what does not change bound once.
+
+    With `align` > 1 the hidden layers are kept at the next multiple of it, the units beyond `width` having zero
+    weights and zero noise. They stay zero under every update, so it is the same learner, but a GPU multiplies
+    matrices of 256 columns faster than of 250. `narrow` takes them off again.
+    """
 
     config: LearnerConfig
     actions: int
     num_codes: int
     cells: int
+    align: int = 1
 
     @property
     def net(self) -> IQN:
-        """The network's architecture."""
-        c = self.config
-        return IQN(self.actions, self.num_codes, c.width, c.cosines, c.sigma)
+        """The network as it is computed with."""
+        return self._net(-(-self.config.width // self.align) * self.align)
+
+    def _net(self, width: int) -> IQN:
+        return IQN(self.actions, self.num_codes, width, self.config.cosines, self.config.sigma)
+
+    def _shapes(self, net: IQN) -> Params:
+        codes = jnp.zeros((self.config.n_frames, self.cells), jnp.int8)
+        return jax.eval_shape(net.init, jax.random.key(0), codes, jnp.zeros((1,), jnp.float32))["params"]
+
+    def narrow(self, params: Params) -> Params:
+        """Parameters as they are without alignment; leaves may have leading axes."""
+        return fit(params, self._shapes(self._net(self.config.width)))
 
     def init(self, key: jax.Array) -> Agent:
         """An agent that knows nothing."""
         c = self.config
         codes = jnp.zeros((c.n_frames, self.cells), jnp.int8)
-        params = self.net.init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
+        plain = self._net(c.width).init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
+        params = fit(plain, self._shapes(self.net))
         knobs = Knobs(*(jnp.float32(x) for x in (c.lr, c.gamma, c.epsilon_decay, c.epsilon_min)))
         # The target is a copy, not an alias: a donated state must not hold one buffer twice.
         target = jax.tree.map(jnp.copy, params)
@@ -102,7 +119,7 @@ class IQNLearner:
     def embed(self, params: Params, taus: jax.Array) -> jax.Array:
         """float32 […, Q, H] from fractions […, Q]: known before the states are, so done for many turns at once."""
         flat: Any = self.net.apply({"params": params}, taus.reshape(-1), method="embed")
-        return flat.reshape(*taus.shape, self.config.width)
+        return flat.reshape(*taus.shape, self.net.width)
 
     def greedy(self, params: Params, codes: jax.Array, embedding: jax.Array) -> jax.Array:
         """int8 []: the best action in a state, int8 [F, V], given embedded fractions, float32 [Q, H]."""
@@ -141,7 +158,7 @@ class IQNLearner:
 
     def update(self, agent: Agent, batch: frames.Batch, draws: UpdateDraws) -> tuple[Agent, jax.Array]:
         """One gradient step on a batch, then the soft update of the target. Returns the loss too."""
-        noise = tuple(split_noise(draws.noise[i], self.config.width, self.actions) for i in range(3))
+        noise = tuple(self._noise(draws.noise[i]) for i in range(3))
         loss, gradient = jax.value_and_grad(self.loss)(agent.params, agent.target, batch, draws.taus, noise)
         gradient = clip(gradient, self.config.clip)
         steps, moments = self._adam().update(gradient, agent.moments)
@@ -169,8 +186,26 @@ class IQNLearner:
         epsilon = agent.epsilon * (1 - agent.knobs.epsilon_decay)
         return agent._replace(epsilon=jnp.maximum(epsilon, agent.knobs.epsilon_min))
 
+    def _noise(self, normals: jax.Array) -> Noise:
+        wide = self.net.width
+        size = noise_size(wide, self.actions)
+        shapes = jax.eval_shape(lambda: split_noise(jnp.zeros((size,), jnp.float32), wide, self.actions))
+        return fit(split_noise(normals, self.config.width, self.actions), shapes)
+
     def _adam(self) -> optax.GradientTransformation:
         return optax.scale_by_adam(eps=1e-8)
+
+
+def fit(tree: Params, shapes: Params) -> Params:
+    """Every leaf's last axes cut or filled with zeros to the shape given for it."""
+
+    def one(leaf: Array, like: Array) -> Array:
+        lead = leaf.ndim - len(like.shape)
+        leaf = leaf[(..., *(slice(size) for size in like.shape))]
+        missing = [size - have for size, have in zip(like.shape, leaf.shape[lead:], strict=True)]
+        return jnp.pad(leaf, [(0, 0)] * lead + [(0, more) for more in missing]) if any(missing) else leaf
+
+    return jax.tree.map(one, tree, shapes)
 
 
 def of_action(quantiles: jax.Array, action: jax.Array) -> jax.Array:

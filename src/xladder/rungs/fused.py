@@ -16,7 +16,7 @@ import numpy as np
 
 from xladder.core.tick import Clock, Experiment, Program
 from xladder.core.tick import Metrics as TickMetrics
-from xladder.rungs.parallel import over_agents
+from xladder.rungs.parallel import layout
 from xladder.rungs.running import Metrics
 
 if TYPE_CHECKING:
@@ -33,7 +33,8 @@ class FusedRun:
     note = ""
 
     def __init__(self, config: Config, seeds: Sequence[int], device: Any):
-        program = Program(config, over_agents(device))
+        program = Program(config, **layout(device))
+        self.learner = program.learner
         tick = jax.vmap(program.tick, in_axes=(None, 0), out_axes=(None, 0, 0))
 
         def init(seeds: jax.Array) -> tuple[Clock, Experiment]:
@@ -68,7 +69,7 @@ class FusedRun:
 
     def params(self) -> Any:
         """Parameters, leaves [S, N, …]."""
-        return jax.tree.map(np.asarray, self.runs.agents.params)
+        return jax.tree.map(np.asarray, self.learner.narrow(self.runs.agents.params))
 
 
 def start(config: Config, seeds: Sequence[int], device: Any = None) -> FusedRun:

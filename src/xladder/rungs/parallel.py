@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.core.tick import Mapper, Program
+from xladder.core.tick import Program
 from xladder.rungs.running import Metrics
 
 if TYPE_CHECKING:
@@ -24,13 +24,15 @@ POPULATION = False
 STARTING = "compiling"
 
 
-def over_agents(device: Any) -> Mapper:
-    """How agents are mapped when each has large matrices of its own.
+def layout(device: Any) -> dict[str, Any]:
+    """How a program is laid out for a device.
 
-    On a GPU all at once. On a CPU one after another: a batched product keeps the cores no busier than a plain one
-    and pushes everything out of the cache.
+    On a CPU agents learn one after another: a batched product keeps the cores no busier than a plain one and pushes
+    everything out of the cache. On a GPU all at once, with matrices whose rows are multiples of its tensor cores'.
     """
-    return jax.vmap if device.platform != "cpu" else _one_by_one
+    if device.platform == "cpu":
+        return {"over_agents": _one_by_one}
+    return {"over_agents": jax.vmap, "align": 32}
 
 
 def _one_by_one(function: Any) -> Any:
@@ -43,7 +45,8 @@ class ParallelRun:
     note = ""
 
     def __init__(self, config: Config, seed: int, device: Any):
-        program = Program(config, over_agents(device))
+        program = Program(config, **layout(device))
+        self.learner = program.learner
         with jax.default_device(device):
             self.clock, self.run = jax.jit(lambda s: (program.init_clock(), program.init(s)))(seed)
             begun = time.perf_counter()
@@ -62,7 +65,7 @@ class ParallelRun:
 
     def params(self) -> Any:
         """Parameters, leaves [1, N, …]."""
-        return jax.tree.map(lambda x: np.asarray(x)[None], self.run.agents.params)
+        return jax.tree.map(lambda x: np.asarray(x)[None], self.learner.narrow(self.run.agents.params))
 
 
 def start(config: Config, seeds: Sequence[int], device: Any = None) -> ParallelRun:

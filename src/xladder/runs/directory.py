@@ -230,8 +230,12 @@ def write_json(path: Path, data: Any) -> None:
 def _git_commit() -> str | None:
     """The commit of the working directory, if it is one of git's."""
     try:
-        done = subprocess.run(  # noqa: S607 - whichever git the user has
-            ["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=False
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=False,
         )
     except OSError:
         return None
