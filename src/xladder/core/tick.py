@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 Mapper = Callable[..., Any]
+MOST_UNROLLED = 8  # agents written out one after another, so that none's weights are copied out of the stack
 
 
 class Clock(NamedTuple):
@@ -73,12 +74,14 @@ class Played(NamedTuple):
 class Program:
     """The treasure hunt as functions of one experiment.
 
-    How it is laid out is the rung's choice: `over_agents` is `vmap` or a loop, `align` see `IQNLearner`.
+    How it is laid out is the rung's choice: `over_agents` is `vmap` or a loop, `align` see `IQNLearner`, `unroll`
+    is how many turns stand side by side in the program.
     """
 
     config: Config
     over_agents: Mapper = jax.vmap
     align: int = 1
+    unroll: int = 1
 
     @property
     def learner(self) -> IQNLearner:
@@ -157,7 +160,7 @@ class Program:
             return (state, stack), (views, actions, found, state)
 
         first = (world.reset(w, draws.starts), before)
-        _, (views, actions, found, states) = jax.lax.scan(step, first, (draws.spawns, *turn_first))
+        _, (views, actions, found, states) = jax.lax.scan(step, first, (draws.spawns, *turn_first), unroll=self.unroll)
         rows = frames.Ring(
             frames=views,
             actions=actions,
@@ -209,5 +212,7 @@ class Program:
             return state, (view, action, code)
 
         order = jnp.arange(w.num_agents)
-        state, (views, actions, found) = jax.lax.scan(one, state, (order, stack, agents, draw, embedding))
+        state, (views, actions, found) = jax.lax.scan(
+            one, state, (order, stack, agents, draw, embedding), unroll=min(w.num_agents, MOST_UNROLLED)
+        )
         return state, views, actions, found
