@@ -353,10 +353,10 @@ def _level(name: str, share: float, ours: Any, theirs: Any) -> Level:
         a, b = np.asarray(a), np.asarray(b)
         whole = not np.issubdtype(b.dtype, np.floating)
         a, b = a.astype(np.float64), b.astype(np.float64)
-        difference = float(np.max(np.abs(a - b))) if a.shape == b.shape else np.inf
-        if np.isnan(difference):
-            difference = np.inf
-        allowed = 0.0 if whole else float(share * np.max(np.abs(b)))
+        difference = float(np.max(np.abs(a - b), initial=0.0)) if a.shape == b.shape else np.inf
+        if not np.all(np.isfinite(b)) or np.isnan(difference):
+            difference, b = np.inf, np.zeros(1)  # even on both sides, what is not a number is not the same
+        allowed = 0.0 if whole else float(share * np.max(np.abs(b), initial=0.0))
         ratio = difference / allowed if allowed else np.inf if difference else 0.0
         if ratio > excess:
             worst, excess = (difference, allowed), ratio

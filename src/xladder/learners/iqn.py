@@ -215,6 +215,6 @@ def of_action(quantiles: jax.Array, action: jax.Array) -> jax.Array:
 
 def clip(gradient: Params, largest: float) -> Params:
     """Scale a gradient to norm `largest` if it is longer; the 1e-6 is PyTorch's (Optax has none)."""
-    norm = optax.global_norm(gradient)
+    norm = optax.tree.norm(gradient)
     scale = jnp.minimum(1.0, largest / (norm + 1e-6))
     return jax.tree.map(lambda g: g * scale, gradient)

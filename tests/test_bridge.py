@@ -1,0 +1,127 @@
+"""Parameters across the border between PyTorch and JAX, and files that should not be let in."""
+
+import os
+import pickle
+
+import jax
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import assert_trees_equal
+from xladder import bridge, parity
+from xladder.core.tick import Program
+from xladder.errors import UsageError
+
+
+@pytest.fixture
+def params(tiny):
+    return jax.tree.map(np.asarray, jax.jit(Program(tiny).learner.init)(jax.random.key(0)).params)
+
+
+@pytest.fixture
+def agent(tiny):
+    torch.manual_seed(0)
+    learner = Program(tiny).learner
+    return parity.iqn_torch.TorchAgent(tiny.learner, learner.actions, learner.num_codes, learner.cells)
+
+
+def test_from_jax_to_pytorch_and_back_every_bit_is_the_same(params):
+    returned = bridge.to_jax("iqn", bridge.to_torch("iqn", params))
+    assert jax.tree.structure(returned) == jax.tree.structure(params)
+    assert_trees_equal(returned, params)
+
+
+def test_from_pytorch_to_jax_and_back_every_bit_is_the_same(agent):
+    state = agent.net.state_dict()
+    returned = bridge.to_torch("iqn", bridge.to_jax("iqn", state))
+    assert set(returned) == set(state)
+    assert all(torch.equal(returned[name], state[name]) for name in state)
+
+
+def test_a_bridged_state_dict_fits_the_twin_and_shares_no_memory(params, agent):
+    agent.net.load_state_dict(bridge.to_torch("iqn", params))  # strict: all names, all shapes
+    before = params["value"]["bias"].copy()
+    with torch.no_grad():
+        agent.net.value.bias += 1
+    np.testing.assert_array_equal(params["value"]["bias"], before)
+
+
+def sorrel_file(agent) -> dict:
+    """What sorrel saves: noise buffers among the parameters, and the optimiser's state."""
+    local = agent.net.state_dict()
+    for layer in ("ff_1", "advantage", "value"):
+        for name in ("weight", "bias"):
+            local[f"{layer}.epsilon_{name}"] = torch.randn_like(local[f"{layer}.{name}"])
+    target = {name: values + 1 for name, values in local.items()}
+    return {"local": local, "target": target, "optim": agent.optimiser.state_dict()}
+
+
+def test_sorrels_files_are_read_and_their_noise_is_left_out(agent, tmp_path):
+    path = tmp_path / "sorrel.pt"
+    torch.save(sorrel_file(agent), path)
+    found = bridge.load_file("iqn", path)
+    assert set(found) == {"params", "target"}
+    assert_trees_equal(found["params"], bridge.to_jax("iqn", agent.net.state_dict()))
+    assert_trees_equal(found["target"], jax.tree.map(lambda x: x + 1, found["params"]))
+
+
+def test_a_plain_state_dict_is_read_too(agent, tmp_path):
+    path = tmp_path / "net.pt"
+    torch.save(agent.net.state_dict(), path)
+    found = bridge.load_file("iqn", path)
+    assert set(found) == {"params"}
+    assert_trees_equal(found["params"], bridge.to_jax("iqn", agent.net.state_dict()))
+
+
+def test_wrong_names_are_refused_and_named(agent):
+    state = agent.net.state_dict()
+    state["head2.weight"] = state.pop("head1.weight")
+    with pytest.raises(UsageError, match=r"lacks \['head1.weight'\] and has \['head2.weight'\]"):
+        bridge.to_jax("iqn", state)
+
+
+@pytest.mark.filterwarnings("ignore:Detected pickle protocol")
+def test_a_file_that_would_run_code_is_refused_unexecuted(tmp_path):
+    class Malice:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    for name, write in {"pickle": pickle.dump, "torch": torch.save}.items():
+        path = tmp_path / name
+        with path.open("wb") as file:
+            write({"local": Malice()}, file)
+        with pytest.raises(UsageError, match="not a PyTorch file of plain tensors"):
+            bridge.load_file("iqn", path)
+        assert not (tmp_path / "executed").exists()
+
+
+CONTENTS = {"empty": b"", "text": b"hello", "zip header only": b"PK\x03\x04 and nothing else"}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS.keys())
+def test_damaged_files_are_refused_with_a_sentence(content, tmp_path):
+    path = tmp_path / "damaged.pt"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"damaged\.pt"):
+        bridge.load_file("iqn", path)
+
+
+def test_a_truncated_file_is_refused(agent, tmp_path):
+    path = tmp_path / "half.pt"
+    torch.save(agent.net.state_dict(), path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(UsageError, match=r"half\.pt"):
+        bridge.load_file("iqn", path)
+
+
+def test_something_else_than_a_dict_is_refused(tmp_path):
+    path = tmp_path / "list.pt"
+    torch.save([torch.zeros(3)], path)
+    with pytest.raises(UsageError, match="holds a list"):
+        bridge.load_file("iqn", path)
+
+
+def test_a_missing_file_is_refused_with_a_sentence(tmp_path):
+    with pytest.raises(UsageError, match=r"nowhere\.pt.*cannot be read: No such file"):
+        bridge.load_file("iqn", tmp_path / "nowhere.pt")

@@ -1,0 +1,181 @@
+"""JAX against its twins, in rising order; and that a fault planted in one of them shows at its level, not before."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from xladder import parity
+from xladder.core import keys
+from xladder.core.tick import Program
+from xladder.learners import iqn
+from xladder.learners.iqn_torch import TorchAgent
+from xladder.nets import iqn as nets_iqn
+from xladder.replay.frames_host import HostRing
+from xladder.worlds.treasurehunt_host import HostWorld
+
+ORDER = ["world twins", "memory twins", "forward", "loss", "gradients", "one update", "100 updates"]
+
+
+@pytest.fixture
+def retraced():
+    """For faults planted in JAX code: programs traced before, or with the fault, must not be found again."""
+    jax.clear_caches()
+    yield
+    jax.clear_caches()
+
+
+def first_failure(config, updates: int = 4) -> str | None:
+    return next((level.level for level in parity.levels(config, updates) if not level.passed), None)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_every_level_passes_and_small_nets_agree_far_better_than_demanded(tiny, seed):
+    levels = parity.levels(tiny, updates=100, seed=seed)
+    assert [level.level for level in levels] == ORDER
+    assert all(level.passed for level in levels)
+    # No rounding is amplified in a net of this size: after 100 updates 1e-6 is seen. (See parity.py for the default.)
+    assert levels[-1].max_abs_diff < 1e-4
+
+
+VARIANTS = {
+    "clipping always active": ({}, {"clip": 0.05}),
+    "three steps": ({}, {"n_step": 3}),
+    "observing together": ({"observe": "together"}, {}),
+    "another kappa, one frame, other quantiles": ({}, {"kappa": 0.5, "n_frames": 1, "quantiles": 3}),
+    "gems only": ({"item_names": ("gem",), "item_values": (1.0,)}, {}),
+}
+
+
+@pytest.mark.parametrize(("world", "learner"), VARIANTS.values(), ids=VARIANTS.keys())
+def test_every_level_passes_with_other_settings(altered, world, learner):
+    levels = parity.levels(altered(world, learner), updates=20, seed=3)
+    assert all(level.passed for level in levels), levels
+    assert levels[-1].level == "20 updates"
+    assert levels[-1].max_abs_diff < 1e-4
+
+
+def test_clipping_is_active_where_that_is_claimed(altered):
+    config = altered(learner={"clip": 0.05})
+    learner, key = Program(config).learner, keys.root(3)
+    walks = [parity.draw_walk(config.world, jax.random.fold_in(key, i)) for i in range(8)]
+    *_, host = parity.remember(config, walks, [parity.walk_host(config.world, draws) for draws in walks])
+    agent, draws = parity.draw_agent(learner, key), parity.draw_update(learner, key, 0)
+    _, gradient = parity._value_and_grad(learner, agent, parity.record(config, host, draws), draws)
+    norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradient)))
+    assert norm > 2 * config.learner.clip
+    clipped = iqn.clip(gradient, config.learner.clip)
+    norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(clipped)))
+    assert norm == pytest.approx(0.05, rel=1e-3)  # PyTorch's 1e-6 in the denominator makes it a little less
+
+
+def test_a_host_world_that_forgets_to_empty_a_cell_fails_the_world(tiny, monkeypatch):
+    move = HostWorld.move
+
+    def trailing(self, agent, action):
+        before = self.positions[agent]
+        found = move(self, agent, action)
+        self.board[before] = self._agent
+        return found
+
+    monkeypatch.setattr(HostWorld, "move", trailing)
+    assert first_failure(tiny) == "world twins"
+
+
+def test_a_host_memory_with_another_gamma_fails_the_memory(tiny, monkeypatch):
+    cut = HostRing.cut
+    monkeypatch.setattr(HostRing, "cut", lambda self, starts, gamma: cut(self, starts, gamma - 1e-4))
+    assert first_failure(tiny) == "memory twins"
+
+
+def test_a_host_memory_that_skips_one_slot_less_fails_the_memory(tiny, monkeypatch):
+    add_empty = HostRing.add_empty
+
+    def shorter(self):
+        add_empty(self)
+        self.index = (self.index - 1) % self.capacity
+
+    monkeypatch.setattr(HostRing, "add_empty", shorter)
+    assert first_failure(tiny) == "memory twins"
+
+
+def test_one_weight_changed_on_the_way_to_pytorch_fails_the_forward_pass(tiny, monkeypatch):
+    to_torch = parity.to_torch
+
+    def with_a_scratch(config, agent):
+        other = to_torch(config, agent)
+        with torch.no_grad():
+            other.net.value.bias[0] += 0.001
+        return other
+
+    monkeypatch.setattr(parity, "to_torch", with_a_scratch)
+    assert first_failure(tiny) == "forward"
+
+
+def test_a_target_network_that_is_the_online_one_fails_the_forward_pass(tiny, monkeypatch):
+    to_torch = parity.to_torch
+
+    def confused(config, agent):
+        return to_torch(config, agent._replace(target=agent.params))
+
+    monkeypatch.setattr(parity, "to_torch", confused)
+    assert first_failure(tiny) == "forward"
+
+
+def test_another_discount_in_the_learner_fails_the_loss(tiny, monkeypatch):
+    loss = TorchAgent.loss
+
+    def discounted_again(self, batch, draws):
+        return loss(self, batch._replace(discounts=batch.discounts * np.float32(0.99)), draws)
+
+    monkeypatch.setattr(TorchAgent, "loss", discounted_again)
+    assert first_failure(tiny) == "loss"
+
+
+def test_online_and_target_noise_exchanged_fails_the_loss(tiny, monkeypatch):
+    torch_draws = parity.torch_draws
+
+    def exchanged(learner, draws):
+        drawn = torch_draws(learner, draws)
+        first, second, third = drawn.noise
+        return drawn._replace(noise=(first, third, second))
+
+    monkeypatch.setattr(parity, "torch_draws", exchanged)
+    assert first_failure(tiny) == "loss"
+
+
+def test_a_gradient_that_is_cut_off_fails_the_gradients(tiny, retraced, monkeypatch):
+    def without_gradient_for_features(features, embedding):
+        return jax.lax.stop_gradient(features)[None, :] * embedding
+
+    monkeypatch.setattr(nets_iqn, "modulate", without_gradient_for_features)
+    assert first_failure(tiny) == "gradients"
+
+
+def test_no_clipping_fails_the_first_update(altered, retraced, monkeypatch):
+    config = altered(learner={"clip": 0.05})
+    monkeypatch.setattr(iqn, "clip", lambda gradient, largest: gradient)
+    assert first_failure(config) == "one update"
+
+
+def test_no_soft_update_fails_the_first_update(tiny, monkeypatch):
+    monkeypatch.setattr(torch, "_foreach_lerp_", lambda *args: None)
+    assert first_failure(tiny) == "one update"
+
+
+def test_a_missing_hard_update_fails_only_many_updates(tiny, monkeypatch):
+    monkeypatch.setattr(TorchAgent, "sync", lambda self: None)
+    assert first_failure(tiny, updates=4) == "4 updates"
+
+
+def test_a_nan_is_never_a_pass(tiny, monkeypatch):
+    loss = TorchAgent.loss
+    monkeypatch.setattr(TorchAgent, "loss", lambda self, *args: loss(self, *args) * torch.nan)
+    assert first_failure(tiny) == "loss"
+
+
+def test_arrays_of_different_shapes_are_never_a_pass():
+    # [B] against [B, 1] would broadcast to a difference of nought.
+    assert not parity._level("shapes", 1e-3, jnp.ones((3,)), np.ones((3, 1))).passed
+    assert parity._level("shapes", 1e-3, jnp.ones((3,)), np.ones((3,))).passed
