@@ -1,0 +1,202 @@
+"""Treasure hunt, rung by rung, in one run on one machine; prints a table and keeps the figures as JSON.
+
+    python benchmarks/treasurehunt.py                          the CPU rows
+    python benchmarks/treasurehunt.py --device gpu             the GPU rows, PyTorch on both its devices beside them
+    python benchmarks/treasurehunt.py --sorrel /path/python    with sorrel as a peer, in that interpreter
+
+Every row is a process of its own (`xladder.runs.measure`): median time per epoch after learning has started. ε is held
+at 0.63, its mean over the 1000 epochs of the default settings: exploring agents cost PyTorch no forward pass, so the
+cost of an epoch depends on it. `together`, because agents that observe in turn cannot act at once.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from xladder.errors import XladderError
+from xladder.runs.compare import measure_apart
+from xladder.runs.directory import environment, write_json
+from xladder.training import plan
+
+EPSILON = 0.63
+HERE = Path(__file__).parent
+
+
+def settings(batch: int, epochs: int, observe: str = "together") -> dict:
+    return {
+        "epochs": epochs,
+        "world": {"observe": observe},
+        "learner": {"batch_size": batch, "epsilon": EPSILON, "epsilon_decay": 0.0},
+    }
+
+
+def rung_row(rung: str, batch: int, device: str, epochs: int, seeds: int = 1, observe: str = "together") -> dict:
+    try:
+        row = measure_apart(
+            plan("treasurehunt", rung, seeds=seeds, device=device, changes=settings(batch, epochs, observe))
+        )
+    except XladderError as error:
+        return {"name": rung, "batch": batch, "error": str(error)}
+    name = f"{rung} on {device}" + (f", {seeds} seeds" if seeds > 1 else "")
+    return {"name": name, "batch": batch, "observe": observe, "seeds": seeds, **row}
+
+
+def sorrel_row(python: str, batch: int, device: str) -> dict:
+    command = [
+        python,
+        str(HERE / "sorrel_peer.py"),
+        "--batch",
+        str(batch),
+        "--epsilon",
+        str(EPSILON),
+        "--device",
+        device,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        return {"name": "sorrel", "batch": batch, "error": done.stderr.strip().splitlines()[-1]}
+    row = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"name": f"sorrel on {device}", "observe": "in_turn", "seeds": 1, **row}
+
+
+def limits(device: str, batches: list[int]) -> dict:
+    """What this machine could do at best: the arithmetic of one epoch's learning at the rate of one large product."""
+    if device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import jax.numpy as jnp
+
+    from xladder.core.tick import Program
+
+    a, b = jnp.ones((3072, 250)), jnp.ones((250, 250))
+    product = jax.jit(lambda a, b: a @ b)
+    rate = 2 * a.size * 250 / median(lambda: product(a, b).block_until_ready(), 50)
+    found = {"product_gflops": rate / 1e9}
+    for batch in batches:
+        config = plan("treasurehunt", "fused", changes=settings(batch, 1)).config
+        found[f"learning_limit_ms_batch_{batch}"] = 1000 * learning_flops(config) / rate
+    program = Program(config)
+    run = jax.jit(program.init)(0)
+    before = jnp.zeros((config.world.num_agents, config.learner.n_frames - 1, program.learner.cells), jnp.int8)
+    play = jax.jit(lambda run, tick: program.play(program.draw_play(run.key, tick), run.agents, before))
+    found["acting_ms"] = 1000 * median(lambda: jax.block_until_ready(play(run, 1)), 20)
+    return found
+
+
+def learning_flops(config) -> float:
+    """Multiply-adds, twice, of one update per agent: three forward passes and one backward."""
+    c, w = config.learner, config.world
+    rows, inputs = c.batch_size * c.quantiles, c.n_frames * 6 * (2 * w.radius + 1) ** 2
+    hidden = rows * c.width * (c.width + 5)
+    first, cosines = c.batch_size * inputs * c.width, rows * c.cosines * c.width
+    forward = hidden + first + cosines
+    backward = 2 * hidden + first + cosines  # nothing flows into the inputs
+    return 2.0 * w.num_agents * (3 * forward + backward)
+
+
+def cold_and_cached_compile(device: str) -> dict:
+    """Seconds that `fused` compiles without and with the cache of compiled programs."""
+    code = (
+        "import sys, jax; jax.config.update('jax_compilation_cache_dir', sys.argv[1]);"
+        "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0);"
+        "from xladder import devices; from xladder.rungs import fused; from xladder.training import plan;"
+        "print(fused.start(plan('treasurehunt', 'fused').config, [0], devices.find(sys.argv[2])).compile_seconds)"
+    )
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        times = []
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-c", code, folder, device], capture_output=True, text=True, check=True
+            )
+            times.append(float(done.stdout.strip().splitlines()[-1]))
+    return {"compile_cold_s": times[0], "compile_cached_s": times[1]}
+
+
+def median(call, repeats: int) -> float:
+    call()
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times))
+
+
+def cpu_rows(epochs: int, sorrel: str | None):
+    for batch in (256, 64):
+        for rung in ("torch", "sequential", "parallel", "fused"):
+            yield rung_row(rung, batch, "cpu", epochs)
+        if sorrel:
+            yield sorrel_row(sorrel, batch, "cpu")
+    yield rung_row("fused", 256, "cpu", epochs, observe="in_turn")
+    yield rung_row("fused", 64, "cpu", epochs, seeds=4)
+
+
+def gpu_rows(epochs: int, sorrel: str | None):
+    yield rung_row("torch", 256, "cpu", epochs)
+    for rung in ("torch", "sequential", "parallel", "fused"):
+        yield rung_row(rung, 256, "gpu", epochs if rung in ("torch", "sequential") else 20 * epochs)
+    yield rung_row("fused", 256, "gpu", 20 * epochs, observe="in_turn")
+    for seeds in (128, 512):
+        yield rung_row("fused", 256, "gpu", 2 * epochs, seeds=seeds)
+    if sorrel:
+        yield sorrel_row(sorrel, 256, "cuda")
+        yield sorrel_row(sorrel, 256, "cpu")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
+    parser.add_argument("--epochs", type=int, default=40)
+    parser.add_argument("--sorrel", help="a Python that has sorrel")
+    parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/treasurehunt-DEVICE.json)")
+    options = parser.parse_args()
+    console, rows = Console(width=120), []
+    for row in (cpu_rows if options.device == "cpu" else gpu_rows)(options.epochs, options.sorrel):
+        rows.append(row)
+        said = row.get("error") or f"{row['seconds_per_epoch'] * 1000:.3f} ms per epoch"
+        console.print(f"{row['name']}, batch {row['batch']}: {said}", highlight=False)
+    bounds = limits(options.device, [256, 64]) | cold_and_cached_compile(options.device)
+    show(rows, bounds, console)
+
+    from xladder import devices
+
+    found = {"rows": rows, "limits": bounds, "epsilon": EPSILON, **environment(devices.find(options.device))}
+    write_json(options.out or HERE / "results" / f"treasurehunt-{options.device}.json", found)
+
+
+def show(rows: list[dict], bounds: dict, console: Console) -> None:
+    table = Table(title="treasurehunt: time per epoch (of one seed)", title_justify="left")
+    for head in ("", "batch", "observe", "ms per epoch", "× torch", "compile s", "peak MB"):
+        table.add_column(head, justify="left" if head in ("", "observe") else "right")
+    for row in rows:
+        if "error" in row:
+            table.add_row(row["name"], str(row["batch"]), "", row["error"])
+            continue
+        best = min(r["seconds_per_epoch"] for r in rows if r.get("rung") == "torch" and r["batch"] == row["batch"])
+        table.add_row(
+            row["name"],
+            str(row["batch"]),
+            row["observe"],
+            f"{row['seconds_per_epoch'] * 1000:.3f}",
+            f"{best / row['seconds_per_epoch']:.2f}",
+            f"{row.get('compile_seconds', 0):.1f}",
+            f"{row.get('peak_memory_mb', 0):.0f}",
+        )
+    console.print(table)
+    for name, value in bounds.items():
+        console.print(f"{name} {value:.2f}", highlight=False)
+
+
+if __name__ == "__main__":
+    main()

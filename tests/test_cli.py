@@ -1,0 +1,288 @@
+"""Commands as a user types them, in a temporary folder, with good and with bad input."""
+
+import csv
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from xladder.cli.main import main
+
+SMALL = [
+    "--world.height",
+    "6",
+    "--world.width",
+    "6",
+    "--world.num-agents",
+    "2",
+    "--world.max-turns",
+    "6",
+    "--world.radius",
+    "1",
+    "--learner.width",
+    "16",
+    "--learner.cosines",
+    "8",
+    "--learner.quantiles",
+    "4",
+    "--learner.act-quantiles",
+    "4",
+    "--learner.batch-size",
+    "8",
+    "--learner.memory",
+    "40",
+    "--learner.n-frames",
+    "2",
+]
+
+
+def call(*words: str) -> int:
+    """`xladder …` in this process; tyro ends with SystemExit where it complains itself."""
+    try:
+        return main(list(words))
+    except SystemExit as stop:
+        return int(stop.code or 0)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A finished run directory."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    assert call("train", "treasurehunt", "--epochs", "12", "--seeds", "2", "--out", str(folder), *SMALL) == 0
+    return folder
+
+
+def test_train_writes_the_whole_run_directory(trained):
+    for file in [
+        "config.json",
+        "environment.json",
+        "metrics.csv",
+        "timings.json",
+        "log.txt",
+        "media/curves.png",
+        "media/replay.gif",
+        "checkpoints/agents.safetensors",
+    ]:
+        assert (trained / file).stat().st_size > 0, file
+    assert any((trained / "events").rglob("events.out.tfevents*"))
+    rows = list(csv.DictReader((trained / "metrics.csv").open()))
+    assert [(row["seed"], row["epoch"]) for row in rows[:1]] == [("0", "0")]
+    assert {(int(row["seed"]), int(row["epoch"])) for row in rows} == {(s, e) for s in (0, 1) for e in range(12)}
+    assert rows[0]["loss"] == "" and float(rows[-1]["loss"]) > 0
+    assert "PATH" not in (trained / "environment.json").read_text()
+
+
+def test_a_run_can_be_repeated_from_its_config(trained, tmp_path):
+    assert call("train", "treasurehunt", "--config", str(trained / "config.json"), "--out", str(tmp_path / "b")) == 0
+    ours, theirs = (
+        [row | {"elapsed_seconds": ""} for row in csv.DictReader((folder / "metrics.csv").open())]
+        for folder in (trained, tmp_path / "b")
+    )
+    assert ours == theirs
+
+
+def test_eval_reports_the_agreed_keys(trained, tmp_path, capsys):
+    assert call("eval", str(trained), "--episodes", "5", "--json", str(tmp_path / "score.json")) == 0
+    score = json.loads((tmp_path / "score.json").read_text())
+    assert {"mean_return", "ci95", "episodes", "random_return", "per_agent"} <= set(score)
+    assert score["episodes"] == 5 and len(score["per_agent"]) == 2
+    assert abs(sum(score["per_agent"]) - score["mean_return"]) < 1e-3
+    assert "random play" in capsys.readouterr().out
+
+
+def test_compare_measures_each_rung_apart(tmp_path, capsys):
+    files = ["--json", str(tmp_path / "c.json"), "--chart", str(tmp_path / "c.png")]
+    assert call("compare", "treasurehunt", "--rungs", "torch,fused", "--epochs", "12", *files, *SMALL) == 0
+    found = json.loads((tmp_path / "c.json").read_text())
+    assert {"workload", "rows", "device", "versions", "config"} <= set(found)
+    keys = {"rung", "seconds_per_epoch", "compile_seconds", "speedup", "return_first", "return_last", "peak_memory_mb"}
+    assert [row["rung"] for row in found["rows"]] == ["torch", "fused"]
+    for row in found["rows"]:
+        assert keys <= set(row) and row["seconds_per_epoch"] > 0 and row["peak_memory_mb"] > 50
+        assert row["speedup"] == pytest.approx(found["rows"][0]["seconds_per_epoch"] / row["seconds_per_epoch"])
+    assert (tmp_path / "c.png").stat().st_size > 0
+    text = capsys.readouterr().out
+    assert "in_turn" in text and "fused" in text
+
+
+def test_parity_passes_and_writes_its_levels(tmp_path):
+    file = tmp_path / "p.json"
+    assert call("parity", "treasurehunt", "--updates", "5", "--json", str(file), *SMALL) == 0
+    levels = json.loads(file.read_text())["levels"]
+    assert all(level["passed"] and level["max_abs_diff"] <= level["tolerance"] for level in levels)
+    assert {"level", "max_abs_diff", "tolerance", "passed"} == set(levels[0])
+
+
+def test_parity_exits_1_where_the_twins_differ(monkeypatch, capsys):
+    from xladder import parity
+
+    failed = [parity.Level("forward", 1.0, 1e-5, False)]
+    monkeypatch.setattr(parity, "levels", lambda *_: failed)
+    assert call("parity", "treasurehunt", *SMALL) == 1
+    assert "forward" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["rungs", "doctor", "--help", "--version"])
+def test_the_small_commands_answer(command, capsys):
+    assert call(command) == 0
+    assert "xladder" in capsys.readouterr().out or command == "rungs"
+
+
+@pytest.mark.parametrize("command", ["train", "compare", "parity", "eval", "rungs", "doctor"])
+def test_every_command_has_help(command, capsys):
+    assert call(command, "--help") == 0
+    assert "usage" in capsys.readouterr().out.lower()
+
+
+BAD = {
+    "": "needs a workload",
+    "treasurehnt": "treasurehunt",
+    "treasurehunt --rung fusd": "Did you mean `fused`",
+    "treasurehunt --rung mesh": "nearest is `fused`",
+    "treasurehunt --preset dmo": "Did you mean `demo`",
+    "treasurehunt --learner.lrr 1": "--learner.lr",
+    "treasurehunt --learner.lr fast": "lr",
+    "treasurehunt --learner.lr -1": "positive",
+    "treasurehunt --learner.lr nan": "positive",
+    "treasurehunt --world.num-agents 65": "64 cells",
+    "treasurehunt --world.radius -1": "radius",
+    "treasurehunt --world.height 2": "3 or more",
+    "treasurehunt --learner.batch-size 2000": "memory of 1024",
+    "treasurehunt --world.spawn-prob 1.5": "[0, 1]",
+    "treasurehunt --learner.epsilon -0.1": "[0, 1]",
+    "treasurehunt --learner.gamma nan": "[0, 1]",
+    "treasurehunt --epochs 0": "1 or more",
+    "treasurehunt --epochs -3": "1 or more",
+    "treasurehunt --seeds 0": "1 or more",
+    "treasurehunt --seed -1": "seeds lie",
+    "treasurehunt --world.item-names gem": "as many",
+    "treasurehunt --world.item-names a a a": "own name",
+    "treasurehunt --device gpu": "no `gpu` here",
+    "treasurehunt --config nowhere.json": "nowhere.json",
+    "treasurehunt --eval-episodes -1": "0 or more",
+}
+
+
+@pytest.mark.parametrize("line", BAD)
+def test_bad_input_ends_with_a_sentence_and_writes_nothing(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    code = call("train", *line.split())
+    said = capsys.readouterr()
+    text = re.sub(r"[│╭╰─╮╯\s]+", " ", said.err + said.out)
+    assert code == 2, text
+    assert BAD[line] in text
+    assert "Traceback" not in text
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+def test_an_unknown_command_offers_the_nearest(capsys):
+    assert call("trian") == 2
+    assert "`train`" in capsys.readouterr().err
+
+
+def test_a_folder_with_something_in_it_is_left_alone(tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("mine")
+    assert call("train", "treasurehunt", "--out", str(tmp_path)) == 2
+    assert "not empty" in capsys.readouterr().err
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.txt"]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert call("train", "treasurehunt", "--out", str(tmp_path / "file" / "run")) == 2
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rungs", ["", ",", "torch,fusd"])
+def test_compare_refuses_rungs_that_are_not(rungs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call("compare", "treasurehunt", "--rungs", rungs) == 2
+    assert "There are" in capsys.readouterr().err
+
+
+def test_eval_refuses_what_is_not_a_run(tmp_path, capsys):
+    assert call("eval", str(tmp_path)) == 2
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def test_eval_tells_a_run_without_agents_and_a_damaged_one(trained, tmp_path, capsys):
+    folder = tmp_path / "run"
+    (folder / "checkpoints").mkdir(parents=True)
+    (folder / "config.json").write_bytes((trained / "config.json").read_bytes())
+    assert call("eval", str(folder)) == 3
+    (folder / "checkpoints/agents.safetensors").write_bytes(b"not this")
+    assert call("eval", str(folder)) == 3
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"workload": 3}', '{"workload": "treasurehunt", "rung": "fused", "seed": 0}', "\x00"]
+)
+def test_a_config_that_is_none_is_refused(text, tmp_path, capsys):
+    (tmp_path / "config.json").write_text(text)
+    assert call("train", "treasurehunt", "--config", str(tmp_path / "config.json")) == 2
+    assert "config" in capsys.readouterr().err
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "run"), "--learner.lr", "1e38", "--epochs", "40"]
+    assert call("train", "treasurehunt", *out, *SMALL) == 4
+    assert "stopped being a number" in capsys.readouterr().err
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, time; t = time.perf_counter(); import xladder; t = time.perf_counter() - t;"
+        "print(t); assert not {'jax', 'torch', 'flax', 'numpy'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.3
+
+
+def start_long_run(folder):
+    words = ["train", "treasurehunt", "--epochs", "1000000", "--out", str(folder), *SMALL]
+    return subprocess.Popen([sys.executable, "-m", "xladder.cli.main", *words], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_cleanly_and_keeps_what_was_done(number, tmp_path):
+    process = start_long_run(tmp_path / "run")
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "run/metrics.csv").exists():
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(number)
+        said, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert "agents and metrics are kept" in said
+    rows = list(csv.DictReader((tmp_path / "run/metrics.csv").open()))
+    assert [int(row["epoch"]) for row in rows] == list(range(len(rows)))
+    assert (tmp_path / "run/checkpoints/agents.safetensors").exists()
+    assert call("eval", str(tmp_path / "run"), "--episodes", "2") == 0
+
+
+def test_a_signal_while_compiling_ends_at_once(tmp_path):
+    process = start_long_run(tmp_path / "run")
+    try:
+        while not (tmp_path / "run/log.txt").exists() or "compiling" not in (tmp_path / "run/log.txt").read_text():
+            assert process.poll() is None
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=10)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+
+
+def test_output_that_nobody_reads_is_no_error():
+    command = f"{sys.executable} -m xladder.cli.main --help | true"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ)
+    assert "Traceback" not in done.stderr
