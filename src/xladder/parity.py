@@ -137,13 +137,16 @@ def walk(config: WorldConfig, draws: WalkDraws) -> Walk:
     def turn(state: world.State, drawn: Any) -> tuple[world.State, Walk]:
         spawns, actions = drawn
         state = world.begin_turn(state, spawns)
-        together = [world.view(config, state, i) for i in range(config.num_agents)]
-        views, found = [], []
+        views = [world.view(config, state, i) for i in range(config.num_agents)]
+        if config.observe == "together":
+            state, found = world.move_all(config, state, actions)
+            return state, Walk(*state, jnp.stack(views), found)
+        codes = []
         for i in range(config.num_agents):
-            views.append(together[i] if config.observe == "together" else world.view(config, state, i))
+            views[i] = world.view(config, state, i)
             state, code = world.move(config, state, i, actions[i])
-            found.append(code)
-        return state, Walk(state.board, state.positions, jnp.stack(views), jnp.stack(found))
+            codes.append(code)
+        return state, Walk(*state, jnp.stack(views), jnp.stack(codes))
 
     return jax.lax.scan(turn, world.reset(config, jnp.asarray(draws.starts)), (draws.spawns, draws.actions))[1]
 

@@ -1,0 +1,205 @@
+"""The same seed gives the same run on every JAX rung; and what all four rungs have in common."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import assert_trees_close, assert_trees_equal
+from xladder import bridge
+from xladder.core.tick import Program
+from xladder.rungs import fused, parallel, sequential
+from xladder.rungs import torch as torch_rung
+
+JAX_RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused}
+RUNGS = {**JAX_RUNGS, "torch": torch_rung}
+
+# A few updates apart, programs that add in another order differ by roundings of weights up to 1. Adam can make more
+# of it where a gradient is rounding itself, but then no more than the learning rate, 2.5e-4; not seen with these seeds.
+FEW_UPDATES = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread():
+    """The torch rung chooses its number of threads; the next test should not inherit it."""
+    yield
+    torch.set_num_threads(1)
+
+
+def memories(run) -> dict[str, np.ndarray]:
+    """What all agents of a run's first seed remember, leaves [N, …]."""
+    names = ("frames", "actions", "rewards", "dones", "breaks")
+    if hasattr(run, "experiment"):
+        return {name: np.stack([getattr(ring, name) for ring in run.experiment.rings]) for name in names}
+    rings = run.run.rings if hasattr(run, "run") else jax.tree.map(lambda x: x[0], run.runs.rings)
+    return {name: np.asarray(getattr(rings, name)) for name in names}
+
+
+def targets(run):
+    """The target networks' parameters of a run's first seed, leaves [N, …]."""
+    if isinstance(run, parallel.ParallelRun):
+        return jax.tree.map(np.asarray, run.run.agents.target)
+    if isinstance(run, fused.FusedRun):
+        return jax.tree.map(lambda x: np.asarray(x)[0], run.runs.agents.target)
+    agents = run.experiment.verbs.agents
+    trees = [
+        agent.target if hasattr(agent, "params") else bridge.to_jax("iqn", agent.target.state_dict())
+        for agent in agents
+    ]
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
+
+def params(run):
+    return jax.tree.map(lambda x: x[0], run.params())
+
+
+@pytest.mark.parametrize("observe", ["in_turn", "together"])
+def test_one_seed_is_one_run_on_every_jax_rung(altered, observe):
+    config = altered(world={"observe": observe})
+    runs = {name: rung.start(config, [3]) for name, rung in JAX_RUNGS.items()}
+    begun = {name: params(run) for name, run in runs.items()}
+    metrics = {name: run.advance(5) for name, run in runs.items()}
+    for name in ("parallel", "fused"):
+        assert_trees_equal(begun[name], begun["sequential"])
+        np.testing.assert_array_equal(metrics[name]["returns"], metrics["sequential"]["returns"])
+        np.testing.assert_array_equal(metrics[name]["collected"], metrics["sequential"]["collected"])
+        np.testing.assert_allclose(metrics[name]["loss"], metrics["sequential"]["loss"], rtol=1e-5)
+        np.testing.assert_allclose(metrics[name]["epsilon"], metrics["sequential"]["epsilon"], rtol=1e-6)
+        assert_trees_equal(memories(runs[name]), memories(runs["sequential"]))
+        assert_trees_close(params(runs[name]), params(runs["sequential"]), FEW_UPDATES)
+        assert_trees_close(targets(runs[name]), targets(runs["sequential"]), FEW_UPDATES)
+    moved = np.abs(params(runs["fused"])["head1"]["kernel"] - begun["fused"]["head1"]["kernel"]).max()
+    assert moved > 10 * FEW_UPDATES, "nothing was learned, so nothing was compared"
+
+
+def test_the_two_ways_of_observing_are_two_runs(altered):
+    one, other = (parallel.start(altered(world={"observe": mode}), [3]) for mode in ("in_turn", "together"))
+    one.advance(3), other.advance(3)
+    assert not np.array_equal(memories(one)["frames"], memories(other)["frames"])
+
+
+def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
+    """As for a GPU: agents under `vmap`, wider matrices. Units beyond the width stay nought."""
+    plain, laid_out = Program(tiny), Program(tiny, jax.vmap, align=32)
+    states = []
+    for program in (plain, laid_out):
+        state = jax.jit(lambda seed, p=program: (p.init_clock(), p.init(seed)))(jnp.int32(3))
+        tick = jax.jit(program.tick)
+        for _ in range(5):
+            *state, metrics = tick(*state)
+        states.append((state[1], metrics))
+    (one, ours), (other, theirs) = states
+    np.testing.assert_array_equal(ours.returns, theirs.returns)
+    assert_trees_equal(one.rings, other.rings)
+    wide = other.agents.params
+    assert wide["ff_1"]["kernel"].shape == (3, 32, 32)
+    assert not np.any(wide["ff_1"]["kernel"][:, 16:]) and not np.any(wide["ff_1"]["kernel"][:, :, 16:])
+    assert_trees_close(one.agents.params, laid_out.learner.narrow(wide), FEW_UPDATES)
+
+
+def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
+    program = Program(tiny)
+    learner, n, turns = program.learner, tiny.world.num_agents, 40
+    agents = jax.jit(program.init)(jnp.int32(0)).agents
+    draws = jax.jit(jax.vmap(lambda key: learner.draw_act(key, turns)))(jax.random.split(jax.random.key(1), n))
+    codes = jax.random.randint(jax.random.key(2), (n, turns, tiny.learner.n_frames, learner.cells), 0, 6, jnp.int8)
+
+    def choose(agent, draw, codes):
+        return learner.act(agent, codes, draw.explore, draw.action, learner.embed(agent.params, draw.taus))
+
+    at_once = jax.jit(jax.vmap(jax.vmap(choose, in_axes=(None, 0, 0))))(agents, draws, codes)
+    single = jax.jit(choose)
+    one_by_one = [
+        [
+            int(
+                single(
+                    *jax.tree.map(lambda x, i=i: x[i], (agents,)),
+                    *jax.tree.map(lambda x, i=i, t=t: x[i, t], (draws, codes)),
+                )
+            )
+            for t in range(turns)
+        ]
+        for i in range(n)
+    ]
+    np.testing.assert_array_equal(at_once, one_by_one)
+    explored = np.asarray(draws.explore) < tiny.learner.epsilon
+    np.testing.assert_array_equal(np.asarray(at_once)[explored], np.asarray(draws.action)[explored])
+    assert (np.asarray(at_once) != np.asarray(draws.action))[~explored].any()
+
+
+def test_a_seed_in_a_population_is_the_seed_alone(tiny):
+    population, alone = fused.start(tiny, [2, 3, 4]), fused.start(tiny, [3])
+    many, one = population.advance(4), alone.advance(4)
+    for name in ("returns", "collected"):
+        np.testing.assert_array_equal(many[name][1:2], one[name])
+    np.testing.assert_allclose(many["loss"][1:2], one["loss"], rtol=1e-5)
+    assert_trees_equal(
+        jax.tree.map(lambda x: x[1], population.runs.rings), jax.tree.map(lambda x: x[0], alone.runs.rings)
+    )
+    assert_trees_close(jax.tree.map(lambda x: x[1], population.params()), params(alone), FEW_UPDATES)
+    assert not np.array_equal(many["returns"][0], many["returns"][1]), "seeds have to differ"
+
+
+def test_chunks_of_any_length_make_the_same_run(tiny, monkeypatch):
+    whole, parts = fused.start(tiny, [0, 1]), fused.start(tiny, [0, 1])
+    at_once = whole.advance(7)
+    first, second = parts.advance(3), parts.advance(4)
+    joined = {name: np.concatenate([first[name], second[name]], axis=1) for name in first}
+    assert_trees_equal(joined, at_once)
+    assert_trees_equal(
+        jax.tree.map(np.asarray, parts.runs._replace(key=0)), jax.tree.map(np.asarray, whole.runs._replace(key=0))
+    )
+    assert int(parts.clock.tick) == int(whole.clock.tick) == 7
+
+    monkeypatch.setattr(fused, "LONGEST_CHUNK", 3)  # so that seven ticks are three calls
+    short = fused.start(tiny, [0, 1])
+    rows = short.advance(7)
+    assert rows["returns"].shape == (2, 7, tiny.world.num_agents)
+    np.testing.assert_array_equal(rows["returns"], at_once["returns"])
+    np.testing.assert_array_equal(rows["collected"], at_once["collected"])
+    assert_trees_close(short.params(), whole.params(), FEW_UPDATES)
+
+
+@pytest.mark.parametrize("rung", RUNGS.values(), ids=RUNGS.keys())
+def test_the_target_is_copied_at_the_start_of_every_third_epoch_and_only_then(altered, rung):
+    config = altered(learner={"soft": 0.0, "sync_freq": 3})  # no soft update, so that only the copy can be seen
+    run = rung.start(config, [0])
+    online, target = [params(run)], []
+    for _ in range(5):
+        run.advance(1)
+        online.append(params(run))
+        target.append(targets(run))
+    for epoch in (0, 1, 2):
+        assert_trees_equal(target[epoch], online[0])
+    for epoch in (3, 4):  # the copy is of what was known before the fourth epoch
+        assert_trees_equal(target[epoch], online[3])
+    assert not np.array_equal(online[3]["value"]["kernel"], online[0]["value"]["kernel"])
+
+
+@pytest.mark.parametrize("rung", RUNGS.values(), ids=RUNGS.keys())
+def test_what_every_rung_reports(altered, rung):
+    config = altered(learner={"epsilon": 0.8, "epsilon_decay": 0.25, "epsilon_min": 0.4})
+    metrics = rung.start(config, [5]).advance(5)
+    # 0.8, · 0.75 = 0.6, · 0.75 = 0.45, then 0.3375 is below the least allowed
+    np.testing.assert_allclose(metrics["epsilon"], [[0.8, 0.6, 0.45, 0.4, 0.4]], rtol=1e-6)
+    # A batch of 8 from states of 3 frames needs 12: one epoch stores 8 + 1, two 18.
+    assert np.isnan(metrics["loss"][0, 0])
+    assert np.all(np.isfinite(metrics["loss"][0, 1:]))
+    assert metrics["returns"].shape == (1, 5, config.world.num_agents)
+    assert metrics["collected"].shape == (1, 5, 3)
+    # What was earned is what was collected (10, −10, 5) less the walls run into, one each, at most one per move.
+    walls = metrics["collected"] @ np.array([10.0, -10.0, 5.0]) - metrics["returns"].sum(-1)
+    moves = config.world.max_turns * config.world.num_agents
+    assert np.all((walls >= 0) & (walls <= moves) & (walls == np.round(walls)))
+    assert metrics["collected"].sum() > 0
+
+
+def test_the_torch_rung_repeats_itself_from_a_seed_and_says_how_many_threads_it_took(tiny):
+    returns = []
+    for seed in (1, 1, 2):
+        run = torch_rung.start(tiny, [seed])
+        assert "threads" in run.note
+        returns.append(run.advance(3)["returns"])
+    np.testing.assert_array_equal(returns[0], returns[1])
+    assert not np.array_equal(returns[0], returns[2])
