@@ -142,6 +142,7 @@ BAD = {
     "treasurehunt --seed -1": "seeds lie",
     "treasurehunt --world.item-names gem": "as many",
     "treasurehunt --world.item-names a a a": "own name",
+    "treasurehunt --world.item-names loss a b": "own",
     "treasurehunt --device gpu": "no `gpu` here",
     "treasurehunt --config nowhere.json": "nowhere.json",
     "treasurehunt --eval-episodes -1": "0 or more",

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from xladder.registry import RUNGS, WORKLOADS
     from xladder.runs.compare import compare
-    from xladder.runs.directory import load
+    from xladder.runs.directory import evaluate, load
     from xladder.training import Plan, Result, plan, train
 
 __version__ = "0.1.0"
-__all__ = ["RUNGS", "WORKLOADS", "Plan", "Result", "compare", "load", "plan", "train"]
+__all__ = ["RUNGS", "WORKLOADS", "Plan", "Result", "compare", "evaluate", "load", "plan", "train"]
 
 _HOMES = {
     "RUNGS": "xladder.registry",
@@ -21,6 +21,7 @@ _HOMES = {
     "Plan": "xladder.training",
     "Result": "xladder.training",
     "compare": "xladder.runs.compare",
+    "evaluate": "xladder.runs.directory",
     "load": "xladder.runs.directory",
     "plan": "xladder.training",
     "train": "xladder.training",

@@ -28,7 +28,7 @@ class Workload:
     tick: str
     """What one tick is called; its plural is the flag for a run's length."""
     settings: str
-    """Module with `Config`, `PRESETS`, `check` and `columns`."""
+    """Module with `Config`, `PRESETS`, `check`, `columns` and `counted`."""
     program: str
     """Module with `Program`, the workload as pure functions."""
     evaluation: str

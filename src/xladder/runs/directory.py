@@ -103,7 +103,8 @@ class RunDirectory:
         )
         title = f"{name} · {self.plan.rung} · {len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
         references = {"random play": score["random_return"]} if score else None
-        draw_curves(self.path / "media" / "curves.png", result.metrics, title, tick, references)
+        counted = self.plan.workload.load_settings().counted(result.config)
+        draw_curves(self.path / "media" / "curves.png", result.metrics, title, tick, references, counted)
         if score:
             module = import_module(self.plan.workload.evaluation)
             best = int(np.nanargmax(np.nanmean(result.metrics["return"][:, -50:], axis=1)))
@@ -120,6 +121,11 @@ def load(path: str | Path) -> Result:
     table = folder / "metrics.csv"
     values = metrics.read(table, found.workload.tick) if table.is_file() else {}
     return Result(found, values, load_agents(folder, found), compile_seconds=0.0)
+
+
+def evaluate(run: str | Path | Result, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
+    """Score the agents of a run directory or a result; the keys are those of `xladder eval --json`."""
+    return (run if isinstance(run, Result) else load(run)).evaluate(episodes, seed)
 
 
 def load_agents(folder: Path, plan: Plan) -> Params:

@@ -92,6 +92,7 @@ class Config:
         return self.epochs
 
 
+RESERVED = ("return", "loss", "epsilon", "seed", "epoch", "elapsed")  # columns of the metrics table
 DEFAULT = Config()
 PRESETS = {
     "default": DEFAULT,
@@ -156,6 +157,9 @@ def check(config: Config) -> None:
     need(0.0 <= learner.sigma < float("inf"), "learner.sigma", learner.sigma, "it cannot be negative")
     names, values = world.item_names, world.item_values
     need(1 <= len(names) <= 100, "world.item-names", names, "there have to be 1 to 100 items")
+    for name in names:
+        free_name = name.isidentifier() and not name.startswith(RESERVED)
+        need(free_name, "world.item-names", name, "an item's name is a word, and not one of the metrics' own")
     need(len(set(names)) == len(names), "world.item-names", names, "every item needs its own name")
     need(
         len(names) == len(values),
@@ -174,6 +178,11 @@ def check(config: Config) -> None:
         f"a memory of {learner.memory} frames never offers more than {max(samples, 0)} transitions: "
         "make the batch smaller or `--learner.memory` larger",
     )
+
+
+def counted(config: Config) -> tuple[str, ...]:
+    """The columns that count things, for a panel of their own."""
+    return config.world.item_names
 
 
 def columns(config: Config, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
