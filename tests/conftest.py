@@ -30,9 +30,17 @@ torch.set_num_threads(1)
 
 
 TINY = Config(
-    world=WorldConfig(height=6, width=6, num_agents=3, radius=1, max_turns=8, spawn_prob=0.1),
+    world=WorldConfig(height=6, width=6, num_agents=2, radius=1, max_turns=8, spawn_prob=0.1),
     learner=LearnerConfig(
-        width=16, cosines=8, quantiles=4, act_quantiles=4, batch_size=8, memory=40, n_frames=3, epsilon=0.5
+        width=16,
+        cosines=8,
+        quantiles=4,
+        act_quantiles=4,
+        batch_size=8,
+        memory=40,
+        n_frames=3,
+        epsilon=0.5,
+        sync_freq=3,
     ),
     epochs=10,
 )
@@ -40,7 +48,7 @@ TINY = Config(
 
 @pytest.fixture
 def tiny() -> Config:
-    """Small enough to compile in a moment; epsilon such that agents both explore and choose."""
+    """Small enough to compile in a moment. Agents both explore and choose, and a hard update comes soon."""
     return TINY
 
 
