@@ -1,0 +1,67 @@
+"""Every rung learns something small for real: two agents, a small board, nothing but gems.
+
+A gem is worth 1 and a wall costs 0.2. Random agents earn about 3 in an epoch; agents that look where gems lie find
+nearly all that appear, which is about 11. From fixed seeds, with less than half of that gain demanded.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from xladder.rungs import fused, parallel, sequential
+from xladder.rungs import torch as torch_rung
+from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
+
+RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch": torch_rung}
+EPOCHS = 120
+GEMS_ONLY = Config(
+    WorldConfig(
+        height=6,
+        width=6,
+        num_agents=2,
+        radius=1,
+        max_turns=25,
+        spawn_prob=0.04,
+        item_names=("gem",),
+        item_values=(1.0,),
+        wall_value=-0.2,
+    ),
+    LearnerConfig(
+        lr=5e-3,
+        gamma=0.8,
+        batch_size=64,
+        memory=1000,
+        n_frames=2,
+        width=32,
+        cosines=16,
+        quantiles=8,
+        act_quantiles=8,
+        soft=0.05,
+        epsilon_decay=0.03,
+    ),
+    EPOCHS,
+)
+
+
+@pytest.fixture(scope="module")
+def random_play():
+    """Returns and gems per epoch of agents that never stop exploring."""
+    config = replace(GEMS_ONLY, learner=replace(GEMS_ONLY.learner, epsilon_decay=0.0))
+    metrics = fused.start(config, [0]).advance(EPOCHS)
+    return metrics["returns"].sum(-1).mean(), metrics["collected"].mean()
+
+
+@pytest.mark.parametrize("rung", RUNGS.values(), ids=RUNGS.keys())
+def test_agents_learn_to_collect_gems(rung, random_play):
+    metrics = rung.start(GEMS_ONLY, [0]).advance(EPOCHS)
+    torch.set_num_threads(1)  # the torch rung chose its own number
+    returns, gems = metrics["returns"].sum(-1)[0], metrics["collected"][0, :, 0]
+    random_return, random_gems = random_play
+    assert 1.5 < random_return < 4.5
+    first, last = returns[:20].mean(), returns[-20:].mean()
+    assert last > first + 3
+    assert last > random_return + 3
+    assert gems[-20:].mean() > 1.3 * random_gems
+    assert np.all(np.isfinite(metrics["loss"][0, 5:]))
