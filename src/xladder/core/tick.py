@@ -8,7 +8,6 @@ Shapes: N agents, T turns, F frames, V cells, K items.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.types import Array
+from xladder.core.types import Array, Params
 from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
 from xladder.worlds import treasurehunt as world
@@ -25,7 +24,6 @@ from xladder.worlds import treasurehunt as world
 if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
-Mapper = Callable[..., Any]
 MOST_UNROLLED = 8  # agents written out one after another, so that none's weights are copied out of the stack
 
 
@@ -74,12 +72,12 @@ class Played(NamedTuple):
 class Program:
     """The treasure hunt as functions of one experiment.
 
-    How it is laid out is the rung's choice: `over_agents` is `vmap` or a loop, `align` see `IQNLearner`, `unroll`
-    is how many turns stand side by side in the program.
+    How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,
+    see `IQNLearner`; `unroll`, how many turns stand side by side in the program.
     """
 
     config: Config
-    over_agents: Mapper = jax.vmap
+    mapped: bool = True
     align: int = 1
     unroll: int = 1
 
@@ -113,15 +111,8 @@ class Program:
         played = self.play(self.draw_play(run.key, clock.tick), agents, before)
         rings = jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows)
         cursor = frames.advance(cursor, c.memory, self.config.world.max_turns)
-
-        def learn(agents: Agent) -> tuple[Agent, jax.Array]:
-            return self.study(run.key, clock.tick, cursor, agents, rings)
-
-        def wait(agents: Agent) -> tuple[Agent, jax.Array]:
-            return agents, jnp.full((self.config.world.num_agents,), jnp.nan, jnp.float32)
-
         ready = frames.can_sample(cursor, c.batch_size, c.n_frames, c.n_step)
-        agents, losses = jax.lax.cond(ready, learn, wait, agents)
+        agents, losses = self.study(run.key, clock.tick, ready, cursor, agents, rings)
         agents = self.learner.decay(agents)
         metrics = Metrics(
             returns=played.rows.rewards.sum(0),
@@ -148,7 +139,8 @@ class Program:
     def play(self, draws: PlayDraws, agents: Agent, before: jax.Array) -> Played:
         """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
         w = self.config.world
-        embeddings = self.over_agents(self._embed)((agents.params, draws.acts.taus))  # [N, T, Q, H]
+        embed = jax.vmap(self.learner.embed) if self.mapped else self._embed_one_by_one
+        embeddings = embed(agents.params, draws.acts.taus)  # [N, T, Q, H]
         turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws.acts, embeddings))
         turn = self._turn_together if w.observe == "together" else self._turn_in_turn
 
@@ -171,20 +163,37 @@ class Program:
         return Played(rows, found, *states)
 
     def study(
-        self, key: jax.Array, tick: jax.Array, cursor: frames.Cursor, agents: Agent, rings: frames.Ring
+        self,
+        key: jax.Array,
+        tick: jax.Array,
+        ready: jax.Array,
+        cursor: frames.Cursor,
+        agents: Agent,
+        rings: frames.Ring,
     ) -> tuple[Agent, jax.Array]:
-        """One update per agent, each from its own memory. Returns the losses [N] too."""
-        order = jnp.arange(self.config.world.num_agents)
-        draws = jax.vmap(lambda i: self.draw_study(key, tick, i))(order)
-        return self.over_agents(lambda one: self.learner.study(cursor, *one))((agents, rings, draws))
+        """If the memories are full enough, one update per agent, each from its own. Returns the losses [N] too."""
+        n = self.config.world.num_agents
+        draws = jax.vmap(lambda i: self.draw_study(key, tick, i))(jnp.arange(n))
+        nothing = jnp.full((n,), jnp.nan, jnp.float32)
+        if self.mapped:
+            learn = jax.vmap(self.learner.study, in_axes=(None, 0, 0, 0))
+            return jax.lax.cond(ready, lambda a: learn(cursor, a, rings, draws), lambda a: (a, nothing), agents)
+
+        def one(i: jax.Array, carry: tuple[Agent, jax.Array]) -> tuple[Agent, jax.Array]:
+            agent, ring, draw = jax.tree.map(lambda x: x[i], (carry[0], rings, draws))
+            changed = self.learner.study(cursor, agent, ring, draw)
+            return jax.tree.map(lambda all, one: all.at[i].set(one), carry, changed)
+
+        # No branch: a loop of no passes leaves the agents in place where a branch would copy them.
+        return jax.lax.fori_loop(0, jnp.where(ready, n, 0), one, (agents, nothing))
 
     def count(self, found: jax.Array) -> jax.Array:
         """int32 [K]: how often each item is among the codes `found`."""
         items = world.FIRST_ITEM + jnp.arange(len(self.config.world.item_names), dtype=found.dtype)
         return jnp.sum(found.reshape(-1, 1) == items[None, :], axis=0, dtype=jnp.int32)
 
-    def _embed(self, one: tuple[Any, jax.Array]) -> jax.Array:
-        return self.learner.embed(*one)
+    def _embed_one_by_one(self, params: Params, taus: jax.Array) -> jax.Array:
+        return jax.lax.map(lambda one: self.learner.embed(*one), (params, taus))
 
     def _turn_together(
         self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -32,12 +31,8 @@ def layout(device: Any) -> dict[str, Any]:
     and several turns between two steps of the loop over turns, because there the loop itself is what takes time.
     """
     if device.platform == "cpu":
-        return {"over_agents": _one_by_one}
-    return {"over_agents": jax.vmap, "align": 32, "unroll": 5}
-
-
-def _one_by_one(function: Any) -> Any:
-    return partial(jax.lax.map, function)
+        return {"mapped": False}
+    return {"mapped": True, "align": 32, "unroll": 5}
 
 
 class ParallelRun:
