@@ -81,21 +81,20 @@ def test_the_two_ways_of_observing_are_two_runs(altered):
 
 def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
     """As for a GPU: agents under `vmap`, wider matrices. Units beyond the width stay nought."""
-    plain, laid_out = Program(tiny), Program(tiny, jax.vmap, align=32)
-    states = []
-    for program in (plain, laid_out):
-        state = jax.jit(lambda seed, p=program: (p.init_clock(), p.init(seed)))(jnp.int32(3))
-        tick = jax.jit(program.tick)
-        for _ in range(5):
-            *state, metrics = tick(*state)
-        states.append((state[1], metrics))
-    (one, ours), (other, theirs) = states
-    np.testing.assert_array_equal(ours.returns, theirs.returns)
-    assert_trees_equal(one.rings, other.rings)
-    wide = other.agents.params
-    assert wide["ff_1"]["kernel"].shape == (tiny.world.num_agents, 32, 32)
-    assert not np.any(wide["ff_1"]["kernel"][:, 16:]) and not np.any(wide["ff_1"]["kernel"][:, :, 16:])
-    assert_trees_close(one.agents.params, laid_out.learner.narrow(wide), FEW_UPDATES)
+    plain = parallel.start(tiny, [3])
+    returns = plain.advance(5)["returns"][0]
+    wide = Program(tiny, jax.vmap, align=32)
+    clock, run = jax.jit(lambda seed: (wide.init_clock(), wide.init(seed)))(jnp.int32(3))
+    tick = jax.jit(wide.tick)
+    for epoch in range(5):
+        clock, run, metrics = tick(clock, run)
+        np.testing.assert_array_equal(metrics.returns, returns[epoch])
+    assert_trees_equal(run.rings._asdict(), memories(plain))
+    kernel = run.agents.params["ff_1"]["kernel"]
+    assert kernel.shape == (tiny.world.num_agents, 32, 32)
+    assert not np.any(kernel[:, 16:])
+    assert not np.any(kernel[:, :, 16:])
+    assert_trees_close(wide.learner.narrow(run.agents.params), params(plain), FEW_UPDATES)
 
 
 def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
