@@ -8,11 +8,19 @@ Needs a Python (3.12 or newer) with sorrel 1.6.0; prints one line of JSON. Threa
 import argparse
 import json
 import os
+import sys
 import time
 from importlib import metadata
+from types import ModuleType
 
 import numpy as np
 import torch
+
+# sorrel imports IPython for its notebooks; nothing here uses it, so it need not be installed.
+for name in ("IPython", "IPython.display"):
+    sys.modules.setdefault(name, ModuleType(name))
+sys.modules["IPython.display"].clear_output = sys.modules["IPython.display"].display = print
+
 from sorrel.action.action_spec import ActionSpec
 from sorrel.examples.treasurehunt.agents import TreasurehuntAgent
 from sorrel.examples.treasurehunt.entities import EmptyEntity
