@@ -8,6 +8,7 @@ import torch
 
 from tests.conftest import assert_trees_close, assert_trees_equal
 from xladder import bridge
+from xladder.core import keys
 from xladder.core.tick import Program
 from xladder.rungs import fused, parallel, sequential
 from xladder.rungs import torch as torch_rung
@@ -95,6 +96,35 @@ def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
     assert not np.any(kernel[:, 16:])
     assert not np.any(kernel[:, :, 16:])
     assert_trees_close(wide.learner.narrow(run.agents.params), params(plain), FEW_UPDATES)
+
+
+def test_every_address_has_numbers_of_its_own():
+    run, draw = keys.root(0), jax.jit(jax.vmap(jax.random.bits))
+    drawn = [
+        draw(keys.addresses(root, tick, 3, stream))
+        for root in (run, keys.root(1))
+        for tick in (0, 1, 2)
+        for stream in keys.Stream
+    ]
+    drawn.append(draw(jnp.stack([keys.address(run, tick, keys.WORLD, keys.Stream.RESET) for tick in range(3)])))
+    numbers = np.concatenate(drawn)
+    assert len(np.unique(numbers)) == len(numbers)
+
+
+def test_agents_and_ticks_draw_independently_of_each_other(tiny):
+    program, key = Program(tiny), keys.root(0)
+    play, study = jax.jit(program.draw_play), jax.jit(program.draw_study)
+    draws, other = play(key, 0), play(key, 1)
+    assert not np.array_equal(draws.spawns, other.spawns)
+    assert not np.array_equal(draws.starts, other.starts)
+    assert not np.array_equal(draws.acts.taus, other.acts.taus)
+    assert not np.array_equal(draws.acts.taus[0], draws.acts.taus[1])
+    one = study(key, 0, 0)
+    for other in (study(key, 0, 1), study(key, 1, 0)):
+        for ours, theirs in zip(one, other, strict=True):
+            assert not np.array_equal(ours, theirs)
+    assert not np.array_equal(one.noise[0], one.noise[1])
+    assert not np.array_equal(one.taus[0], one.taus[1])
 
 
 def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
