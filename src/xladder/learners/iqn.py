@@ -142,19 +142,18 @@ class IQNLearner:
     ) -> jax.Array:
         """float32 []: mean over the batch of the quantile loss against the double-Q target."""
 
-        def net(params: Params, states: jax.Array, taus: jax.Array, noise: Noise) -> Any:
-            return self.net.apply({"params": params}, states, taus, noise)
+        net = self.net.apply
+        online: Any = net({"params": params}, batch.next_states, taus[0], noise[0])  # [B, Q, A]
+        quantiles: Any = net({"params": target}, batch.next_states, taus[1], noise[1])
+        prediction: Any = net({"params": params}, batch.states, taus[2], noise[2])
 
-        def one(step: frames.Batch, taus: jax.Array) -> jax.Array:
-            online = net(params, step.next_states, taus[0], noise[0])
-            quantiles = net(target, step.next_states, taus[1], noise[1])
+        def one(step: frames.Batch, online: Any, quantiles: Any, prediction: Any, taus: jax.Array) -> jax.Array:
             best = jnp.argmax(online.mean(0))
             aim = step.returns + step.discounts * of_action(quantiles, best)
-            prediction = net(params, step.states, taus[2], noise[2])
             taken = of_action(prediction, step.actions)
-            return quantile_huber(taken, taus[2], aim, self.config.kappa) * step.valid
+            return quantile_huber(taken, taus, aim, self.config.kappa) * step.valid
 
-        return jnp.mean(jax.vmap(one, in_axes=(0, 1))(batch, taus))
+        return jnp.mean(jax.vmap(one)(batch, online, quantiles, prediction, taus[2]))
 
     def update(self, agent: Agent, batch: frames.Batch, draws: UpdateDraws) -> tuple[Agent, jax.Array]:
         """One gradient step on a batch, then the soft update of the target. Returns the loss too."""

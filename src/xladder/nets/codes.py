@@ -10,14 +10,15 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from xladder.nets.affine import affine
 from xladder.nets.initial import symmetric_uniform
 
 
 def one_hot(codes: jax.Array, num_codes: int) -> jax.Array:
-    """float32 [F·E·V] from int8 [F, V]: channel first, code 0 as zeros."""
-    channels = jnp.arange(num_codes, dtype=codes.dtype)[None, :, None]
-    hot = (codes[:, None, :] == channels) & (channels != 0)  # [F, E, V]
-    return hot.astype(jnp.float32).reshape(-1)
+    """float32 […, F·E·V] from int8 […, F, V]: channel first, code 0 as zeros."""
+    channels = jnp.expand_dims(jnp.arange(num_codes, dtype=codes.dtype)[:, None], range(codes.ndim - 1))
+    hot = (codes[..., None, :] == channels) & (channels != 0)  # […, F, E, V]
+    return hot.astype(jnp.float32).reshape(*codes.shape[:-2], -1)
 
 
 class CodesDense(nn.Module):
@@ -28,15 +29,17 @@ class CodesDense(nn.Module):
 
     @nn.compact
     def __call__(self, codes: jax.Array, lookup: bool = False) -> jax.Array:
-        """float32 [H] from int8 [F, V]. `lookup` changes the cost, not the result."""
-        frames, cells = codes.shape
+        """float32 […, H] from int8 […, F, V]. `lookup` changes the cost, not the result."""
+        frames, cells = codes.shape[-2:]
         inputs = frames * self.num_codes * cells
         init = symmetric_uniform(inputs**-0.5)
         kernel = self.param("kernel", init, (inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         if not lookup:
-            return one_hot(codes, self.num_codes) @ kernel + bias
-        first = (jnp.arange(frames) * self.num_codes)[:, None]
-        rows = (first + codes.astype(jnp.int32)) * cells + jnp.arange(cells)[None, :]  # [F, V]
+            return affine(one_hot(codes, self.num_codes), kernel, bias)
+        lead = range(codes.ndim - 2)
+        first = jnp.expand_dims((jnp.arange(frames) * self.num_codes)[:, None], lead)
+        cell = jnp.expand_dims(jnp.arange(cells), range(codes.ndim - 1))
+        rows = (first + codes.astype(jnp.int32)) * cells + cell  # […, F, V]
         shown = (codes != 0).astype(jnp.float32)
-        return jnp.einsum("fvh,fv->h", kernel[rows], shown) + bias
+        return jnp.einsum("...fvh,...fv->...h", kernel[rows], shown) + jnp.expand_dims(bias, lead)

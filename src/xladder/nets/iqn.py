@@ -1,6 +1,7 @@
 """Implicit quantile network with a dueling, noisy head (Dabney et al. 2018; Fortunato et al. 2018; Wang et al. 2016).
 
-Written for one state. Nothing is drawn here: quantile fractions and weight noise come in as arguments.
+Written for one state; any leading axes are states of a batch. Nothing is drawn here: quantile fractions and weight
+noise come in as arguments.
 
 Shapes: F frames, V cells, Q quantile fractions, H width, A actions.
 """
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn.initializers import constant
 
+from xladder.nets.affine import affine
 from xladder.nets.codes import CodesDense
 from xladder.nets.initial import symmetric_uniform
 
@@ -60,12 +62,12 @@ def cos_pi(x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def modulate(features: jax.Array, embedding: jax.Array) -> jax.Array:
-    """float32 [Q, H]: the state's features [H] times every embedded fraction [Q, H].
+    """float32 […, Q, H]: a state's features […, H] times each of its embedded fractions […, Q, H].
 
     The gradient is the plain one with its sum over Q written out: as a reduction of a mapped axis it takes XLA on a
     CPU twenty times longer, which was a fifth of an epoch.
     """
-    return features[None, :] * embedding
+    return features[..., None, :] * embedding
 
 
 def _modulate_forward(features: jax.Array, embedding: jax.Array) -> tuple[jax.Array, Any]:
@@ -74,16 +76,11 @@ def _modulate_forward(features: jax.Array, embedding: jax.Array) -> tuple[jax.Ar
 
 def _modulate_backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     features, embedding = saved
-    summed = sum(gradient[q] * embedding[q] for q in range(embedding.shape[0]))
-    return jnp.asarray(summed), gradient * features[None, :]
+    summed = sum(gradient[..., q, :] * embedding[..., q, :] for q in range(embedding.shape[-2]))
+    return jnp.asarray(summed), gradient * features[..., None, :]
 
 
 modulate.defvjp(_modulate_forward, _modulate_backward)
-
-
-def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """[…, out] from […, in]."""
-    return x @ kernel + jnp.expand_dims(bias, range(x.ndim - 1))
 
 
 class PlainDense(nn.Module):
@@ -139,24 +136,24 @@ class IQN(nn.Module):
         self.value = NoisyDense(1, self.sigma)
 
     def __call__(self, codes: jax.Array, taus: jax.Array, noise: Noise | None = None) -> jax.Array:
-        """float32 [Q, A] from int8 [F, V] and fractions [Q]."""
+        """float32 […, Q, A] from int8 […, F, V] and fractions […, Q]."""
         return self._heads(self._hidden(codes, self.embed(taus), noise, lookup=False), noise)
 
     def embed(self, taus: jax.Array) -> jax.Array:
-        """float32 [Q, H]: fractions as cosines, then a layer. It does not look at the state."""
+        """float32 […, Q, H]: fractions as cosines, then a layer. It does not look at the state."""
         i = np.arange(1, self.cosines + 1, dtype=np.float32)
-        return nn.relu(self.cos_embedding(cos_pi(taus[:, None] * i[None, :])))
+        return nn.relu(self.cos_embedding(cos_pi(taus[..., None] * jnp.expand_dims(i, range(taus.ndim)))))
 
     def embedded_mean(self, codes: jax.Array, embedding: jax.Array) -> jax.Array:
-        """float32 [A]: the mean quantiles, without noise, for fractions that are embedded already, float32 [Q, H].
+        """float32 […, A]: the mean quantiles, without noise, for embedded fractions, float32 […, Q, H].
 
         For acting. The heads are linear, so the mean is taken before them.
         """
-        return self._heads(self._hidden(codes, embedding, None, lookup=True).mean(0), None)
+        return self._heads(self._hidden(codes, embedding, None, lookup=True).mean(-2), None)
 
     def _hidden(self, codes: jax.Array, embedding: jax.Array, noise: Noise | None, lookup: bool) -> jax.Array:
-        features = nn.relu(self.head1(codes, lookup))  # [H]
-        return nn.relu(self.ff_1(modulate(features, embedding), noise and noise.ff_1))  # [Q, H]
+        features = nn.relu(self.head1(codes, lookup))  # […, H]
+        return nn.relu(self.ff_1(modulate(features, embedding), noise and noise.ff_1))  # […, Q, H]
 
     def _heads(self, hidden: jax.Array, noise: Noise | None) -> jax.Array:
         advantage = self.advantage(hidden, noise and noise.advantage)
