@@ -49,7 +49,7 @@ def test_a_second_call_traces_nothing(tiny, rung):
 def test_a_tick_gives_back_what_it_takes(tiny):
     """Types and shapes of the state are a fixed point of the tick, weak types included."""
     program = Program(tiny)
-    before = jax.eval_shape(lambda: (program.init_clock(), program.init(jnp.int32(0))))
+    before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(1))))
     after = jax.eval_shape(program.tick, *before)[:2]
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)

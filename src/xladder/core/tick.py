@@ -1,14 +1,16 @@
 """One tick of several agents on one board, for XLA: an epoch of *play*, then one *study* per agent.
 
-The body is written for one experiment. Rungs decide where `jit` sits and map it over seeds. `parallel` and `fused`
-run this; `tick_host.py` is the same for a world on the host.
+A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
+`tick_host.py` is the same for a world on the host.
 
-Shapes: N agents, T turns, F frames, V cells, K items.
+Shapes: S seeds, N agents, T turns, F frames, V cells, K items.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.types import Array, Params
+from xladder.core.types import Array
 from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
 from xladder.worlds import treasurehunt as world
@@ -35,7 +37,7 @@ class Clock(NamedTuple):
 
 
 class Experiment(NamedTuple):
-    """Everything else that a run changes."""
+    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agents: Agent  # every leaf [N, …]
@@ -45,10 +47,10 @@ class Experiment(NamedTuple):
 class Metrics(NamedTuple):
     """What one epoch reports."""
 
-    returns: jax.Array  # float32 [N]: reward per agent
-    loss: jax.Array  # float32 []: mean over agents; nan where nothing was learned
-    epsilon: jax.Array  # float32 []: mean over agents, as it was while playing
-    collected: jax.Array  # int32 [K]: items picked up, all agents together
+    returns: jax.Array  # float32 [S, N]: reward per agent
+    loss: jax.Array  # float32 [S]: mean over agents; nan where nothing was learned
+    epsilon: jax.Array  # float32 [S]: mean over agents, as it was while playing
+    collected: jax.Array  # int32 [S, K]: items picked up, all agents together
 
 
 class PlayDraws(NamedTuple):
@@ -70,7 +72,7 @@ class Played(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The treasure hunt as functions of one experiment.
+    """The treasure hunt as pure functions.
 
     How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,
     see `IQNLearner`; `unroll`, how many turns stand side by side in the program.
@@ -93,34 +95,36 @@ class Program:
         return Clock(jnp.int32(0), frames.init_cursor())
 
     def init(self, seed: jax.Array) -> Experiment:
-        """A fresh experiment."""
+        """One fresh experiment; map it over seeds for a population."""
         n, key = self.config.world.num_agents, keys.root(seed)
         agents = jax.vmap(self.learner.init)(keys.addresses(key, 0, n, Stream.INIT))
         ring = frames.init(self.config.learner.memory, self.learner.cells)
         rings = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), ring)
         return Experiment(key, agents, rings)
 
-    def tick(self, clock: Clock, run: Experiment) -> tuple[Clock, Experiment, Metrics]:
-        """One epoch: sync, play, remember, study."""
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+        """One epoch of a population, leaves [S, …]: every experiment plays and remembers, then all agents study."""
         c = self.config.learner
-        epsilon = jnp.mean(run.agents.epsilon)
-        agents = self.learner.sync(run.agents, clock.tick % c.sync_freq == 0)
-        rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
+        runs = runs._replace(agents=self.learner.sync(runs.agents, clock.tick % c.sync_freq == 0))
         cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
-        before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
-        played = self.play(self.draw_play(run.key, clock.tick), agents, before)
-        rings = jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows)
+
+        def play(run: Experiment) -> tuple[frames.Ring, Played]:
+            rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
+            before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
+            played = self.play(self.draw_play(run.key, clock.tick), run.agents, before)
+            return jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows), played
+
+        rings, played = over_seeds(play, runs)
         cursor = frames.advance(cursor, c.memory, self.config.world.max_turns)
         ready = frames.can_sample(cursor, c.batch_size, c.n_frames, c.n_step)
-        agents, losses = self.study(run.key, clock.tick, ready, cursor, agents, rings)
-        agents = self.learner.decay(agents)
+        agents, losses = self.study(runs.key, clock.tick, ready, cursor, runs.agents, rings)
         metrics = Metrics(
-            returns=played.rows.rewards.sum(0),
-            loss=losses.mean(),
-            epsilon=epsilon,
-            collected=self.count(played.found),
+            returns=played.rows.rewards.sum(1),
+            loss=losses.mean(1),
+            epsilon=runs.agents.epsilon.mean(1),
+            collected=jax.vmap(self.count)(played.found),
         )
-        return Clock(clock.tick + 1, cursor), Experiment(run.key, agents, rings), metrics
+        return Clock(clock.tick + 1, cursor), Experiment(runs.key, self.learner.decay(agents), rings), metrics
 
     def draw_play(self, key: jax.Array, tick: jax.Array | int) -> PlayDraws:
         """The draws for one epoch of play."""
@@ -139,8 +143,8 @@ class Program:
     def play(self, draws: PlayDraws, agents: Agent, before: jax.Array) -> Played:
         """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
         w = self.config.world
-        embed = jax.vmap(self.learner.embed) if self.mapped else self._embed_one_by_one
-        embeddings = embed(agents.params, draws.acts.taus)  # [N, T, Q, H]
+        map_over = jax.vmap if self.mapped else one_by_one
+        embeddings = map_over(lambda one: self.learner.embed(*one))((agents.params, draws.acts.taus))  # [N, T, Q, H]
         turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws.acts, embeddings))
         turn = self._turn_together if w.observe == "together" else self._turn_in_turn
 
@@ -171,29 +175,24 @@ class Program:
         agents: Agent,
         rings: frames.Ring,
     ) -> tuple[Agent, jax.Array]:
-        """If the memories are full enough, one update per agent, each from its own. Returns the losses [N] too."""
-        n = self.config.world.num_agents
-        draws = jax.vmap(lambda i: self.draw_study(key, tick, i))(jnp.arange(n))
-        nothing = jnp.full((n,), jnp.nan, jnp.float32)
-        if self.mapped:
-            learn = jax.vmap(self.learner.study, in_axes=(None, 0, 0, 0))
-            return jax.lax.cond(ready, lambda a: learn(cursor, a, rings, draws), lambda a: (a, nothing), agents)
+        """If the memories are full enough, one update for each agent of each seed, leaves [S, N, …]; and the losses."""
+        shape = agents.epsilon.shape
+        who = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
+        draws = jax.vmap(lambda k, i: self.draw_study(k, tick, i))(*who)  # [S·N, …]
 
-        def one(i: jax.Array, carry: tuple[Agent, jax.Array]) -> tuple[Agent, jax.Array]:
-            agent, ring, draw = jax.tree.map(lambda x: x[i], (carry[0], rings, draws))
-            changed = self.learner.study(cursor, agent, ring, draw)
-            return jax.tree.map(lambda all, one: all.at[i].set(one), carry, changed)
+        def learn(agents: Agent) -> tuple[Agent, jax.Array]:
+            flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, rings))  # [S·N, …]
+            map_over = jax.vmap if self.mapped else one_by_one
+            changed = map_over(lambda one: self.learner.study(cursor, *one))((*flat, draws))
+            return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), changed)
 
-        # No branch: a loop of no passes leaves the agents in place where a branch would copy them.
-        return jax.lax.fori_loop(0, jnp.where(ready, n, 0), one, (agents, nothing))
+        nothing = jnp.full(shape, jnp.nan, jnp.float32)
+        return jax.lax.cond(ready, learn, lambda agents: (agents, nothing), agents)
 
     def count(self, found: jax.Array) -> jax.Array:
         """int32 [K]: how often each item is among the codes `found`."""
         items = world.FIRST_ITEM + jnp.arange(len(self.config.world.item_names), dtype=found.dtype)
         return jnp.sum(found.reshape(-1, 1) == items[None, :], axis=0, dtype=jnp.int32)
-
-    def _embed_one_by_one(self, params: Params, taus: jax.Array) -> jax.Array:
-        return jax.lax.map(lambda one: self.learner.embed(*one), (params, taus))
 
     def _turn_together(
         self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
@@ -225,3 +224,16 @@ class Program:
             one, state, (order, stack, agents, draw, embedding), unroll=min(w.num_agents, MOST_UNROLLED)
         )
         return state, views, actions, found
+
+
+def over_seeds(function: Callable[[Any], Any], runs: Any) -> Any:
+    """`vmap`, except that one seed is run as it is: an axis of length one costs XLA on a CPU a tenth of an epoch."""
+    if jax.tree.leaves(runs)[0].shape[0] > 1:
+        return jax.vmap(function)(runs)
+    alone = function(jax.tree.map(lambda x: x[0], runs))
+    return jax.tree.map(lambda x: x[None], alone)
+
+
+def one_by_one(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Like `vmap`, but one after another."""
+    return partial(jax.lax.map, function)

@@ -35,18 +35,17 @@ class FusedRun:
     def __init__(self, config: Config, seeds: Sequence[int], device: Any):
         program = Program(config, **layout(device))
         self.learner = program.learner
-        tick = jax.vmap(program.tick, in_axes=(None, 0), out_axes=(None, 0, 0))
 
         def init(seeds: jax.Array) -> tuple[Clock, Experiment]:
             return program.init_clock(), jax.vmap(program.init)(seeds)
 
         def chunk(clock: Clock, runs: Experiment, ticks: jax.Array) -> tuple[Clock, Experiment, TickMetrics]:
-            shapes = jax.eval_shape(tick, clock, runs)[2]
+            shapes = jax.eval_shape(program.tick, clock, runs)[2]
             rows = jax.tree.map(lambda s: jnp.zeros((LONGEST_CHUNK, *s.shape), s.dtype), shapes)
 
             def body(i: jax.Array, carry: tuple) -> tuple:
                 clock, runs, rows = carry
-                clock, runs, row = tick(clock, runs)
+                clock, runs, row = program.tick(clock, runs)
                 return clock, runs, jax.tree.map(lambda all, one: all.at[i].set(one), rows, row)
 
             return jax.lax.fori_loop(0, ticks, body, (clock, runs, rows))

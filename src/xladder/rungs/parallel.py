@@ -26,9 +26,10 @@ STARTING = "compiling"
 def layout(device: Any) -> dict[str, Any]:
     """How a program is laid out for a device.
 
-    On a CPU agents learn one after another: a batched product keeps the cores no busier than a plain one and pushes
-    everything out of the cache. On a GPU all at once, with matrices whose rows are multiples of its tensor cores',
-    and several turns between two steps of the loop over turns, because there the loop itself is what takes time.
+    On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores no
+    busier than a plain one and pushes everything out of the cache. On a GPU all at once, with matrices whose rows are
+    multiples of its tensor cores', and several turns between two steps of the loop over turns, because there the loop
+    itself is what takes time.
     """
     if device.platform == "cpu":
         return {"mapped": False}
@@ -44,7 +45,8 @@ class ParallelRun:
         program = Program(config, **layout(device))
         self.learner = program.learner
         with jax.default_device(device):
-            self.clock, self.run = jax.jit(lambda s: (program.init_clock(), program.init(s)))(seed)
+            init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
+            self.clock, self.run = init(jnp.asarray([seed], jnp.int32))
             begun = time.perf_counter()
             # Donated, so that memories and parameters are changed in place.
             step = jax.jit(program.tick, donate_argnums=(0, 1)).lower(self.clock, self.run)
@@ -57,14 +59,14 @@ class ParallelRun:
         for _ in range(ticks):
             self.clock, self.run, metrics = self.step(self.clock, self.run)
             rows.append(jax.tree.map(np.asarray, metrics)._asdict())
-        return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
+        return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
 
     def params(self) -> Any:
         """Parameters, leaves [1, N, …]."""
-        return jax.tree.map(lambda x: np.asarray(x)[None], self.learner.narrow(self.run.agents.params))
+        return jax.tree.map(np.asarray, self.learner.narrow(self.run.agents.params))
 
 
 def start(config: Config, seeds: Sequence[int], device: Any = None) -> ParallelRun:
     """Begin one experiment."""
     (seed,) = seeds
-    return ParallelRun(config, jnp.int32(seed), device or jax.devices()[0])
+    return ParallelRun(config, seed, device or jax.devices()[0])
