@@ -147,7 +147,7 @@ def test_online_and_target_noise_exchanged_fails_the_loss(tiny, monkeypatch):
 
 def test_a_gradient_that_is_cut_off_fails_the_gradients(tiny, retraced, monkeypatch):
     def without_gradient_for_features(features, embedding):
-        return jax.lax.stop_gradient(features)[None, :] * embedding
+        return jax.lax.stop_gradient(features)[..., None, :] * embedding
 
     monkeypatch.setattr(nets_iqn, "modulate", without_gradient_for_features)
     assert first_failure(tiny) == "gradients"

@@ -33,15 +33,12 @@ def memories(run) -> dict[str, np.ndarray]:
     names = ("frames", "actions", "rewards", "dones", "breaks")
     if hasattr(run, "experiment"):
         return {name: np.stack([getattr(ring, name) for ring in run.experiment.rings]) for name in names}
-    rings = run.run.rings if hasattr(run, "run") else jax.tree.map(lambda x: x[0], run.runs.rings)
-    return {name: np.asarray(getattr(rings, name)) for name in names}
+    return {name: np.asarray(getattr(run.runs.rings, name))[0] for name in names}
 
 
 def targets(run):
     """The target networks' parameters of a run's first seed, leaves [N, …]."""
-    if isinstance(run, parallel.ParallelRun):
-        return jax.tree.map(np.asarray, run.run.agents.target)
-    if isinstance(run, fused.FusedRun):
+    if isinstance(run, parallel.ParallelRun | fused.FusedRun):
         return jax.tree.map(lambda x: np.asarray(x)[0], run.runs.agents.target)
     agents = run.experiment.verbs.agents
     trees = [
@@ -84,12 +81,13 @@ def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
     """As for a GPU: agents under `vmap`, wider matrices. Units beyond the width stay nought."""
     plain = parallel.start(tiny, [3])
     returns = plain.advance(5)["returns"][0]
-    wide = Program(tiny, jax.vmap, align=32)
-    clock, run = jax.jit(lambda seed: (wide.init_clock(), wide.init(seed)))(jnp.int32(3))
+    wide = Program(tiny, mapped=True, align=32, unroll=5)
+    clock, run = jax.jit(lambda seeds: (wide.init_clock(), jax.vmap(wide.init)(seeds)))(jnp.arange(3, 4))
     tick = jax.jit(wide.tick)
     for epoch in range(5):
         clock, run, metrics = tick(clock, run)
-        np.testing.assert_array_equal(metrics.returns, returns[epoch])
+        np.testing.assert_array_equal(metrics.returns[0], returns[epoch])
+    run = jax.tree.map(lambda x: x[0], run)
     assert_trees_equal(run.rings._asdict(), memories(plain))
     kernel = run.agents.params["ff_1"]["kernel"]
     assert kernel.shape == (tiny.world.num_agents, 32, 32)

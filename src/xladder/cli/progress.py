@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
@@ -118,7 +119,8 @@ class Screen(Observer):
         self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def _compile_name(self) -> str:
-        return f"{self.name}/{len(self.plan.seeds)}"
+        settings = zlib.crc32(repr(self.plan.config).encode())
+        return f"{self.name}/{len(self.plan.seeds)}/{settings:08x}"
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if self.busy_starting or self.signal is not None:

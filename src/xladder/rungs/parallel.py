@@ -46,10 +46,10 @@ class ParallelRun:
         self.learner = program.learner
         with jax.default_device(device):
             init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
-            self.clock, self.run = init(jnp.asarray([seed], jnp.int32))
+            self.clock, self.runs = init(jnp.asarray([seed], jnp.int32))
             begun = time.perf_counter()
             # Donated, so that memories and parameters are changed in place.
-            step = jax.jit(program.tick, donate_argnums=(0, 1)).lower(self.clock, self.run)
+            step = jax.jit(program.tick, donate_argnums=(0, 1)).lower(self.clock, self.runs)
             self.step = step.compile()
             self.compile_seconds = time.perf_counter() - begun
 
@@ -57,13 +57,13 @@ class ParallelRun:
         """Train for exactly so many ticks."""
         rows = []
         for _ in range(ticks):
-            self.clock, self.run, metrics = self.step(self.clock, self.run)
+            self.clock, self.runs, metrics = self.step(self.clock, self.runs)
             rows.append(jax.tree.map(np.asarray, metrics)._asdict())
         return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
 
     def params(self) -> Any:
         """Parameters, leaves [1, N, …]."""
-        return jax.tree.map(np.asarray, self.learner.narrow(self.run.agents.params))
+        return jax.tree.map(np.asarray, self.learner.narrow(self.runs.agents.params))
 
 
 def start(config: Config, seeds: Sequence[int], device: Any = None) -> ParallelRun:

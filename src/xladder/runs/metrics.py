@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from xladder.errors import DamagedRun
+from xladder.runs.statistics import mean_and_interval
 
 MOST_SEEDS_IN_EVENTS = 16  # beyond that TensorBoard shows the mean over seeds only
 
@@ -37,7 +38,7 @@ class MetricsWriter:
                     writer.writerow([seed, t, *map(_cell, row), f"{elapsed:.3f}"])
         for name, values in columns.items():
             for s, seed in enumerate(seeds) if self.by_seed else [(0, -1)]:
-                series = values[s] if self.by_seed else np.nanmean(values, axis=0)
+                series = values[s] if self.by_seed else mean_and_interval(values)[0]
                 events = self._writer(f"seed-{seed}" if self.by_seed else "mean")
                 for t, value in enumerate(series, start=first):
                     if np.isfinite(value):
