@@ -13,11 +13,12 @@ import pytest
 
 from xladder.cli.main import main
 
+# As flags, what tests/conftest.py calls TINY, so that its compiled programs serve here too.
 SMALL = [
-    *("--world.height", "6", "--world.width", "6", "--world.num-agents", "2", "--world.max-turns", "6"),
-    *("--world.radius", "1", "--learner.width", "16", "--learner.cosines", "8", "--learner.quantiles", "4"),
-    *("--learner.act-quantiles", "4", "--learner.batch-size", "8", "--learner.memory", "40"),
-    *("--learner.n-frames", "2"),
+    *("--world.height", "6", "--world.width", "6", "--world.num-agents", "2", "--world.max-turns", "8"),
+    *("--world.radius", "1", "--world.spawn-prob", "0.1", "--learner.width", "16", "--learner.cosines", "8"),
+    *("--learner.quantiles", "4", "--learner.act-quantiles", "4", "--learner.batch-size", "8"),
+    *("--learner.memory", "40", "--learner.n-frames", "3", "--learner.epsilon", "0.5", "--learner.sync-freq", "3"),
 ]
 
 

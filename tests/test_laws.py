@@ -1,12 +1,12 @@
 """What every registered workload and rung has to keep, whichever they are."""
 
-from dataclasses import replace
 from importlib import import_module
 
 import jax
 import numpy as np
 import pytest
 
+from tests.conftest import TINY
 from xladder import settings
 from xladder.errors import UsageError
 from xladder.registry import RUNGS, WORKLOADS, find_rung
@@ -14,15 +14,8 @@ from xladder.registry import RUNGS, WORKLOADS, find_rung
 CELLS = [(w, r) for w in WORKLOADS for r in RUNGS if r not in WORKLOADS[w].missing]
 
 
-def small(workload: str):
-    """A config that runs in a moment."""
-    assert workload == "treasurehunt", "give the new workload a small config here"
-    base = WORKLOADS[workload].load_settings().DEFAULT
-    world = replace(base.world, height=6, width=6, num_agents=2, max_turns=6, radius=1)
-    learner = replace(
-        base.learner, width=16, cosines=8, quantiles=4, act_quantiles=4, batch_size=8, memory=40, n_frames=2
-    )
-    return replace(base, world=world, learner=learner, epochs=5)
+SMALL = {"treasurehunt": TINY}
+"""A config for every workload that runs in a moment."""
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -37,7 +30,7 @@ def test_settings_are_light_checked_and_go_through_json(name):
 
 @pytest.mark.parametrize(("workload", "rung"), CELLS)
 def test_a_rung_runs_exactly_what_was_asked(workload, rung):
-    config, module = small(workload), import_module(RUNGS[rung].module)
+    config, module = SMALL[workload], import_module(RUNGS[rung].module)
     seeds = [3, 4] if module.POPULATION else [3]
     running = module.start(config, seeds)
     columns = WORKLOADS[workload].load_settings().columns
@@ -52,7 +45,7 @@ def test_a_rung_runs_exactly_what_was_asked(workload, rung):
 
 @pytest.mark.parametrize(("workload", "rung"), CELLS)
 def test_the_same_seed_gives_the_same_run(workload, rung):
-    config, module = small(workload), import_module(RUNGS[rung].module)
+    config, module = SMALL[workload], import_module(RUNGS[rung].module)
 
     def train():
         run = module.start(config, [7])

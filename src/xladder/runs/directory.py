@@ -245,4 +245,4 @@ def _git_commit() -> str | None:
         )
     except OSError:
         return None
-    return done.stdout.strip() or None
+    return done.stdout.strip() if done.returncode == 0 else None
