@@ -4,9 +4,10 @@
     python benchmarks/treasurehunt.py --device gpu             the GPU rows, PyTorch on both its devices beside them
     python benchmarks/treasurehunt.py --sorrel /path/python    with sorrel as a peer, in that interpreter
 
-Every row is a process of its own (`xladder.runs.measure`): median time per epoch after learning has started. ε is held
-at 0.63, its mean over the 1000 epochs of the default settings: exploring agents cost PyTorch no forward pass, so the
-cost of an epoch depends on it. `together`, because agents that observe in turn cannot act at once.
+Every row is a process of its own (`xladder.runs.measure`): median time per epoch after learning has started. Exploring
+agents cost PyTorch no forward pass, so the cost of an epoch depends on ε: it is held at 0.63, its mean over the 1000
+epochs of the default settings, and at 0, where every action is computed. `together`, because agents that observe in
+turn cannot act at once.
 """
 
 import argparse
@@ -30,39 +31,57 @@ EPSILON = 0.63
 HERE = Path(__file__).parent
 
 
-def settings(batch: int, epochs: int, observe: str = "together") -> dict:
+def settings(batch: int, epochs: int, observe: str = "together", epsilon: float = EPSILON) -> dict:
     return {
         "epochs": epochs,
         "world": {"observe": observe},
-        "learner": {"batch_size": batch, "epsilon": EPSILON, "epsilon_decay": 0.0},
+        "learner": {"batch_size": batch, "epsilon": epsilon, "epsilon_decay": 0.0},
     }
 
 
-def rung_row(rung: str, batch: int, device: str, epochs: int, seeds: int = 1, observe: str = "together") -> dict:
+def rung_row(
+    rung: str,
+    batch: int,
+    device: str,
+    epochs: int,
+    seeds: int = 1,
+    observe: str = "together",
+    epsilon: float = EPSILON,
+) -> dict:
+    facts = {
+        "name": f"{rung} on {device}" + (f", {seeds} seeds" if seeds > 1 else ""),
+        "batch": batch,
+        "observe": observe,
+        "epsilon": epsilon,
+        "seeds": seeds,
+    }
     try:
-        row = measure_apart(
-            plan("treasurehunt", rung, seeds=seeds, device=device, changes=settings(batch, epochs, observe))
-        )
+        changes = settings(batch, epochs, observe, epsilon)
+        return facts | measure_apart(plan("treasurehunt", rung, seeds=seeds, device=device, changes=changes))
     except XladderError as error:
-        return {"name": rung, "batch": batch, "error": str(error)}
-    name = f"{rung} on {device}" + (f", {seeds} seeds" if seeds > 1 else "")
-    return {"name": name, "batch": batch, "observe": observe, "seeds": seeds, **row}
+        return facts | {"error": str(error)}
 
 
-def sorrel_row(python: str, batch: int, device: str) -> dict:
+def sorrel_row(python: str, batch: int, device: str, epsilon: float = EPSILON) -> dict:
     command = [
         python,
         str(HERE / "sorrel_peer.py"),
         "--batch",
         str(batch),
         "--epsilon",
-        str(EPSILON),
+        str(epsilon),
         "--device",
         device,
     ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        return {"name": "sorrel", "batch": batch, "error": done.stderr.strip().splitlines()[-1]}
+        return {
+            "name": f"sorrel on {device}",
+            "batch": batch,
+            "observe": "in_turn",
+            "epsilon": epsilon,
+            "error": done.stderr.strip().splitlines()[-1],
+        }
     row = json.loads(done.stdout.strip().splitlines()[-1])
     return {"name": f"sorrel on {device}", "observe": "in_turn", "seeds": 1, **row}
 
@@ -137,8 +156,11 @@ def cpu_rows(epochs: int, sorrel: str | None):
     for batch in (256, 64):
         for rung in ("torch", "sequential", "parallel", "fused"):
             yield rung_row(rung, batch, "cpu", epochs)
+        for rung in ("torch", "fused"):
+            yield rung_row(rung, batch, "cpu", epochs, epsilon=0.0)
         if sorrel:
             yield sorrel_row(sorrel, batch, "cpu")
+            yield sorrel_row(sorrel, batch, "cpu", epsilon=0.0)
     yield rung_row("fused", 256, "cpu", epochs, observe="in_turn")
     yield rung_row("fused", 64, "cpu", epochs, seeds=4)
 
@@ -172,23 +194,24 @@ def main() -> None:
 
     from xladder import devices
 
-    found = {"rows": rows, "limits": bounds, "epsilon": EPSILON, **environment(devices.find(options.device))}
+    found = {"rows": rows, "limits": bounds, **environment(devices.find(options.device))}
     write_json(options.out or HERE / "results" / f"treasurehunt-{options.device}.json", found)
 
 
 def show(rows: list[dict], bounds: dict, console: Console) -> None:
     table = Table(title="treasurehunt: time per epoch (of one seed)", title_justify="left")
-    for head in ("", "batch", "observe", "ms per epoch", "× torch", "compile s", "peak MB"):
+    for head in ("", "batch", "observe", "ε", "ms per epoch", "× torch", "compile s", "peak MB"):
         table.add_column(head, justify="left" if head in ("", "observe") else "right")
     for row in rows:
         if "error" in row:
-            table.add_row(row["name"], str(row["batch"]), "", row["error"])
+            table.add_row(row["name"], str(row["batch"]), row["observe"], f"{row['epsilon']:.2f}", row["error"])
             continue
         best = min(r["seconds_per_epoch"] for r in rows if r.get("rung") == "torch" and r["batch"] == row["batch"])
         table.add_row(
             row["name"],
             str(row["batch"]),
             row["observe"],
+            f"{row['epsilon']:.2f}",
             f"{row['seconds_per_epoch'] * 1000:.3f}",
             f"{best / row['seconds_per_epoch']:.2f}",
             f"{row.get('compile_seconds', 0):.1f}",
