@@ -42,4 +42,4 @@ class CodesDense(nn.Module):
         cell = jnp.expand_dims(jnp.arange(cells), range(codes.ndim - 1))
         rows = (first + codes.astype(jnp.int32)) * cells + cell  # […, F, V]
         shown = (codes != 0).astype(jnp.float32)
-        return jnp.einsum("...fvh,...fv->...h", kernel[rows], shown) + jnp.expand_dims(bias, lead)
+        return jnp.einsum("...fv,...fvh->...h", shown, kernel[rows]) + jnp.expand_dims(bias, lead)
