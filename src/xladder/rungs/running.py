@@ -32,10 +32,15 @@ class Running(Protocol):
 class HostRun:
     """A run of a host loop, one seed."""
 
-    compile_seconds = 0.0
-
-    def __init__(self, experiment: HostExperiment, context: AbstractContextManager, note: str = ""):
+    def __init__(
+        self,
+        experiment: HostExperiment,
+        context: AbstractContextManager,
+        note: str = "",
+        compile_seconds: float = 0.0,
+    ):
         self.experiment, self.context, self.note = experiment, context, note
+        self.compile_seconds = compile_seconds
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""

@@ -6,6 +6,7 @@ streams.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -61,6 +62,16 @@ class JaxVerbs:
         """The hard update of every target network."""
         self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
+    def warm_up(self) -> None:
+        """Compile every verb, on an agent and a memory that are thrown away."""
+        c = self.config.learner
+        agent = _init(self.learner, self.key)
+        draws = _draw_study(self.program, self.key, 0, 0)
+        ring = HostRing(c.memory, self.learner.cells, c.n_frames, c.n_step)
+        batch = ring.cut(np.arange(c.batch_size), c.gamma)
+        self.greedy(0, batch.states[0], self.draw(0).acts.taus[0, 0])
+        jax.block_until_ready(_update(self.learner, agent, Batch(*batch), draws))
+
     def params(self) -> Any:
         """Parameters, leaves [N, …]."""
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(agent.params for agent in self.agents))
@@ -80,5 +91,8 @@ def _greedy(learner: IQNLearner, params: Any, codes: jax.Array, taus: jax.Array)
 def start(config: Config, seeds: Sequence[int], device: Any = None) -> HostRun:
     """Begin one experiment."""
     with jax.default_device(device):
+        begun = time.perf_counter()
         verbs = JaxVerbs(config, *seeds)
-    return HostRun(HostExperiment(config, verbs), jax.default_device(device))
+        verbs.warm_up()
+        seconds = time.perf_counter() - begun
+    return HostRun(HostExperiment(config, verbs), jax.default_device(device), compile_seconds=seconds)
