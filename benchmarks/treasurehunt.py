@@ -206,7 +206,7 @@ def main() -> None:
 
     from xladder import devices
 
-    found = {"rows": rows, "limits": bounds, **environment(devices.find(options.device))}
+    found = {"rows": rows, "rounds": options.rounds, "limits": bounds, **environment(devices.find(options.device))}
     write_json(options.out or HERE / "results" / f"treasurehunt-{options.device}.json", found)
 
 
