@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
-from xladder.errors import UsageError, unknown
+from xladder.errors import UsageError, missing_extra, unknown
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,8 @@ class Rung:
     name: str
     module: str
     summary: str
+    extra: str | None = None
+    """The package that it needs beyond the core, which is also the name of the extra that brings it."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,12 @@ class Workload:
 RUNGS = {
     rung.name: rung
     for rung in [
-        Rung("torch", "xladder.rungs.torch", "everything in PyTorch, at its best thread count: the reference"),
+        Rung(
+            "torch",
+            "xladder.rungs.torch",
+            "everything in PyTorch, at its best thread count: the reference",
+            extra="torch",
+        ),
         Rung("hybrid", "xladder.rungs.hybrid", "PyTorch acts, JAX computes the gradient step"),
         Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
         Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
@@ -95,4 +103,15 @@ def find_rung(name: str, workload: Workload) -> Rung:
     if name in workload.missing:
         why, nearest = workload.missing[name]
         raise UsageError(f"`{workload.name}` has no `{name}` rung: {why}. The nearest is `{nearest}`.")
+    extra = RUNGS[name].extra
+    if extra and not is_installed(extra):
+        raise missing_extra(extra, extra)
     return RUNGS[name]
+
+
+def is_installed(package: str) -> bool:
+    """Whether a package could be imported, without doing so."""
+    try:
+        return find_spec(package) is not None
+    except ValueError:  # what Python says of a name that is blocked in `sys.modules`
+        return False

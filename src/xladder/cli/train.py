@@ -13,6 +13,7 @@ from rich.console import Console
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
+from xladder.errors import UsageError
 from xladder.registry import find_workload
 from xladder.runs.directory import RunDirectory
 from xladder.training import Plan, Result, execute
@@ -48,13 +49,14 @@ def run(words: Sequence[str]) -> int:
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
     plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
     if options.eval_episodes < 0:
-        from xladder.errors import UsageError
-
         raise UsageError(f"`--eval-episodes` is {options.eval_episodes}, but it has to be 0 or more.")
     directory = RunDirectory.create(options.out, plan)
     console = Console()
     try:
         return follow(plan, directory, console, options.eval_episodes)
+    except UsageError:
+        directory.discard()
+        raise
     except BaseException:
         directory.log(traceback.format_exc())
         raise

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import time
@@ -44,21 +45,32 @@ class RunDirectory:
     path: Path
     plan: Plan
     writer: metrics.MetricsWriter
+    was_there: bool
+    """Whether the folder existed before, empty."""
 
     @classmethod
     def create(cls, path: str | Path | None, plan: Plan) -> RunDirectory:
         """Claim a new folder and write the config into it. Needs nothing heavy, so a bad path is told at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{plan.workload.name}-{plan.rung}-{stamp}"
+        was_there = folder.is_dir()
         try:
-            if folder.is_dir() and any(folder.iterdir()):
+            if was_there and any(folder.iterdir()):
                 raise UsageError(f"`{folder}` is not empty: choose another `--out`, nothing is overwritten.")
             (folder / "media").mkdir(parents=True)
             (folder / "checkpoints").mkdir()
             write_json(folder / "config.json", describe_plan(plan))
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        return cls(folder, plan, metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds))
+        return cls(folder, plan, metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds), was_there)
+
+    def discard(self) -> None:
+        """Take back a folder in which nothing has been trained."""
+        if (self.path / "metrics.csv").exists():
+            return
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self.was_there:
+            self.path.mkdir()
 
     def log(self, text: str) -> None:
         """Add a line to log.txt."""
