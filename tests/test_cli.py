@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -215,6 +216,14 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
     out = ["--out", str(tmp_path / "run"), "--learner.lr", "1e38", "--epochs", "40"]
     assert call("train", "treasurehunt", *out, *SMALL) == 4
     assert "stopped being a number" in capsys.readouterr().err
+
+
+def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
+    words = ["train", "treasurehunt", "--epochs", "100000", "--out", str(tmp_path / "run"), *SMALL]
+    command = "ulimit -f 16; exec " + shlex.join([sys.executable, "-m", "xladder.cli.main", *words])
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 5, done.stderr
+    assert "cannot be written any more" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_importing_is_light():

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
-from xladder.errors import UsageError
+from xladder.errors import ResourceError, UsageError
 from xladder.registry import find_workload
 from xladder.runs.directory import RunDirectory
 from xladder.training import Plan, Result, execute
@@ -57,6 +57,10 @@ def run(words: Sequence[str]) -> int:
     except UsageError:
         directory.discard()
         raise
+    except OSError as error:
+        raise ResourceError(
+            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept."
+        ) from None
     except BaseException:
         directory.log(traceback.format_exc())
         raise

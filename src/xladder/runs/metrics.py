@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,9 @@ class MetricsWriter:
                 events = self._writer(f"seed-{seed}" if self.by_seed else "mean")
                 for t, value in enumerate(series, start=first):
                     if np.isfinite(value):
-                        events.add_scalar(name, float(value), t)
+                        events.write_event(_event(name, float(value), t))
+        for events in self._events.values():
+            events.flush()
 
     def close(self) -> None:
         """Flush the events."""
@@ -50,10 +53,13 @@ class MetricsWriter:
             events.close()
 
     def _writer(self, name: str) -> Any:
+        # Not `SummaryWriter`: its queue blocks for ever once the disk is full and its thread has died.
         if name not in self._events:
-            from tensorboardX import SummaryWriter
+            from tensorboardX.event_file_writer import EventsWriter
 
-            self._events[name] = SummaryWriter(str(self.folder / "events" / name))
+            folder = self.folder / "events" / name
+            folder.mkdir(parents=True, exist_ok=True)
+            self._events[name] = EventsWriter(str(folder / "events"))
         return self._events[name]
 
 
@@ -78,6 +84,13 @@ def read(path: Path, tick: str) -> dict[str, np.ndarray]:
     except (ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError, csv.Error) as error:
         raise DamagedRun(f"`{path}` is not a table of metrics any more ({error}).") from None
     return table
+
+
+def _event(name: str, value: float, tick: int) -> Any:
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
+    return Event(wall_time=time.time(), step=tick, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
 
 
 def _cell(value: float) -> str:
