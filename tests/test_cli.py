@@ -145,6 +145,8 @@ BAD = {
     "treasurehunt --world.item-names gem": "as many",
     "treasurehunt --world.item-names a a a": "own name",
     "treasurehunt --world.item-names loss a b": "own",
+    "treasurehunt --preset demo --preset sorrel": "2 times",
+    "treasurehunt --learner.epsilon 0.1 --learner.epsilon-min 0.2": "cannot start below",
     "treasurehunt --device gpu": "no `gpu` here",
     "treasurehunt --config nowhere.json": "nowhere.json",
     "treasurehunt --eval-episodes -1": "0 or more",
@@ -221,9 +223,68 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
 def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
     words = ["train", "treasurehunt", "--epochs", "100000", "--out", str(tmp_path / "run"), *SMALL]
     command = "ulimit -f 16; exec " + shlex.join([sys.executable, "-m", "xladder.cli.main", *words])
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}  # it would hold half files
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 5, done.stderr
     assert "cannot be written any more" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_parameters_that_are_no_numbers_are_not_kept(tmp_path, capsys):
+    out = ["--out", str(tmp_path / "run"), "--learner.sigma", "1e38", "--epochs", "12"]
+    assert call("train", "treasurehunt", *out, *SMALL) == 4
+    assert not (tmp_path / "run/checkpoints/agents.safetensors").exists()
+
+
+def test_agents_are_kept_before_they_are_scored(tmp_path):
+    words = ["train", "treasurehunt", "--epochs", "12", "--eval-episodes", "100000000", *SMALL]
+    command = [sys.executable, "-m", "xladder.cli.main", *words, "--out", str(tmp_path / "run")]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    agents = tmp_path / "run/checkpoints/agents.safetensors"
+    try:
+        while not agents.exists():
+            assert process.poll() is None
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130 and agents.exists()
+
+
+def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path):
+    words = ["train", "treasurehunt", "--epochs", "12", *SMALL, "--out", str(tmp_path / "run")]
+    command = shlex.join([sys.executable, "-m", "xladder.cli.main", *words]) + " | true; exit ${PIPESTATUS[0]}"
+    assert subprocess.run(["bash", "-c", command], timeout=120).returncode == 0
+    assert (tmp_path / "run/media/replay.gif").exists()
+
+
+def test_compare_finds_torch_wherever_it_stands(monkeypatch):
+    from xladder.runs import compare
+
+    times = {"fused": 1.0, "torch": 3.0}
+    row = {"device": "cpu"}
+    monkeypatch.setattr(
+        compare, "measure_apart", lambda plan: row | {"rung": plan.rung, "seconds_per_epoch": times[plan.rung]}
+    )
+    rows = compare.compare("treasurehunt", ["fused", "torch"])["rows"]
+    assert [one["speedup"] for one in rows] == [3.0, 1.0]
+
+
+def test_compare_passes_on_what_ended_a_rung(tmp_path, capsys):
+    files = ["--chart", str(tmp_path / "c.png"), "--learner.lr", "1e38", "--epochs", "30"]
+    assert call("compare", "treasurehunt", "--rungs", "fused", *files, *SMALL) == 4
+
+
+@pytest.mark.parametrize("chart", ["chart.xyz", "."])
+def test_a_chart_that_cannot_be_is_refused_before_measuring(chart, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert call("compare", "treasurehunt", "--chart", chart) == 2
+
+
+def test_a_terminal_without_greek_is_no_error():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, "-m", "xladder.cli.main", "rungs"]
+    assert subprocess.run(command, capture_output=True, env=environment).returncode == 0
 
 
 def test_importing_is_light():

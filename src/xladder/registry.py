@@ -35,7 +35,9 @@ class Workload:
     program: str
     """Module with `Program`, the workload as pure functions."""
     evaluation: str
-    """Module with `evaluate` and `draw_episode`."""
+    """Module with `evaluate`."""
+    picture: str
+    """Module with `draw_episode`."""
     missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Rungs it has not: why, and the nearest one it has."""
 
@@ -78,6 +80,7 @@ WORKLOADS = {
             settings="xladder.workloads.treasurehunt",
             program="xladder.core.tick",
             evaluation="xladder.core.evaluation",
+            picture="xladder.runs.episode",
             missing={
                 "hybrid": ("it is not written yet", "sequential"),
                 "mesh": ("it is not written yet", "fused"),

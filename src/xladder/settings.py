@@ -44,7 +44,10 @@ def _checked(hint: Any, value: Any, flag: str) -> Any:
             raise UsageError(f"`{flag}` is {value!r}, but it has to be one of {', '.join(get_args(hint))}.")
         return value
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise UsageError(f"`{flag}` is too large a number.") from None
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
         raise UsageError(f"`{flag}` is {value!r}, but it has to be of type {hint.__name__}.")
     return value

@@ -64,7 +64,7 @@ class Result:
     """The agents' parameters: the JAX pytree with leaves [seed, agent, …]."""
     compile_seconds: float
     tick_seconds: list[float] = field(default_factory=list)
-    """Seconds per tick, one entry per chunk."""
+    """Seconds per tick and seed, one entry per chunk."""
 
     @property
     def config(self) -> Any:
@@ -159,12 +159,14 @@ def _run(
         seconds = time.perf_counter() - begun
         learning = _check_finite(columns["loss"], learning, seeds, done, plan.workload.tick)
         parts.append(columns)
-        tick_seconds.append(seconds / count)
+        tick_seconds.append(seconds / count / len(seeds))
         observer.chunk(seeds, done, columns, seconds)
         done += count
         size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * count))
     metrics = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-    return Result(plan, metrics, running.params(), running.compile_seconds, tick_seconds)
+    params = running.params()
+    _check_parameters(params, plan.workload.tick, done)
+    return Result(plan, metrics, params, running.compile_seconds, tick_seconds)
 
 
 def _check_finite(loss: np.ndarray, learning: bool, seeds: Sequence[int], first: int, tick: str) -> bool:
@@ -182,6 +184,17 @@ def _check_finite(loss: np.ndarray, learning: bool, seeds: Sequence[int], first:
             "A smaller `--learner.lr` is the first thing to try."
         )
     return bool(started[:, -1].all())
+
+
+def _check_parameters(params: Params, tick: str, done: int) -> None:
+    if isinstance(params, Mapping):
+        for branch in params.values():
+            _check_parameters(branch, tick, done)
+    elif not np.isfinite(params).all():
+        raise Diverged(
+            f"A parameter is not a number after {done} {tick}s, so nothing is kept. "
+            "A smaller `--learner.lr` is the first thing to try."
+        )
 
 
 def _join(plan: Plan, results: Sequence[Result]) -> Result:

@@ -50,6 +50,8 @@ def run(words: Sequence[str]) -> int:
     rungs = chosen_rungs(options.rungs, workload)
     console = Console(stderr=str(options.json) == "-")
     chart = options.chart or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}.png"
+    if chart.suffix != ".png" or chart.is_dir():
+        raise UsageError(f"`--chart` is {chart}, but it has to be a file that ends in .png.")
     try:
         chart.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

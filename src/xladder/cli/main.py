@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from io import TextIOWrapper
 
 from xladder import __version__
 from xladder.errors import UsageError, XladderError, unknown
@@ -32,6 +33,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Before JAX is imported: take GPU memory as it is needed, and keep XLA's start-up lines off the screen.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ε gets a question mark, not a traceback
     try:
         if not words or words[0] in ("-h", "--help", "help"):
             print(overview())
@@ -48,6 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader (`| head`) has gone. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        return complain(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 5)
     except KeyboardInterrupt:
         return 130
     except MemoryError:

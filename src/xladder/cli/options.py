@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -70,7 +70,9 @@ def write_json_file(path: Path | None, data: Any) -> None:
     """Write a command's `--json` file; `-` is standard output."""
     if path is None:
         return
-    text = json.dumps(data, indent=2, ensure_ascii=False) + "\n"
+    from xladder.runs.directory import to_json
+
+    text = to_json(data)
     if str(path) == "-":
         sys.stdout.write(text)
         return
@@ -82,9 +84,8 @@ def write_json_file(path: Path | None, data: Any) -> None:
 
 
 def _value(words: Sequence[str], flag: str) -> str | None:
-    for i, word in enumerate(words):
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-        if word == flag and i + 1 < len(words):
-            return words[i + 1]
-    return None
+    values = [word.partition("=")[2] for word in words if word.startswith(f"{flag}=")]
+    values += [after for word, after in pairwise(words) if word == flag]
+    if len(values) > 1:
+        raise UsageError(f"`{flag}` is given {len(values)} times: give it once.")
+    return values[0] if values else None

@@ -29,7 +29,7 @@ class Screen(Observer):
         self.plan, self.directory, self.console = plan, directory, console
         self.name = f"{plan.workload.name}/{plan.rung}"
         self.total = plan.config.ticks
-        self.done, self.elapsed, self.groups_done = 0, 0.0, 0
+        self.done, self.elapsed, self.something_done = 0, 0.0, False
         self.signal: int | None = None
         self.busy_starting = True
         self.live = console.is_terminal
@@ -90,6 +90,7 @@ class Screen(Observer):
         self.directory.append(seeds, first, columns, self.elapsed)
         count = columns["return"].shape[1]
         self.done = first + count
+        self.something_done = True
         rate = count / seconds
         self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
         for name, values in self._recent.items():
@@ -123,7 +124,7 @@ class Screen(Observer):
         return f"{self.name}/{len(self.plan.seeds)}/{settings:08x}"
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self.busy_starting or self.signal is not None:
+        if (self.busy_starting and not self.something_done) or self.signal is not None:
             # Nothing to save yet, or the user means it: XLA cannot be interrupted, the process can.
             self._bar.stop()
             sys.stdout.flush()

@@ -13,6 +13,7 @@ def prepare(device: str | None) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
 
+    jax.config.update("jax_enable_x64", False)  # the programs are written for 32 bits, whatever the environment says
     folder = cache_folder()
     if folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         # Compiled programs are trusted code: the folder is the user's own and closed to others.
@@ -24,6 +25,8 @@ def prepare(device: str | None) -> None:
 def cache_folder() -> Path | None:
     """Where xladder keeps compiled programs; None if there is no place to."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if home.startswith("~"):
+        return None
     folder = Path(home) / "xladder"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

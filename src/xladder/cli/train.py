@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -42,6 +45,15 @@ class TrainOptions:
     """Episodes to score the agents with at the end; 0 leaves scoring and the replay out."""
 
 
+class PatientConsole(Console):
+    """Goes on in silence when nobody reads any more (`xladder train … | head`): the run matters more."""
+
+    def on_broken_pipe(self) -> None:
+        """Called by rich in place of a BrokenPipeError."""
+        self.quiet = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def run(words: Sequence[str]) -> int:
     """Parse, check, train, report."""
     name, rest = split_workload(words, "train")
@@ -51,7 +63,7 @@ def run(words: Sequence[str]) -> int:
     if options.eval_episodes < 0:
         raise UsageError(f"`--eval-episodes` is {options.eval_episodes}, but it has to be 0 or more.")
     directory = RunDirectory.create(options.out, plan)
-    console = Console()
+    console = PatientConsole()
     try:
         return follow(plan, directory, console, options.eval_episodes)
     except UsageError:
@@ -62,7 +74,8 @@ def run(words: Sequence[str]) -> int:
             f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept."
         ) from None
     except BaseException:
-        directory.log(traceback.format_exc())
+        with suppress(OSError):
+            directory.log(traceback.format_exc())
         raise
 
 
@@ -80,6 +93,7 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
     console.print(line, highlight=False, markup=False, soft_wrap=True)
     with Screen(plan, directory, console) as screen:
         result = execute(plan, screen)
+        directory.save_agents(result.params)  # before anything that may take long or be interrupted
         if screen.signal:
             directory.finish(result)
             ticks = result.metrics["return"].shape[1]
@@ -109,7 +123,8 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
             f"{score['random_return']:.1f} ± {score['random_ci95']:.1f} ({score['episodes']} episodes, 95 %)"
         )
     seconds = float(np.median(result.tick_seconds))
-    lines.append(f"{seconds * 1000:.1f} ms per {tick}, compiled in {result.compile_seconds:.1f} s")
+    each = " and seed" if len(returns) > 1 else ""
+    lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}, compiled in {result.compile_seconds:.1f} s")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -46,14 +46,9 @@ def evaluate(config: Config, params: Params, episodes: int, seed: int = 0) -> Ev
     return Evaluation(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
 
-def draw_episode(config: Config, params: Params, path: str, title: str, seed: int = 0) -> float:
-    """Write a GIF of one greedy epoch of the agents with leaves [N, …]; returns its total reward."""
-    from xladder.runs.replay_gif import write_gif
-
-    played = jax.tree.map(np.asarray, _episode(Program(config), params, seed, 0, 0.0))
-    rewards = played.rows.rewards
-    write_gif(path, played.boards, rewards, config.world, played.positions, title)
-    return float(rewards.sum())
+def episode(config: Config, params: Params, seed: int = 0) -> Played:
+    """One greedy epoch of the agents with leaves [N, …], as NumPy arrays."""
+    return jax.tree.map(np.asarray, _episode(Program(config), params, seed, 0, 0.0))
 
 
 def pick(params: Params, seed: int) -> Params:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xladder.errors import UsageError, XladderError
-from xladder.registry import find_rung
 from xladder.runs.directory import describe_plan, versions
 from xladder.settings import to_dict
 from xladder.training import Plan, plan
@@ -37,12 +36,12 @@ def compare(
     time_key = f"seconds_per_{plans[0].workload.tick}"
     rows: list[dict[str, Any]] = []
     for one in plans:
-        row = measure_apart(one)
-        reference = row if one.rung == "torch" else next((r for r in rows if r["rung"] == "torch"), None)
-        row["speedup"] = reference[time_key] / row[time_key] if reference else None
-        rows.append(row)
+        rows.append(measure_apart(one))
         if told:
-            told(row)
+            told(rows[-1])
+    reference = next((row[time_key] for row in rows if row["rung"] == "torch"), None)
+    for row in rows:
+        row["speedup"] = reference / row[time_key] if reference else None
     return {
         "workload": plans[0].workload.name,
         "rows": rows,
@@ -55,9 +54,8 @@ def compare(
 
 def measure_apart(plan: Plan) -> dict[str, Any]:
     """`measure` in a fresh process."""
-    find_rung(plan.rung, plan.workload)
     done = subprocess.run(
-        [sys.executable, "-m", "xladder.runs.measure"],
+        [sys.executable, "-P", "-m", "xladder.runs.measure"],
         input=json.dumps(describe_plan(plan)),
         capture_output=True,
         text=True,
@@ -70,5 +68,7 @@ def measure_apart(plan: Plan) -> dict[str, Any]:
         lines = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode} and said nothing"]
         raise XladderError(f"The `{plan.rung}` rung could not be measured: {lines[0]}") from None
     if "error" in answer:
-        raise UsageError(f"The `{plan.rung}` rung cannot run here. {answer['error']}")
+        failed = XladderError(f"On the `{plan.rung}` rung: {answer['error']}")
+        failed.exit_code = answer["exit_code"]
+        raise failed
     return answer

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -74,7 +75,7 @@ class RunDirectory:
 
     def log(self, text: str) -> None:
         """Add a line to log.txt."""
-        with (self.path / "log.txt").open("a") as file:
+        with (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def write_environment(self, device: Any, note: str) -> None:
@@ -109,7 +110,6 @@ class RunDirectory:
             {
                 "compile_seconds": result.compile_seconds,
                 f"seconds_per_{tick}": seconds,
-                f"seconds_per_{tick}_and_seed": seconds / len(result.metrics["return"]),
             }
             | ({"evaluation": dict(score)} if score else {}),
         )
@@ -118,10 +118,9 @@ class RunDirectory:
         counted = self.plan.workload.load_settings().counted(result.config)
         draw_curves(self.path / "media" / "curves.png", result.metrics, title, tick, references, counted)
         if score:
-            module = import_module(self.plan.workload.evaluation)
+            module = import_module(self.plan.workload.picture)
             best = int(np.nanargmax(np.nanmean(result.metrics["return"][:, -50:], axis=1)))
-            gif = str(self.path / "media" / "replay.gif")
-            module.draw_episode(result.config, module.pick(result.params, best), gif, title)
+            module.draw_episode(result.config, result.params, best, self.path / "media" / "replay.gif", title)
 
 
 def load(path: str | Path) -> Result:
@@ -156,7 +155,9 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     except (SafetensorError, OSError, ValueError) as error:
         raise DamagedRun(f"`{file}` cannot be read: {error}.") from None
     shapes = {name: leaf.shape[1:] for name, leaf in found.items()}
-    if shapes != {name: leaf.shape for name, leaf in expected.items()}:
+    seeds = {leaf.shape[:1] for leaf in found.values()}
+    sound = len(seeds) == 1 and seeds != {(0,)} and all(leaf.dtype == np.float32 for leaf in found.values())
+    if not sound or shapes != {name: leaf.shape for name, leaf in expected.items()}:
         raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
     return unflatten(found)
 
@@ -203,7 +204,7 @@ def environment(device: Any) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": versions(),
         "git_commit": _git_commit(),
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
     }
 
 
@@ -241,8 +242,21 @@ def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
 def write_json(path: Path, data: Any) -> None:
     """Write JSON that people can read, whole or not at all."""
     draft = path.with_name(path.name + ".tmp")
-    draft.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    draft.write_text(to_json(data), encoding="utf-8", errors="backslashreplace")
     os.replace(draft, path)
+
+
+def to_json(data: Any) -> str:
+    """JSON text that people can read; what is not a number becomes null."""
+    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not np.isfinite(data) else data
 
 
 def _git_commit() -> str | None:

@@ -89,7 +89,7 @@ def main() -> int:
             os.environ["JAX_PLATFORMS"] = "cpu"
         row = measure(plan)
     except XladderError as error:
-        row = {"error": str(error)}
+        row = {"error": str(error), "exit_code": error.exit_code}
     print(json.dumps(row))
     return 0
 

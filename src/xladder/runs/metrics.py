@@ -28,7 +28,7 @@ class MetricsWriter:
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
         """Add ticks `first` …; `columns` are [seeds, ticks]. What is not a number stays empty."""
-        with self.path.open("a", newline="") as file:
+        with self.path.open("a", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
             if not self._has_header:
                 writer.writerow(["seed", self.tick, *columns, "elapsed_seconds"])
@@ -66,7 +66,7 @@ class MetricsWriter:
 def read(path: Path, tick: str) -> dict[str, np.ndarray]:
     """`metrics.csv` as name → float [seed, tick]; nan where a cell is empty or a seed came less far."""
     try:
-        with path.open(newline="") as file:
+        with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         if not rows:
             return {}

@@ -148,6 +148,12 @@ def check(config: Config) -> None:
         ("learner.epsilon-min", learner.epsilon_min),
     ]:
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
+    need(
+        learner.epsilon >= learner.epsilon_min,
+        "learner.epsilon",
+        learner.epsilon,
+        f"it cannot start below `--learner.epsilon-min` ({learner.epsilon_min})",
+    )
     for flag, positive in [
         ("learner.lr", learner.lr),
         ("learner.kappa", learner.kappa),
