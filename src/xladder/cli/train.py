@@ -19,6 +19,7 @@ from xladder.cli.options import parse_with_config
 from xladder.errors import ResourceError, UsageError
 from xladder.registry import find_workload
 from xladder.runs.directory import RunDirectory
+from xladder.runs.statistics import mean_and_interval
 from xladder.training import Plan, Result, execute
 from xladder.training import plan as make_plan
 
@@ -114,9 +115,9 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     """Return before and after, and how the agents do without exploring."""
     returns = result.metrics["return"]
     tenth = max(1, returns.shape[1] // 10)
-    first, last = np.nanmean(returns[:, :tenth]), np.nanmean(returns[:, -tenth:])
+    first, last = (in_words(part.mean(1)) for part in (returns[:, :tenth], returns[:, -tenth:]))
     tick = result.plan.workload.tick
-    lines = [f"return per {tick}: {first:.1f} at first, {last:.1f} at the end (means of the first and last tenth)"]
+    lines = [f"return per {tick}: {first} at first, {last} at the end (means of the first and last tenth)"]
     if score:
         lines.append(
             f"without exploring: {score['mean_return']:.1f} ± {score['ci95']:.1f}; random play: "
@@ -127,6 +128,12 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}, compiled in {result.compile_seconds:.1f} s")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def in_words(values: np.ndarray) -> str:
+    """A mean over seeds, with its 95 % interval where there are several."""
+    mean, interval = mean_and_interval(values)
+    return f"{mean:.1f}" + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
 
 
 def report_files(directory: RunDirectory, console: Console, replay: bool) -> None:
