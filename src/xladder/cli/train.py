@@ -95,12 +95,12 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
     with Screen(plan, directory, console) as screen:
         result = execute(plan, screen)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
-        if screen.signal:
-            directory.finish(result)
-            ticks = result.metrics["return"].shape[1]
-            console.print(f"Stopped after {ticks} {plan.workload.length}; agents and metrics are kept.")
-            report_files(directory, console, replay=False)
-            return 128 + screen.signal
+    if screen.signal:
+        directory.finish(result)
+        ticks = result.metrics["return"].shape[1]
+        console.print(f"Stopped after {ticks} {plan.workload.length}; agents and metrics are kept.")
+        report_files(directory, console, replay=False)
+        return 128 + screen.signal
     score = None
     if episodes:
         with console.status("scoring the agents"):
