@@ -19,9 +19,10 @@ from rich.table import Table
 import xladder
 from xladder import devices
 from xladder.cli.main import main as command
-from xladder.core.evaluation import evaluate
+from xladder.core.statistics import mean_and_interval
+from xladder.programs.treasurehunt_evaluation import evaluate
+from xladder.rungs.running import compiled
 from xladder.runs.directory import environment, write_json
-from xladder.runs.statistics import mean_and_interval
 
 HERE = Path(__file__).parent
 SORREL = {"last_tenth": 152.0, "greedy": 196.0, "greedy_std": 48.0, "random": 16.0, "random_ci95": 3.3}
@@ -32,7 +33,7 @@ def summarise(runs: list[Path], episodes: int) -> dict:
     for run in runs:
         result = xladder.load(run)
         returns = result.metrics["return"]
-        found = evaluate(result.config, result.params, episodes)
+        found = evaluate(result.config, result.params, episodes, 0, compiled)
         values["last_tenth"] += list(returns[:, -max(1, returns.shape[1] // 10) :].mean(1))
         values["greedy"] += list(found.returns.sum(-1).mean(1))
         values["random"] += list(found.random[0].sum(-1))  # the same boards for every run: episodes count, not runs

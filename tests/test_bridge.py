@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from tests.conftest import assert_trees_equal
-from xladder import bridge, parity
-from xladder.core.tick import Program
+from xladder import bridge
 from xladder.errors import UsageError
+from xladder.learners.iqn_torch import TorchAgent
+from xladder.programs.treasurehunt import Program
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def params(tiny):
 def agent(tiny):
     torch.manual_seed(0)
     learner = Program(tiny).learner
-    return parity.iqn_torch.TorchAgent(tiny.learner, learner.actions, learner.num_codes, learner.cells)
+    return TorchAgent(tiny.learner, learner.actions, learner.num_codes, learner.cells)
 
 
 def test_from_jax_to_pytorch_and_back_every_bit_is_the_same(params):

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xladder.core.tick import Program
+from xladder.programs.treasurehunt import Program
 from xladder.rungs import fused, parallel, sequential
 
 _events: list[str] = []

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from xladder import parity
-from xladder.rungs import fused, parallel, sequential
+from xladder.parity import treasurehunt as parity
+from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
 from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 from xladder.worlds import treasurehunt_host
 from xladder.worlds.treasurehunt import FIRST_ITEM, cell_values
 
-RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch": torch_rung}
+RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch": torch_rung, "hybrid": hybrid}
 EPOCHS = 120
 GEMS_ONLY = Config(
     WorldConfig(

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xladder.core.tick import Program
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.nets.codes import CodesDense
 from xladder.nets.iqn import cos_pi, modulate, noise_size, split_noise
+from xladder.programs.treasurehunt import Program
 from xladder.workloads.treasurehunt import DEFAULT
 
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 import torch
 
-from xladder import parity
 from xladder.core import keys
-from xladder.core.tick import Program
 from xladder.learners import iqn
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.nets import iqn as nets_iqn
+from xladder.parity import levels
+from xladder.parity import treasurehunt as parity
+from xladder.programs.treasurehunt import Program
 from xladder.replay.frames_host import HostRing
 from xladder.worlds.treasurehunt_host import HostWorld
 
@@ -177,5 +178,5 @@ def test_a_nan_is_never_a_pass(tiny, monkeypatch):
 
 def test_arrays_of_different_shapes_are_never_a_pass():
     # [B] against [B, 1] would broadcast to a difference of nought.
-    assert not parity._level("shapes", 1e-3, jnp.ones((3,)), np.ones((3, 1))).passed
-    assert parity._level("shapes", 1e-3, jnp.ones((3,)), np.ones((3,))).passed
+    assert not levels.compare("shapes", 1e-3, jnp.ones((3,)), np.ones((3, 1))).passed
+    assert levels.compare("shapes", 1e-3, jnp.ones((3,)), np.ones((3,))).passed

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xladder.runs import replay_gif
-from xladder.runs.pictures import draw_bars, draw_curves
+from xladder.core.statistics import last_tenth, mean_and_interval, moving_mean, t_quantile
+from xladder.runs import pictures, replay_gif
+from xladder.runs.pictures import Panel, draw_bars, draw_curves, flow_panels, hunt_panels
 from xladder.runs.replay_gif import write_gif
-from xladder.runs.statistics import last_tenth, mean_and_interval, moving_mean, t_quantile
 from xladder.workloads.treasurehunt import WorldConfig
 
 
@@ -61,6 +61,18 @@ def made_up(seeds, ticks):
     return {"return": rng.normal(100 * grow, 20, (seeds, ticks)), "loss": loss, "epsilon": epsilon, **items}
 
 
+def made_up_flows(seeds, ticks, every):
+    rng = np.random.default_rng(0)
+    fall = np.exp(-5 * np.linspace(0.0, 1.0, ticks)) * np.exp(rng.normal(0, 0.1, (seeds, ticks)))
+    rare = np.full((seeds, ticks), np.nan)
+    rare[:, ::every] = fall[:, ::every]
+    return {"tv": rare, "loss": 60 * fall**2, "logz_error": 8 * rare, "length": 9 + rng.random((seeds, ticks))}
+
+
+HUNT, FLOW = hunt_panels(("gem", "bone", "food")), flow_panels()
+ITEMS = [f"thing_{i}" for i in range(20)]
+
+
 def opened(path):
     with Image.open(path) as image:
         image.load()
@@ -81,24 +93,106 @@ CURVES = {
 }
 
 
+FLOWS = {
+    "flows": made_up_flows(1, 200, 20),
+    "flows of several seeds": made_up_flows(3, 300, 5),
+    "flows that fit at once": {"tv": np.zeros((2, 30)), "logz_error": np.zeros((2, 30))},
+    "flows measured once": made_up_flows(2, 30, 100),
+    "flows never measured": {"tv": np.full((1, 30), np.nan)},
+}
+CASES = [(name, columns, HUNT) for name, columns in CURVES.items()]
+CASES += [(name, columns, FLOW) for name, columns in FLOWS.items()]
+CASES += [
+    ("more items than can be told apart", {name: np.ones((2, 9)) for name in ITEMS}, hunt_panels(ITEMS)),
+    ("one item", {"ruby": np.ones((2, 9))}, hunt_panels(["ruby"])),
+]
+
+
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("columns", CURVES.values(), ids=CURVES.keys())
-def test_curves_are_a_wide_png(columns, tmp_path):
-    draw_curves(tmp_path / "curves.png", columns, "a run", "epoch", {"random play": 16.0, "far away": -500.0})
+@pytest.mark.parametrize(("columns", "panels"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_curves_are_a_wide_png(columns, panels, tmp_path):
+    draw_curves(tmp_path / "curves.png", columns, "a run", "epoch", panels, {"random play": 16.0, "far away": -500.0})
     image = opened(tmp_path / "curves.png")
     assert image.format == "PNG" and image.width == 1600
 
 
-@pytest.mark.filterwarnings("error")
-def test_curves_with_more_items_than_can_be_told_apart(tmp_path):
-    items = [f"thing {i}" for i in range(20)]
-    draw_curves(tmp_path / "curves.png", {name: np.ones((2, 9)) for name in items}, "a run", "epoch", items=items)
-    assert opened(tmp_path / "curves.png").width == 1600
+@pytest.fixture
+def drawn(tmp_path, monkeypatch):
+    """`drawn(columns, panels)`: the axes of the curves by title."""
+    sheets = []
+
+    def keep(height, make=pictures.new_figure):
+        sheets.append(make(height))
+        return sheets[-1]
+
+    monkeypatch.setattr(pictures, "new_figure", keep)
+
+    def draw(columns, panels, references=None):
+        draw_curves(tmp_path / "curves.png", columns, "a run", "epoch", panels, references)
+        return {axes.get_title("left"): axes for axes in sheets[-1].axes}
+
+    return draw
+
+
+def test_curves_have_the_panels_that_were_asked_for(drawn):
+    assert [*drawn(made_up(1, 30), HUNT)] == [
+        "return per epoch",
+        "items collected per epoch",
+        "loss",
+        "ε (random actions)",
+    ]
+    flows = drawn(made_up_flows(1, 30, 5), FLOW)
+    assert [*flows] == [panel.title for panel in FLOW]
+    assert [axes.get_position().width > 0.8 for axes in flows.values()] == [True, False, False, False]
+
+
+def test_rare_measurements_are_joined_to_a_line_as_they_are(drawn):
+    tv = np.full((2, 1000), np.nan)
+    tv[:, [0, 500, 999]] = [[1.0, 0.1, 0.02], [0.8, 0.3, 0.04]]
+    (axes,) = drawn({"tv": tv}, FLOW, {"uniform": 0.7}).values()
+    line = axes.lines[0]
+    np.testing.assert_array_equal(line.get_xdata(), [1, 501, 1000])
+    np.testing.assert_allclose(line.get_ydata(), [0.9, 0.2, 0.03])
+    assert line.get_marker() == "o" and len(axes.collections) == 1  # dots, and a band for two seeds
+    # Of three measurements the last tenth is the last: 0.02 and 0.04, t(1) · 0.01 is the half width.
+    assert axes.get_title("right") == "last tenth: 0.0300 ± 0.1271"
+    assert axes.lines[1].get_ydata() == [0.7, 0.7]
+
+
+def test_axes_are_logarithmic_where_it_helps(drawn):
+    near, far, zero, negative = [1.0, 2.9, 2.0], [1.0, 3.1, 2.0], [0.0, 1.0, 3.1], [-1.0, 9.0, 8.0]
+    columns = {"near": near, "far": far, "zero": zero, "negative": negative}
+    panels = [Panel((name,), name, logarithmic=True) for name in columns]
+    shown = drawn(columns, [*panels, Panel(("far",), "linear")])
+    scales = {name: axes.get_yscale() for name, axes in shown.items()}
+    assert scales == {"near": "linear", "far": "log", "zero": "log", "negative": "linear", "linear": "linear"}
+
+
+def test_long_curves_are_thinned_but_keep_ends_and_spikes(drawn):
+    values = np.zeros((3, 62_500))
+    values[:, [0, -1]], values[:, 31_234], values[:, 50_001] = 0.5, 9.0, -7.0
+    shown = drawn({"a": values}, [Panel(("a",), "exact", smooth=False), Panel(("a",), "smooth")])
+    for axes in shown.values():
+        x = axes.lines[0].get_xdata()
+        assert len(x) <= 3002 and (x[0], x[-1]) == (1, 62_500)
+    exact = dict(zip(shown["exact"].lines[0].get_xdata(), shown["exact"].lines[0].get_ydata(), strict=True))
+    assert (exact[1], exact[31_235], exact[50_002], exact[62_500]) == (0.5, 9.0, -7.0, 0.5)
+    # The moving mean runs over 1250 ticks.
+    assert max(shown["smooth"].lines[0].get_ydata()) == pytest.approx(9 / 1250)
+
+
+def test_one_seed_is_shown_as_measured_behind_its_mean(drawn):
+    values = np.arange(100.0)[None] % 2
+    (axes,) = drawn({"a": values}, [Panel(("a",), "a")]).values()
+    faint, mean = axes.lines
+    np.testing.assert_array_equal(faint.get_ydata(), values[0])
+    np.testing.assert_allclose(mean.get_ydata()[:-1], 0.5)  # over two ticks, one at the end
+    assert not axes.collections  # no band
 
 
 def test_nothing_to_draw_is_said(tmp_path):
     with pytest.raises(ValueError, match="only \\['colour'\\]"):
-        draw_curves(tmp_path / "curves.png", {"colour": np.zeros((1, 3))}, "a run", "epoch")
+        draw_curves(tmp_path / "curves.png", {"colour": np.zeros((1, 3))}, "a run", "epoch", HUNT)
     with pytest.raises(ValueError, match="one row"):
         draw_bars(tmp_path / "bars.png", [], "times")
     with pytest.raises(ValueError, match="one turn"):
@@ -196,6 +290,7 @@ def test_codes_are_those_of_the_world():
 
 
 def test_importing_brings_neither_jax_nor_matplotlib():
-    code = "import sys, xladder.runs.pictures, xladder.runs.replay_gif; print({'jax', 'matplotlib'} & set(sys.modules))"
+    modules = "xladder.runs.pictures, xladder.runs.replay_gif, xladder.runs.distributions"
+    code = f"import sys, {modules}; print({{'jax', 'matplotlib'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

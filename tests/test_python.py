@@ -60,11 +60,12 @@ def test_an_evaluation_disturbs_nothing_and_can_be_repeated(result):
 
 
 def test_more_episodes_than_one_call_plays_are_the_same_episodes(tiny, result, monkeypatch):
-    from xladder.core import evaluation
+    from xladder.programs import treasurehunt_evaluation as evaluation
+    from xladder.rungs.running import compiled
 
-    whole = evaluation.evaluate(tiny, result.params, 5)
+    whole = evaluation.evaluate(tiny, result.params, 5, 0, compiled)
     monkeypatch.setattr(evaluation, "AT_ONCE", 2)
-    parts = evaluation.evaluate(tiny, result.params, 5)
+    parts = evaluation.evaluate(tiny, result.params, 5, 0, compiled)
     np.testing.assert_array_equal(whole.random, parts.random)
     np.testing.assert_allclose(whole.returns, parts.returns)
 

@@ -9,12 +9,12 @@ import torch
 from tests.conftest import assert_trees_close, assert_trees_equal
 from xladder import bridge
 from xladder.core import keys
-from xladder.core.tick import Program
-from xladder.rungs import fused, parallel, sequential
+from xladder.programs.treasurehunt import Program
+from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
 
 JAX_RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused}
-RUNGS = {**JAX_RUNGS, "torch": torch_rung}
+RUNGS = {**JAX_RUNGS, "torch": torch_rung, "hybrid": hybrid}
 
 # A few updates apart, programs that add in another order differ by roundings of weights up to 1. Adam can make more
 # of it where a gradient is rounding itself, but then no more than the learning rate, 2.5e-4; not seen with these seeds.
@@ -40,7 +40,8 @@ def targets(run):
     """The target networks' parameters of a run's first seed, leaves [N, …]."""
     if isinstance(run, parallel.ParallelRun | fused.FusedRun):
         return jax.tree.map(lambda x: np.asarray(x)[0], run.runs.agents.target)
-    agents = run.experiment.verbs.agents
+    learner = run.experiment.learner
+    agents = learner.learner.agents if isinstance(learner, hybrid.Taught) else learner.agents
     trees = [
         agent.target if hasattr(agent, "params") else bridge.to_jax("iqn", agent.target.state_dict())
         for agent in agents
@@ -235,3 +236,14 @@ def test_the_torch_rung_repeats_itself_from_a_seed_and_says_how_many_threads_it_
         returns.append(run.advance(3)["returns"])
     np.testing.assert_array_equal(returns[0], returns[1])
     assert not np.array_equal(returns[0], returns[2])
+
+
+def test_on_hybrid_pytorch_acts_with_what_jax_has_learned(tiny):
+    run = hybrid.start(tiny, [1])
+    actor, learner = run.experiment.actor, run.experiment.learner.learner
+    fresh = torch_rung.start(tiny, [1]).params()
+    assert_trees_equal(run.params(), fresh)  # JAX begins with PyTorch's weights
+    run.advance(3)
+    assert np.abs(run.params()["value"]["kernel"] - fresh["value"]["kernel"]).max() > 0
+    for agent in range(tiny.world.num_agents):
+        assert_trees_equal(actor.give(agent), jax.tree.map(np.asarray, learner.give(agent)))

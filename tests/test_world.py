@@ -7,9 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xladder import parity
 from xladder.nets.codes import one_hot
 from xladder.nets.iqn_torch import one_hot as one_hot_torch
+from xladder.parity import treasurehunt as parity
 from xladder.workloads.treasurehunt import DEFAULT, WorldConfig
 from xladder.worlds import treasurehunt as world
 from xladder.worlds import treasurehunt_host as host_world

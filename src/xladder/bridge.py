@@ -1,68 +1,69 @@
 """Parameters across the border: a PyTorch state_dict ↔ the JAX pytree of the same network, by name, exactly.
 
-A table per learner pairs the names. Kernels are transposed on the way (PyTorch keeps [out, in], Flax [in, out]);
-nothing is rounded, so a round trip returns the same bits.
+Modules bear the same names on both sides, and the names are checked. Kernels are transposed on the way (PyTorch keeps
+[out, in], Flax [in, out]); nothing is rounded, so a round trip returns the same bits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xladder.errors import UsageError, missing_extra
+from xladder.errors import UsageError, missing_extra, unknown
 
 try:
     import torch
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
-_PLAIN = {"weight": "kernel", "bias": "bias"}
-_NOISY = {**_PLAIN, "sigma_weight": "sigma_kernel", "sigma_bias": "sigma_bias"}
-
-# learner → PyTorch module → its parameters' names on both sides
-NAMES: dict[str, dict[str, dict[str, str]]] = {
-    "iqn": {
-        "head1": _PLAIN,
-        "cos_embedding": _PLAIN,
-        "ff_1": _NOISY,
-        "advantage": _NOISY,
-        "value": _NOISY,
-    },
-}
+_IQN_NAMES = [
+    *(f"{module}.{name}" for module in ("head1", "cos_embedding") for name in ("weight", "bias")),
+    *(
+        f"{module}.{name}"
+        for module in ("ff_1", "advantage", "value")
+        for name in ("weight", "bias", "sigma_weight", "sigma_bias")
+    ),
+]
+# Heads and layers are a matter of settings, so a pattern stands for the names that there may be.
+_FLOW_NAMES = re.compile(
+    r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
+    r"|((forward|backward|flow)_head\.(weight|bias))"
+)
+_FLOW_NEEDED = ("forward_head.weight", "forward_head.bias")
+LEARNERS = ("iqn", "gflownet")
+# PyTorch's names of kernels, which it keeps as [out, in], and ours.
+_KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
+_WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()}
 # Entries of foreign state_dicts that are not parameters: the noise of the last forward call.
 _IGNORED = ("epsilon_weight", "epsilon_bias")
 
 
-def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
+def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """A PyTorch state_dict as the parameters that `net.apply` takes (NumPy arrays, float32)."""
-    table = NAMES[learner]
-    expected = {f"{module}.{name}" for module, names in table.items() for name in names}
-    given = {name for name in state_dict if name.rpartition(".")[2] not in _IGNORED}
-    if given != expected:
-        missing, extra = sorted(expected - given), sorted(given - expected)
-        raise UsageError(
-            f"This state_dict is not one of `{learner}`'s: it lacks {missing or 'nothing'} "
-            f"and has {extra or 'nothing'} besides."
-        )
-    return {
-        module: {ours: _turn(theirs, state_dict[f"{module}.{theirs}"]) for theirs, ours in names.items()}
-        for module, names in table.items()
-    }
+    given = [name for name in state_dict if name.rpartition(".")[2] not in _IGNORED]
+    _check_names(learner, given)
+    tree: dict[str, Any] = {}
+    for name in given:
+        *path, leaf = name.split(".")
+        node = tree
+        for module in path:
+            node = node.setdefault(module, {})
+        node[_KERNELS.get(leaf, leaf)] = _turn(leaf in _KERNELS, state_dict[name])
+    return tree
 
 
 def to_torch(learner: str, params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """JAX parameters of one agent as a PyTorch state_dict."""
-    return {
-        f"{module}.{theirs}": torch.from_numpy(_turn(theirs, params[module][ours]))
-        for module, names in NAMES[learner].items()
-        for theirs, ours in names.items()
-    }
+    leaves = dict(_named_leaves(params))
+    _check_names(learner, leaves)
+    return leaves
 
 
-def load_file(learner: str, path: str | Path) -> dict[str, dict[str, dict[str, np.ndarray]]]:
+def load_file(learner: str, path: str | Path) -> dict[str, Any]:
     """Read a `.pt` file: a state_dict, or sorrel's dict of `local`, `target` and `optim`.
 
     Returns `{"params": …}`, with `"target"` beside it where the file has one. Only tensors and plain containers
@@ -85,8 +86,32 @@ def load_file(learner: str, path: str | Path) -> dict[str, dict[str, dict[str, n
     return {"params": to_jax(learner, content)}
 
 
-def _turn(name: str, values: Any) -> np.ndarray:
+def _named_leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _named_leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + _WEIGHTS.get(name, name), torch.from_numpy(_turn(name in _WEIGHTS, value))
+
+
+def _check_names(learner: str, given: Iterable[str]) -> None:
+    if learner not in LEARNERS:
+        raise unknown("learner", learner, LEARNERS)
+    names = set(given)
+    if learner == "iqn":
+        missing, extra = set(_IQN_NAMES) - names, names - set(_IQN_NAMES)
+    else:
+        missing = set(_FLOW_NEEDED) - names
+        extra = {name for name in names if not _FLOW_NAMES.fullmatch(name)}
+    if missing or extra:
+        raise UsageError(
+            f"This state_dict is not one of `{learner}`'s: it lacks {sorted(missing) or 'nothing'} "
+            f"and has {sorted(extra) or 'nothing'} besides."
+        )
+
+
+def _turn(transposed: bool, values: Any) -> np.ndarray:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     values = np.asarray(values, np.float32)
-    return np.array(values.T if name.endswith("weight") else values, order="C")
+    return np.array(values.T if transposed else values, order="C")

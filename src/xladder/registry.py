@@ -31,13 +31,15 @@ class Workload:
     tick: str
     """What one tick is called; its plural is the flag for a run's length."""
     settings: str
-    """Module with `Config`, `PRESETS`, `check`, `columns` and `counted`."""
-    program: str
-    """Module with `Program`, the workload as pure functions."""
+    """Module with `Config`, `PRESETS`, `check`, `columns` and how they are shown."""
     evaluation: str
-    """Module with `evaluate`."""
+    """Module with `score` and, for workloads that are measured while they train, `measure`."""
+    parity: str
+    """Module with `levels`."""
     picture: str
-    """Module with `draw_episode`."""
+    """Module with `panels`, `references` and `draw`."""
+    samples: bool = False
+    """Whether it builds objects that `xladder sample` can draw; `evaluation` then has `draw_objects`."""
     missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Rungs it has not: why, and the nearest one it has."""
 
@@ -60,7 +62,7 @@ RUNGS = {
             "everything in PyTorch, at its best thread count: the reference",
             extra="torch",
         ),
-        Rung("hybrid", "xladder.rungs.hybrid", "PyTorch acts, JAX computes the gradient step"),
+        Rung("hybrid", "xladder.rungs.hybrid", "PyTorch acts, JAX computes the gradient step", extra="torch"),
         Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
         Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
         Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
@@ -78,18 +80,41 @@ WORKLOADS = {
             summary="several IQN agents share a gridworld, each with its own network and memory",
             tick="epoch",
             settings="xladder.workloads.treasurehunt",
-            program="xladder.core.tick",
-            evaluation="xladder.core.evaluation",
+            evaluation="xladder.programs.treasurehunt_evaluation",
+            parity="xladder.parity.treasurehunt",
             picture="xladder.runs.episode",
             missing={
-                "hybrid": ("it is not written yet", "sequential"),
                 "mesh": ("it is not written yet", "fused"),
                 "hosts": ("it is not written yet", "fused"),
                 "actors": ("its agents act in one shared world, step by step", "fused"),
             },
         ),
+        Workload(
+            name="hypergrid",
+            summary="a GFlowNet learns to sample the cells of a grid in proportion to their reward",
+            tick="iteration",
+            settings="xladder.workloads.hypergrid",
+            evaluation="xladder.programs.hypergrid_evaluation",
+            parity="xladder.parity.hypergrid",
+            picture="xladder.runs.sampler",
+            samples=True,
+            missing={
+                "mesh": ("it is not written yet", "fused"),
+                "hosts": ("it is not written yet", "fused"),
+                "actors": ("its trajectories cost too little to be worth sending", "fused"),
+            },
+        ),
     ]
 }
+
+
+def part(config: Any, side: str = "") -> Any:
+    """A module of the program that a config belongs to.
+
+    Without a side it has `Program`, the workload as pure functions. `host` has `HostExperiment`, the same as a loop in
+    Python; `jax` and `torch` have `Verbs`, what that loop calls.
+    """
+    return import_module(f"{config.program}_{side}" if side else config.program)
 
 
 def find_workload(name: str) -> Workload:

@@ -37,6 +37,9 @@ class Observer:
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """Ticks `first` … are done; `columns` are [seeds, ticks]; `seconds` is how long they took."""
 
+    def ended(self, running: Any) -> None:
+        """A group of seeds is trained; called in the rung's own thread."""
+
     def stop(self) -> bool:
         """Whether to end after this chunk."""
         return False
@@ -53,6 +56,15 @@ class Plan:
     device: str | None = None
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """What the first seed had learned by some tick, as a picture."""
+
+    tick: int
+    picture: np.ndarray
+    label: str
+
+
 @dataclass
 class Result:
     """A finished (or stopped) run."""
@@ -61,10 +73,12 @@ class Result:
     metrics: dict[str, np.ndarray]
     """Name → float [seed, tick]; nan where a seed has not come so far."""
     params: Params
-    """The agents' parameters: the JAX pytree with leaves [seed, agent, …]."""
+    """What was learned: the JAX pytree with leaves [seed, …]; treasure hunt: [seed, agent, …]."""
     compile_seconds: float
     tick_seconds: list[float] = field(default_factory=list)
     """Seconds per tick and seed, one entry per chunk."""
+    snapshots: list[Snapshot] = field(default_factory=list)
+    """Of workloads that are measured while they train."""
 
     @property
     def config(self) -> Any:
@@ -72,10 +86,11 @@ class Result:
         return self.plan.config
 
     def evaluate(self, episodes: int = 20, seed: int = 0) -> dict[str, Any]:
-        """Play without exploring, and at random beside it; the keys are those of `xladder eval --json`."""
-        from xladder.runs.scores import score
+        """How good it is without exploring, and chance beside it; the keys are those of `xladder eval --json`."""
+        from xladder.rungs.running import compiled
 
-        return score(self.plan.workload, self.config, self.params, episodes, seed)
+        evaluation = import_module(self.plan.workload.evaluation)
+        return evaluation.score(self.config, self.params, episodes, seed, compiled)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory: config, metrics, agents, pictures."""
@@ -140,7 +155,7 @@ def execute(plan: Plan, observer: Observer | None = None) -> Result:
 def _run(
     plan: Plan, seeds: tuple[int, ...], module: Any, device: Any, thread: ThreadPoolExecutor, observer: Observer
 ) -> Result:
-    columns_of = plan.workload.load_settings().columns
+    settings, interval = plan.workload.load_settings(), plan.config.interval
 
     def wait(what: str, call: Callable[..., Any], *arguments: Any) -> Any:
         begun, future = time.perf_counter(), thread.submit(call, *arguments)
@@ -152,21 +167,51 @@ def _run(
     running = wait(module.STARTING, module.start, plan.config, seeds, device)
     observer.started(seeds, running.note, running.compile_seconds)
     parts, tick_seconds, done, size, learning = [], [], 0, 1, False
+    snapshots: list[Snapshot] = []
+
+    def measure() -> dict[str, np.ndarray]:
+        found = wait("measuring", _measure, plan, running, done)
+        if seeds[0] == plan.seeds[0]:
+            snapshots.append(Snapshot(done, found.picture, settings.label(found.columns)))
+        return found.columns
+
+    if interval:
+        measure()
     while done < plan.config.ticks and not (done and observer.stop()):
-        count = min(size, plan.config.ticks - done)
+        count = min(size, plan.config.ticks - done, interval - done % interval if interval else size)
         begun = time.perf_counter()
-        columns = columns_of(plan.config, wait("training", running.advance, count))
+        columns = settings.columns(plan.config, wait("training", running.advance, count))
         seconds = time.perf_counter() - begun
         learning = _check_finite(columns["loss"], learning, seeds, done, plan.workload.tick)
+        done += count
+        if interval:
+            due = done % interval == 0 or done == plan.config.ticks
+            columns |= _in_last_tick(measure() if due else settings.measured(plan.config), len(seeds), count)
         parts.append(columns)
         tick_seconds.append(seconds / count / len(seeds))
-        observer.chunk(seeds, done, columns, seconds)
-        done += count
-        size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * count))
+        observer.chunk(seeds, done - count, columns, seconds)
+        # Not from a chunk that a measurement cut short: it says little about how long the next one may be.
+        size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
     metrics = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
     params = running.params()
     _check_parameters(params, plan.workload.tick, done)
-    return Result(plan, metrics, params, running.compile_seconds, tick_seconds)
+    wait("finishing", observer.ended, running)
+    return Result(plan, metrics, params, running.compile_seconds, tick_seconds, snapshots)
+
+
+def _measure(plan: Plan, running: Any, tick: int) -> Any:
+    from xladder.rungs.running import compiled
+
+    return import_module(plan.workload.evaluation).measure(plan.config, running.params(), tick, compiled)
+
+
+def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> dict[str, np.ndarray]:
+    """Columns [seeds, ticks] that are empty but for values [seeds] in the last tick."""
+    table = {}
+    for name, column in values.items():
+        table[name] = np.full((seeds, ticks), np.nan, np.float32)
+        table[name][:, -1] = column
+    return table
 
 
 def _check_finite(loss: np.ndarray, learning: bool, seeds: Sequence[int], first: int, tick: str) -> bool:
@@ -213,4 +258,5 @@ def _join(plan: Plan, results: Sequence[Result]) -> Result:
         params=concatenate_seeds([result.params for result in results]),
         compile_seconds=sum(result.compile_seconds for result in results),
         tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
+        snapshots=results[0].snapshots,
     )

@@ -16,8 +16,6 @@ from xladder.cli.options import parse_with_config, write_json_file
 from xladder.errors import UsageError
 from xladder.registry import RUNGS, Workload, find_rung, find_workload
 
-TICKS = 40  # enough to fill the memory and to time some thirty ticks of learning
-
 
 @dataclass(frozen=True)
 class CompareOptions:
@@ -36,7 +34,7 @@ class CompareOptions:
     device: Literal["cpu", "gpu"] | None = None
     """Where to compute; the best device JAX finds if not given."""
     preset: str | None = None
-    """Named settings to start from: default, demo, sorrel."""
+    """Named settings to start from; a wrong name lists them."""
     config: Path | None = None
     """The config.json of a run to start from."""
 
@@ -46,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     name, rest = split_workload(words, "compare")
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."
-    options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, length=TICKS)
+    options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
     rungs = chosen_rungs(options.rungs, workload)
     console = Console(stderr=str(options.json) == "-")
     chart = options.chart or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}.png"
@@ -91,9 +89,9 @@ def chosen_rungs(text: str | None, workload: Workload) -> list[str]:
 
 def headline(workload: Workload, config: Any, seeds: int) -> str:
     """What is run, in a line."""
-    text = f"{workload.name}, {config.ticks} {workload.length} on each rung, one after another"
-    observe = getattr(config.world, "observe", None)
-    return text + (f", agents observe {observe}" if observe else "") + (f", {seeds} seeds" if seeds > 1 else "")
+    what = workload.load_settings().headline(config)
+    text = f"{workload.name}, {config.ticks} {workload.length} on each rung, one after another, {what}"
+    return text + (f", {seeds} seeds" if seeds > 1 else "")
 
 
 def table(found: dict[str, Any], workload: Workload) -> Table:
@@ -101,19 +99,29 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
     per_seed = " and seed" if found["seeds"] > 1 else ""
     shown = Table(title=f"{workload.name} on {found['device']}", title_justify="left")
     shown.add_column("rung")
-    heads = [f"ms per {workload.tick}{per_seed}", "speed-up", "compile s", "return first → last", "peak MB"]
+    measured = [name for name in workload.load_settings().LAST_MEASURED if found["rows"][0][name] is not None]
+    heads = [f"ms per {workload.tick}{per_seed}", "sampling", "update", "speed-up", "compile s", "return first → last"]
+    heads += [*(name.replace("_", " ") for name in measured), "peak MB"]
     for head in heads:
         shown.add_column(head, justify="right")
     for row in found["rows"]:
         shown.add_row(
             row["rung"],
             f"{row[f'seconds_per_{workload.tick}'] * 1000:.2f}",
+            f"{row['sampling_seconds'] * 1000:.2f}",
+            f"{row['update_seconds'] * 1000:.2f}",
             "–" if row["speedup"] is None else f"{row['speedup']:.2f}×",
             f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "–",
-            f"{row['return_first']:.0f} → {row['return_last']:.0f}",
+            f"{in_few_digits(row['return_first'])} → {in_few_digits(row['return_last'])}",
+            *(f"{row[name]:.3f}" for name in measured),
             f"{row['peak_memory_mb']:.0f}",
         )
     return shown
+
+
+def in_few_digits(value: float) -> str:
+    """Whole numbers where they say enough."""
+    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def say(console: Console, line: str) -> None:

@@ -21,10 +21,10 @@ class EvalOptions:
 
     run_dir: Annotated[Path, tyro.conf.Positional]
     """The run directory."""
-    episodes: int = 100
-    """Episodes for the agents of each seed."""
+    episodes: int | None = None
+    """Episodes for the agents of each seed, or objects that are sampled; 100 or 10,000 if not given."""
     seed: int = 0
-    """What boards are played on; apart from those of training."""
+    """What boards are played on or objects drawn from; apart from those of training."""
     json: Path | None = None
     """Write the result as JSON to this file (- for standard output)."""
     device: Literal["cpu", "gpu"] | None = None
@@ -34,12 +34,13 @@ class EvalOptions:
 def run(words: Sequence[str]) -> int:
     """Load, play, report."""
     options = parse(EvalOptions, words, "xladder eval", "Play with the agents of a run, against random play.")
-    if options.episodes < 1:
+    if options.episodes is not None and options.episodes < 1:
         raise UsageError(f"`--episodes` is {options.episodes}, but it has to be 1 or more.")
     if not 0 <= options.seed < 2**31:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
-    if not (options.run_dir / "config.json").is_file():
-        raise UsageError(f"`{options.run_dir}` is not a run directory: it has no config.json.")
+    from xladder.runs.directory import load, read_run_plan
+
+    settings = read_run_plan(options.run_dir).workload.load_settings()
     from xladder import devices
     from xladder.cli import startup
 
@@ -48,15 +49,11 @@ def run(words: Sequence[str]) -> int:
 
     import jax
 
-    from xladder.runs.directory import load
-
     console = Console(stderr=str(options.json) == "-")
     say(console, f"{options.run_dir} on {devices.describe(device)}")
-    with console.status("playing"), jax.default_device(device):
-        score = load(options.run_dir).evaluate(options.episodes, options.seed)
-    over = "seeds" if score["seeds"] > 1 else "episodes"
-    say(console, f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), all agents")
-    say(console, f"per agent   {'  '.join(f'{x:.1f}' for x in score['per_agent'])}")
-    say(console, f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}, on the same boards")
+    with console.status("evaluating"), jax.default_device(device):
+        score = load(options.run_dir).evaluate(options.episodes or settings.EPISODES, options.seed)
+    for line in settings.describe_score(score):
+        say(console, line)
     write_json_file(options.json, score)
     return 0

@@ -16,13 +16,15 @@ COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
     "compare": "the same experiment on several rungs: a table of speed and return",
     "parity": "prove that JAX and PyTorch learn the same, level by level",
-    "eval": "play with the agents of a run, against random play",
+    "eval": "how good the agents of a run are, against chance",
+    "sample": "objects drawn from a trained sampler, as CSV",
     "rungs": "which workload runs on which rung",
     "doctor": "versions, devices, and what is missing for what",
 }
 EXAMPLES = """\
   xladder train treasurehunt --preset demo
   xladder train treasurehunt --rung fused --epochs 1000 --seeds 8
+  xladder train hypergrid --world.dim 4 --world.side 20 --loss tb --seeds 4
   xladder compare treasurehunt --rungs torch,fused
   xladder train treasurehunt --help"""
 

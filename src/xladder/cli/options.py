@@ -28,12 +28,12 @@ def parse_with_config(
     words: Sequence[str],
     program: str,
     about: str,
-    length: int | None = None,
+    compared: bool = False,
 ) -> tuple[Options, Any]:
     """Parse a command's options together with the fields of the workload's config.
 
-    `--preset` and `--config` say where the fields' defaults come from, so they are looked at first. `length` is the
-    default length for commands that do not train to the end.
+    `--preset` and `--config` say where the fields' defaults come from, so they are looked at first. `compared`: the
+    short length of a comparison is the default, not that of a whole run.
     """
     settings = workload.load_settings()
     preset, file = _value(words, "--preset"), _value(words, "--config")
@@ -52,8 +52,8 @@ def parse_with_config(
         known = {"rung": plan.rung, "seed": plan.seeds[0], "seeds": len(plan.seeds), "device": plan.device}
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
         start, defaults = plan.config, {k: v for k, v in known.items() if k in names}
-    if length:
-        start = dataclasses.replace(start, **{workload.length: length})
+    if compared:
+        start = dataclasses.replace(start, **settings.COMPARED)
     both = dataclasses.make_dataclass(
         "both",
         [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -25,7 +26,7 @@ class ParityOptions:
     json: Path | None = None
     """Write the levels as JSON to this file (- for standard output)."""
     preset: str | None = None
-    """Named settings to start from: default, demo, sorrel."""
+    """Named settings to start from; a wrong name lists them."""
     config: Path | None = None
     """The config.json of a run to start from."""
 
@@ -44,11 +45,9 @@ def run(words: Sequence[str]) -> int:
 
     startup.prepare("cpu")  # rounding is compared, so both sides compute on the same processor
 
-    from xladder.parity import levels
-
     console = Console(stderr=str(options.json) == "-")
     with console.status("comparing JAX with PyTorch"):
-        found = levels(config, options.updates, options.seed)
+        found = import_module(workload.parity).levels(config, options.updates, options.seed)
     shown = Table(title=f"{name}: JAX against PyTorch and NumPy, on the same draws", title_justify="left")
     for head in ("level", "largest difference", "tolerance", ""):
         shown.add_column(head, justify="right" if head in ("largest difference", "tolerance") else "left")

@@ -19,7 +19,8 @@ from xladder.runs.directory import RunDirectory
 from xladder.training import Observer, Plan
 
 PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
-SMOOTH = 20  # ticks that the shown return and loss are averaged over
+SMOOTH = 20  # ticks that what is shown is averaged over
+UNSMOOTHED = ("epsilon", "tv", "tv_marginal")  # what follows a rule, and what is measured now and then
 
 
 class Screen(Observer):
@@ -33,7 +34,8 @@ class Screen(Observer):
         self.signal: int | None = None
         self.busy_starting = True
         self.live = console.is_terminal
-        self._recent: dict[str, list[float]] = {"return": [], "loss": []}
+        self._shown = plan.workload.load_settings().SHOWN
+        self._recent: dict[str, list[float]] = {name: [] for name in self._shown}
         self._rate: float | None = None
         self._last_line = 0.0
         self._expected = startup.last_compile(self._compile_name())
@@ -63,7 +65,7 @@ class Screen(Observer):
 
     def waiting(self, what: str, seconds: float) -> None:
         """Show that something is going on before the first tick."""
-        self.busy_starting = what != "training"
+        self.busy_starting = what not in ("training", "measuring", "finishing")
         if self.busy_starting:
             known = f" (last time {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
             self._bar.update(self._task, description=f"{what} {self.name}", text=f"{seconds:.1f} s{known}")
@@ -94,25 +96,23 @@ class Screen(Observer):
         rate = count / seconds
         self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
         for name, values in self._recent.items():
-            means = columns[name].mean(0)
-            values.extend(float(x) for x in means if np.isfinite(x))
-            del values[:-SMOOTH]
-        text = self._text(float(columns["epsilon"][:, -1].mean()))
+            if name in columns:
+                means = columns[name].mean(0)
+                values.extend(means[np.isfinite(means)].tolist())
+                del values[: -1 if name in UNSMOOTHED else -SMOOTH]
+        text = self._text()
         self._bar.update(self._task, completed=self.done, text=text)
         now = time.monotonic()
         if not self.live and (now - self._last_line > PLAIN_SECONDS or self.done == self.total):
             self._say(f"{self.name}: {text}")
 
-    def _text(self, epsilon: float) -> str:
-        plural, rate = self.plan.workload.length, self._rate or 1.0
-        shown = {name: np.mean(values) if values else float("nan") for name, values in self._recent.items()}
+    def _text(self) -> str:
+        rate = self._rate or 1.0
         left = int((self.total - self.done) / rate)
-        loss = f"{shown['loss']:.3f}" if self._recent["loss"] else "–"
         speed = f"{rate:.1f}" if rate < 100 else f"{rate:.0f}"
-        return (
-            f"{self.done}/{self.total} {plural} · {speed}/s · return {shown['return']:.1f} · loss {loss} · "
-            f"ε {epsilon:.2f} · {left // 60}:{left % 60:02d} left"
-        )
+        shown = [self._shown[name].format(np.mean(values)) for name, values in self._recent.items() if values]
+        parts = [f"{self.done}/{self.total} {self.plan.workload.length}", f"{speed}/s", *shown]
+        return " · ".join([*parts, f"{left // 60}:{left % 60:02d} left"])
 
     def _say(self, line: str) -> None:
         self._last_line = time.monotonic()

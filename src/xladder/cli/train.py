@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ from rich.console import Console
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
+from xladder.core.statistics import mean_and_interval
 from xladder.errors import ResourceError, UsageError
 from xladder.registry import find_workload
-from xladder.runs.directory import RunDirectory
-from xladder.runs.statistics import mean_and_interval
+from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.training import Plan, Result, execute
 from xladder.training import plan as make_plan
 
@@ -29,7 +29,7 @@ class TrainOptions:
     """How and where to run it."""
 
     rung: str = "fused"
-    """torch, sequential, parallel or fused: see `xladder rungs`."""
+    """torch, hybrid, sequential, parallel or fused: see `xladder rungs`."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
@@ -39,11 +39,12 @@ class TrainOptions:
     device: Literal["cpu", "gpu"] | None = None
     """Where to compute; the best device JAX finds if not given."""
     preset: str | None = None
-    """Named settings to start from: default, demo, sorrel."""
+    """Named settings to start from; a wrong name lists them."""
     config: Path | None = None
     """The config.json of another run to start from."""
-    eval_episodes: int = 20
-    """Episodes to score the agents with at the end; 0 leaves scoring and the replay out."""
+    eval_episodes: int | None = None
+    """Episodes to score the agents with at the end (20; hypergrid: 10,000 objects where it has to sample); 0 leaves
+    scoring and the replay out."""
 
 
 class PatientConsole(Console):
@@ -61,12 +62,13 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
     plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
-    if options.eval_episodes < 0:
+    if options.eval_episodes is not None and options.eval_episodes < 0:
         raise UsageError(f"`--eval-episodes` is {options.eval_episodes}, but it has to be 0 or more.")
     directory = RunDirectory.create(options.out, plan)
     console = PatientConsole()
     try:
-        return follow(plan, directory, console, options.eval_episodes)
+        default = workload.load_settings().TRAIN_EPISODES
+        return follow(plan, directory, console, default if options.eval_episodes is None else options.eval_episodes)
     except UsageError:
         directory.discard()
         raise
@@ -96,18 +98,19 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
         result = execute(plan, screen)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
     if screen.signal:
-        directory.finish(result)
+        pictures = directory.finish(result)
         ticks = result.metrics["return"].shape[1]
         console.print(f"Stopped after {ticks} {plan.workload.length}; agents and metrics are kept.")
-        report_files(directory, console, replay=False)
+        report_files(directory, console, pictures)
         return 128 + screen.signal
     score = None
     if episodes:
         with console.status("scoring the agents"):
             score = result.evaluate(episodes)
-    directory.finish(result, score)
+    with console.status("drawing"):
+        pictures = directory.finish(result, score)
     report_result(result, score, console)
-    report_files(directory, console, replay=score is not None)
+    report_files(directory, console, pictures)
     return 0
 
 
@@ -119,10 +122,7 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     tick = result.plan.workload.tick
     lines = [f"return per {tick}: {first} at first, {last} at the end (means of the first and last tenth)"]
     if score:
-        lines.append(
-            f"without exploring: {score['mean_return']:.1f} ± {score['ci95']:.1f}; random play: "
-            f"{score['random_return']:.1f} ± {score['random_ci95']:.1f} ({score['episodes']} episodes, 95 %)"
-        )
+        lines += result.plan.workload.load_settings().describe_score(score)
     seconds = float(np.median(result.tick_seconds))
     each = " and seed" if len(returns) > 1 else ""
     lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}, compiled in {result.compile_seconds:.1f} s")
@@ -136,12 +136,11 @@ def in_words(values: np.ndarray) -> str:
     return f"{mean:.1f}" + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
 
 
-def report_files(directory: RunDirectory, console: Console, replay: bool) -> None:
+def report_files(directory: RunDirectory, console: Console, pictures: Mapping[str, Path]) -> None:
     """Where everything is."""
-    files = {"curves": "media/curves.png"} | ({"replay": "media/replay.gif"} if replay else {})
-    files |= {"metrics": "metrics.csv", "agents": "checkpoints/agents.safetensors"}
+    files = {**pictures, "metrics": directory.path / "metrics.csv", "agents": directory.path / AGENTS}
     for name, file in files.items():
-        console.print(f"{name:<8} {directory.path / file}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{name:<8} {file}", highlight=False, markup=False, soft_wrap=True)
 
 
 def seeds_in_words(plan: Plan) -> str:

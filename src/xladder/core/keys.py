@@ -19,6 +19,7 @@ class Stream(IntEnum):
     ACT = 3
     SAMPLE = 4
     NOISE = 5
+    BACK = 6
 
 
 WORLD = 2**31 - 1  # the "agent" whose draws belong to the world itself

@@ -1,9 +1,17 @@
 """Names for what passes between programs and the host."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 Array = Any
 """An array that is `jax.Array` inside a program and `numpy.ndarray` on the host, in the same field."""
 
 Params = Any
 """A pytree of float32 arrays: a network's parameters."""
+
+
+class Compiled(Protocol):
+    """How a rung compiles a verb: the first argument is static, those at `donate` may be overwritten."""
+
+    def __call__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
+        """The compiled verb."""

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.nn.initializers import constant
 
-from xladder.nets.affine import affine
+from xladder.nets.affine import PlainDense, affine
 from xladder.nets.codes import CodesDense
 from xladder.nets.initial import symmetric_uniform
 
@@ -81,19 +81,6 @@ def _modulate_backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.
 
 
 modulate.defvjp(_modulate_forward, _modulate_backward)
-
-
-class PlainDense(nn.Module):
-    """A dense layer with PyTorch's default initial distribution."""
-
-    width: int
-
-    @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """[…, H] from […, in]."""
-        init = symmetric_uniform(x.shape[-1] ** -0.5)
-        kernel = self.param("kernel", init, (x.shape[-1], self.width), jnp.float32)
-        return affine(x, kernel, self.param("bias", init, (self.width,), jnp.float32))
 
 
 class NoisyDense(nn.Module):

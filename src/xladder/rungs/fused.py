@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.core.tick import Clock, Experiment, Program
-from xladder.core.tick import Metrics as TickMetrics
-from xladder.rungs.parallel import layout
-from xladder.rungs.running import Metrics
-
-if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import Config
+from xladder.registry import part
+from xladder.rungs.parallel import SAMPLED_TICKS
+from xladder.rungs.running import Metrics, timed
 
 POPULATION = True
 STARTING = "compiling"
@@ -32,14 +28,14 @@ class FusedRun:
 
     note = ""
 
-    def __init__(self, config: Config, seeds: Sequence[int], device: Any):
-        program = Program(config, **layout(device))
-        self.learner = program.learner
+    def __init__(self, config: Any, seeds: Sequence[int], device: Any):
+        self.seeds = tuple(seeds)
+        self.program = program = part(config).Program.laid_out(config, device.platform)
 
-        def init(seeds: jax.Array) -> tuple[Clock, Experiment]:
+        def init(seeds: jax.Array) -> tuple[Any, Any]:
             return program.init_clock(), jax.vmap(program.init)(seeds)
 
-        def chunk(clock: Clock, runs: Experiment, ticks: jax.Array) -> tuple[Clock, Experiment, TickMetrics]:
+        def chunk(clock: Any, runs: Any, ticks: jax.Array) -> tuple[Any, Any, Any]:
             shapes = jax.eval_shape(program.tick, clock, runs)[2]
             rows = jax.tree.map(lambda s: jnp.zeros((LONGEST_CHUNK, *s.shape), s.dtype), shapes)
 
@@ -66,11 +62,28 @@ class FusedRun:
             parts.append({k: np.moveaxis(np.asarray(v)[:count], 0, 1) for k, v in rows._asdict().items()})
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
+    def phases(self) -> dict[str, float]:
+        """Median seconds per tick and seed: sampling in a program of its own, the update as the rest of a tick."""
+
+        def sample(clock: Any, runs: Any) -> jax.Array:
+            def body(i: jax.Array, total: jax.Array) -> jax.Array:
+                sampled = self.program.rehearse(clock._replace(tick=clock.tick + i), runs)
+                # All of it is used, so that nothing is left out; and the next round waits for this one.
+                return total + sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(sampled))
+
+            return jax.lax.fori_loop(0, SAMPLED_TICKS, body, jnp.float32(0))
+
+        program = jax.jit(sample)
+        sampling = timed(lambda: program(self.clock, self.runs).block_until_ready())
+        whole = timed(lambda: self.advance(SAMPLED_TICKS))
+        each = SAMPLED_TICKS * len(self.seeds)
+        return {"sampling": sampling / each, "update": max(whole - sampling, 0.0) / each}
+
     def params(self) -> Any:
-        """Parameters, leaves [S, N, …]."""
-        return jax.tree.map(np.asarray, self.learner.narrow(self.runs.agents.params))
+        """Parameters, leaves [S, …]."""
+        return jax.tree.map(np.asarray, self.program.params(self.runs))
 
 
-def start(config: Config, seeds: Sequence[int], device: Any = None) -> FusedRun:
+def start(config: Any, seeds: Sequence[int], device: Any = None) -> FusedRun:
     """Begin a population of experiments, one per seed."""
     return FusedRun(config, seeds, device or jax.devices()[0])

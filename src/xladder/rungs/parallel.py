@@ -7,33 +7,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.core.tick import Program
-from xladder.rungs.running import Metrics
-
-if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import Config
+from xladder.registry import part
+from xladder.rungs.running import Metrics, timed
 
 POPULATION = False
 STARTING = "compiling"
-
-
-def layout(device: Any) -> dict[str, Any]:
-    """How a program is laid out for a device.
-
-    On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores no
-    busier than a plain one and pushes everything out of the cache. On a GPU all at once, with matrices whose rows are
-    multiples of its tensor cores', and several turns between two steps of the loop over turns, because there the loop
-    itself is what takes time.
-    """
-    if device.platform == "cpu":
-        return {"mapped": False}
-    return {"mapped": True, "align": 32, "unroll": 5}
+SAMPLED_TICKS = 20  # that the two parts of a tick are timed on
 
 
 class ParallelRun:
@@ -41,9 +26,8 @@ class ParallelRun:
 
     note = ""
 
-    def __init__(self, config: Config, seed: int, device: Any):
-        program = Program(config, **layout(device))
-        self.learner = program.learner
+    def __init__(self, config: Any, seed: int, device: Any):
+        self.program = program = part(config).Program.laid_out(config, device.platform)
         with jax.default_device(device):
             init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
             self.clock, self.runs = init(jnp.asarray([seed], jnp.int32))
@@ -61,12 +45,19 @@ class ParallelRun:
             rows.append(jax.tree.map(np.asarray, metrics)._asdict())
         return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
 
+    def phases(self) -> dict[str, float]:
+        """Median seconds per tick: sampling as a call of its own, the update as the rest of a tick."""
+        rehearse = jax.jit(self.program.rehearse)
+        sampling = timed(lambda: jax.block_until_ready(rehearse(self.clock, self.runs)), SAMPLED_TICKS)
+        whole = timed(lambda: self.advance(1), SAMPLED_TICKS)
+        return {"sampling": sampling, "update": max(whole - sampling, 0.0)}
+
     def params(self) -> Any:
-        """Parameters, leaves [1, N, …]."""
-        return jax.tree.map(np.asarray, self.learner.narrow(self.runs.agents.params))
+        """Parameters, leaves [1, …]."""
+        return jax.tree.map(np.asarray, self.program.params(self.runs))
 
 
-def start(config: Config, seeds: Sequence[int], device: Any = None) -> ParallelRun:
+def start(config: Any, seeds: Sequence[int], device: Any = None) -> ParallelRun:
     """Begin one experiment."""
     (seed,) = seeds
     return ParallelRun(config, seed, device or jax.devices()[0])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
-
-from xladder.core.tick_host import HostExperiment
 
 # What a tick reports, stacked: arrays [seeds, ticks, …]
 Metrics = dict[str, np.ndarray]
@@ -25,8 +25,23 @@ class Running(Protocol):
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks; device work is finished when this returns."""
 
+    def phases(self) -> dict[str, float]:
+        """Median seconds per tick and seed that go into "sampling" and "update"; may train on to find out."""
+
     def params(self) -> Any:
-        """The agents' parameters as the JAX pytree, NumPy leaves [seeds, agents, …]."""
+        """The agents' parameters as the JAX pytree, NumPy leaves [seeds, …]."""
+
+
+class HostExperiment(Protocol):
+    """One experiment as a loop on the host; a workload's `_host` module has it."""
+
+    learner: Any
+    """Who learns; has `params()`."""
+    seconds: dict[str, list[float]]
+    """What each tick has put into "sampling" and "update"."""
+
+    def advance(self) -> dict[str, Any]:
+        """One tick; what it reports is an array or a number each."""
 
 
 class HostRun:
@@ -48,9 +63,33 @@ class HostRun:
             rows = [self.experiment.advance() for _ in range(ticks)]
         return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
 
+    def phases(self) -> dict[str, float]:
+        """Median seconds per tick; the first ticks warm up."""
+        return {
+            name: float(np.median(seconds[len(seconds) // 4 :])) for name, seconds in self.experiment.seconds.items()
+        }
+
     def params(self) -> Any:
-        """Parameters, leaves [1, N, …]."""
-        return stack_seeds([self.experiment.verbs.params()])
+        """Parameters, leaves [1, …]."""
+        return stack_seeds([self.experiment.learner.params()])
+
+
+def timed(call: Callable[[], Any], repeats: int = 7) -> float:
+    """Median seconds of a call that waits for its device; the first one warms up."""
+    times = []
+    for _ in range(repeats + 1):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+    return float(np.median(times[1:]))
+
+
+@cache  # so that a second run with the same settings finds the verbs of the first
+def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
+    """A verb under `jit`; its first argument, the learner or program, is static."""
+    import jax
+
+    return jax.jit(function, static_argnums=0, donate_argnums=donate)
 
 
 def concatenate_seeds(trees: Sequence[Any]) -> Any:

@@ -20,14 +20,15 @@ from xladder.training import Plan, plan
 
 def compare(
     workload: str,
-    rungs: Sequence[str] = ("torch", "sequential", "parallel", "fused"),
+    rungs: Sequence[str] = ("torch", "hybrid", "sequential", "parallel", "fused"),
     told: Callable[[dict[str, Any]], None] | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Measure each rung; `options` are those of `train`. `told` hears of every row as it is measured.
 
-    `seconds_per_TICK` is the median after learning has started; with several seeds it is per seed. `speedup` is over
-    the `torch` row, and missing where that was not asked for.
+    `seconds_per_TICK` is the median after learning has started, `sampling_seconds` and `update_seconds` are its two
+    parts; with several seeds they are per seed. `speedup` is over the `torch` row, and missing where that was not
+    asked for.
     """
     rungs = list(dict.fromkeys(rungs))
     plans = [plan(workload, rung, **options) for rung in rungs]

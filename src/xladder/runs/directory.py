@@ -31,6 +31,7 @@ import numpy as np
 from xladder import devices
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
+from xladder.registry import part
 from xladder.runs import metrics
 from xladder.settings import to_dict
 from xladder.training import Plan, Result, plan
@@ -97,8 +98,8 @@ class RunDirectory:
         flat = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(params)}
         save_file(flat, self.path / AGENTS)
 
-    def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> None:
-        """Write what comes at the end: agents, timings, curves and, if the run was scored, a replay."""
+    def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> dict[str, Path]:
+        """Write what comes at the end: agents, timings and pictures. Returns where the pictures are."""
         from xladder.runs.pictures import draw_curves
 
         self.writer.close()
@@ -114,21 +115,16 @@ class RunDirectory:
             | ({"evaluation": dict(score)} if score else {}),
         )
         title = f"{name} · {self.plan.rung} · {len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
-        references = {"random play": score["random_return"]} if score else None
-        counted = self.plan.workload.load_settings().counted(result.config)
-        draw_curves(self.path / "media" / "curves.png", result.metrics, title, tick, references, counted)
-        if score:
-            module = import_module(self.plan.workload.picture)
-            best = int(np.nanargmax(np.nanmean(result.metrics["return"][:, -50:], axis=1)))
-            module.draw_episode(result.config, result.params, best, self.path / "media" / "replay.gif", title)
+        module, media = import_module(self.plan.workload.picture), self.path / "media"
+        panels, references = module.panels(result.config), module.references(score)
+        draw_curves(media / "curves.png", result.metrics, title, tick, panels, references)
+        return {"curves": media / "curves.png"} | module.draw(result, score, media, title)
 
 
 def load(path: str | Path) -> Result:
     """Open a run directory: its settings, metrics and trained agents."""
     folder = Path(path)
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
-    found = read_plan(folder / "config.json")
+    found = read_run_plan(folder)
     table = folder / "metrics.csv"
     values = metrics.read(table, found.workload.tick) if table.is_file() else {}
     return Result(found, values, load_agents(folder, found), compile_seconds=0.0)
@@ -148,8 +144,9 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     file = folder / AGENTS
     if not file.is_file():
         raise DamagedRun(f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved.")
-    program = import_module(plan.workload.program).Program(plan.config)
-    expected = dict(flatten(jax.eval_shape(program.init, np.int32(0)).agents.params))
+    program = part(plan.config).Program(plan.config)
+    fresh = jax.eval_shape(lambda seeds: program.params(jax.vmap(program.init)(seeds)), np.zeros(1, np.int32))
+    expected = dict(flatten(fresh))
     try:
         found = load_file(file)
     except (SafetensorError, OSError, ValueError) as error:
@@ -157,7 +154,7 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     shapes = {name: leaf.shape[1:] for name, leaf in found.items()}
     seeds = {leaf.shape[:1] for leaf in found.values()}
     sound = len(seeds) == 1 and seeds != {(0,)} and all(leaf.dtype == np.float32 for leaf in found.values())
-    if not sound or shapes != {name: leaf.shape for name, leaf in expected.items()}:
+    if not sound or shapes != {name: leaf.shape[1:] for name, leaf in expected.items()}:
         raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
     return unflatten(found)
 
@@ -172,6 +169,13 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "device": plan.device,
         "config": to_dict(plan.config),
     }
+
+
+def read_run_plan(folder: Path) -> Plan:
+    """The plan of a run directory."""
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
+    return read_plan(folder / "config.json")
 
 
 def read_plan(path: Path) -> Plan:
@@ -233,8 +237,8 @@ def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in leaves.items():
         *path, last = name.split(".")
         node = tree
-        for part in path:
-            node = node.setdefault(part, {})
+        for branch in path:
+            node = node.setdefault(branch, {})
         node[last] = value
     return tree
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from xladder import devices
 from xladder.errors import XladderError
+from xladder.rungs.running import Running
 from xladder.training import Observer, Plan, execute
 
 
@@ -28,6 +29,7 @@ class Stopwatch(Observer):
         self.times: list[float] = []
         self.all_times: list[float] = []
         self.note = ""
+        self.phases: list[dict[str, float]] = []
 
     def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
         """A seed begins: what its first learning tick compiles or warms up is not counted."""
@@ -42,6 +44,10 @@ class Stopwatch(Observer):
         if learning and self.warm:
             self.times += entries
         self.warm = learning
+
+    def ended(self, running: Running) -> None:
+        """Time sampling and update apart."""
+        self.phases.append(running.phases())
 
 
 def measure(plan: Plan) -> dict[str, Any]:
@@ -59,11 +65,18 @@ def measure(plan: Plan) -> dict[str, Any]:
         "speedup": None,
         "return_first": float(returns[:, :tenth].mean()),
         "return_last": float(returns[:, -tenth:].mean()),
+        **{f"{name}_seconds": float(np.median([each[name] for each in watch.phases])) for name in watch.phases[0]},
+        **{name: last(result.metrics.get(name)) for name in plan.workload.load_settings().LAST_MEASURED},
         "peak_memory_mb": peak_memory_mb(device, plan.rung),
         "learning": bool(watch.times),
         "note": watch.note,
         "device": devices.describe(device),
     }
+
+
+def last(values: np.ndarray | None) -> float | None:
+    """The mean over seeds of the last entry of [seeds, ticks]; None where nothing was measured."""
+    return None if values is None else float(values[:, -1].mean())
 
 
 def peak_memory_mb(device: Any, rung: str) -> float:

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from xladder.core.statistics import mean_and_interval
 from xladder.errors import DamagedRun
-from xladder.runs.statistics import mean_and_interval
 
 MOST_SEEDS_IN_EVENTS = 16  # beyond that TensorBoard shows the mean over seeds only
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -81,6 +81,7 @@ class LearnerConfig:
 class Config:
     """Several IQN agents hunt treasure on one board."""
 
+    program: ClassVar[str] = "xladder.programs.treasurehunt"
     world: WorldConfig = field(default_factory=WorldConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     epochs: int = 1000
@@ -91,7 +92,21 @@ class Config:
         """What one tick of this workload counts: epochs."""
         return self.epochs
 
+    @property
+    def interval(self) -> int:
+        """Ticks between two measurements while it trains: none are made."""
+        return 0
 
+    @property
+    def num_learners(self) -> int:
+        """How many agents learn apart from each other."""
+        return self.world.num_agents
+
+
+SHOWN = {"return": "return {:.1f}", "loss": "loss {:.3f}", "epsilon": "ε {:.2f}"}  # beside the progress bar
+COMPARED = {"epochs": 40}  # enough to fill the memory and to time some thirty epochs of learning
+LAST_MEASURED: tuple[str, ...] = ()  # columns that `compare` reports the last entry of
+EPISODES, TRAIN_EPISODES = 100, 20  # of an evaluation, and of one at the end of training
 RESERVED = ("return", "loss", "epsilon", "seed", "epoch", "elapsed")  # columns of the metrics table
 DEFAULT = Config()
 PRESETS = {
@@ -186,9 +201,19 @@ def check(config: Config) -> None:
     )
 
 
-def counted(config: Config) -> tuple[str, ...]:
-    """The columns that count things, for a panel of their own."""
-    return config.world.item_names
+def headline(config: Config) -> str:
+    """What a comparison runs, beyond the workload's name."""
+    return f"agents observe {config.world.observe}"
+
+
+def describe_score(score: Mapping[str, Any]) -> list[str]:
+    """An evaluation in words."""
+    over = "seeds" if score["seeds"] > 1 else "episodes"
+    return [
+        f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), all agents, not exploring",
+        f"per agent   {'  '.join(f'{x:.1f}' for x in score['per_agent'])}",
+        f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}, on the same boards",
+    ]
 
 
 def columns(config: Config, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -1,16 +1,14 @@
 """One tick of several agents on one board, for XLA: an epoch of *play*, then one *study* per agent.
 
 A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
-`tick_host.py` is the same for a world on the host.
+`treasurehunt_host.py` is the same for a world on the host.
 
 Shapes: S seeds, N agents, T turns, F frames, V cells, K items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -18,7 +16,8 @@ import jax.numpy as jnp
 
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.types import Array
+from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.types import Array, Params
 from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
 from xladder.worlds import treasurehunt as world
@@ -83,6 +82,17 @@ class Program:
     align: int = 1
     unroll: int = 1
 
+    @classmethod
+    def laid_out(cls, config: Config, platform: str) -> Program:
+        """The program as it suits a kind of device.
+
+        On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores
+        no busier than a plain one and pushes everything out of the cache. On a GPU all at once, with matrices whose
+        rows are multiples of its tensor cores', and several turns between two steps of the loop over turns, because
+        there the loop itself is what takes time.
+        """
+        return cls(config, mapped=False) if platform == "cpu" else cls(config, mapped=True, align=32, unroll=5)
+
     @property
     def learner(self) -> IQNLearner:
         """The agents' learner, fitted to this world's views."""
@@ -102,20 +112,15 @@ class Program:
         rings = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), ring)
         return Experiment(key, agents, rings)
 
+    def params(self, runs: Experiment) -> Params:
+        """What a population has learned, leaves [S, N, …]."""
+        return self.learner.narrow(runs.agents.params)
+
     def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
         """One epoch of a population, leaves [S, …]: every experiment plays and remembers, then all agents study."""
         c = self.config.learner
         runs = runs._replace(agents=self.learner.sync(runs.agents, clock.tick % c.sync_freq == 0))
-        cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
-
-        def play(run: Experiment) -> tuple[frames.Ring, Played]:
-            rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
-            before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
-            played = self.play(self.draw_play(run.key, clock.tick), run.agents, before)
-            return jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows), played
-
-        rings, played = over_seeds(play, runs)
-        cursor = frames.advance(cursor, c.memory, self.config.world.max_turns)
+        cursor, rings, played = self.rehearse(clock, runs)
         ready = frames.can_sample(cursor, c.batch_size, c.n_frames, c.n_step)
         agents, losses = self.study(runs.key, clock.tick, ready, cursor, runs.agents, rings)
         metrics = Metrics(
@@ -125,6 +130,20 @@ class Program:
             collected=jax.vmap(self.count)(played.found),
         )
         return Clock(clock.tick + 1, cursor), Experiment(runs.key, self.learner.decay(agents), rings), metrics
+
+    def rehearse(self, clock: Clock, runs: Experiment) -> tuple[frames.Cursor, frames.Ring, Played]:
+        """An epoch of play and what the memories [S, N, …] hold then, without learning from it."""
+        c = self.config.learner
+        cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
+
+        def play(run: Experiment) -> tuple[frames.Ring, Played]:
+            rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
+            before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
+            played = self.play(self.draw_play(run.key, clock.tick), run.agents, before)
+            return jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows), played
+
+        rings, played = over_seeds(play, runs)
+        return frames.advance(cursor, c.memory, self.config.world.max_turns), rings, played
 
     def draw_play(self, key: jax.Array, tick: jax.Array | int) -> PlayDraws:
         """The draws for one epoch of play."""
@@ -224,16 +243,3 @@ class Program:
             one, state, (order, stack, agents, draw, embedding), unroll=min(w.num_agents, MOST_UNROLLED)
         )
         return state, views, actions, found
-
-
-def over_seeds(function: Callable[[Any], Any], runs: Any) -> Any:
-    """`vmap`, except that one seed is run as it is: an axis of length one costs XLA on a CPU a tenth of an epoch."""
-    if jax.tree.leaves(runs)[0].shape[0] > 1:
-        return jax.vmap(function)(runs)
-    alone = function(jax.tree.map(lambda x: x[0], runs))
-    return jax.tree.map(lambda x: x[None], alone)
-
-
-def one_by_one(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Like `vmap`, but one after another."""
-    return partial(jax.lax.map, function)

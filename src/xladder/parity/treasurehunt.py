@@ -20,11 +20,12 @@ import numpy as np
 from xladder import bridge
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.tick import Program
 from xladder.core.types import Array, Params
 from xladder.errors import missing_extra
 from xladder.learners.iqn import Agent, IQNLearner, UpdateDraws
 from xladder.nets.iqn import split_noise
+from xladder.parity.levels import Level, as_vector, compare
+from xladder.programs.treasurehunt import Program
 from xladder.replay import frames
 from xladder.replay.frames_host import HostBatch, HostRing
 from xladder.worlds import treasurehunt as world
@@ -57,15 +58,6 @@ ONE_UPDATE = 3e-4
 MANY_UPDATES = 3e-2
 
 
-class Level(NamedTuple):
-    """How far apart the two sides are on one level."""
-
-    level: str
-    max_abs_diff: float
-    tolerance: float
-    passed: bool
-
-
 class Walk(NamedTuple):
     """Epochs of given actions on a board, as one of the worlds saw them."""
 
@@ -94,32 +86,32 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
     learner, key = Program(config).learner, keys.root(seed)
     walks = [draw_walk(config.world, jax.random.fold_in(key, i)) for i in range(_epochs(config))]
     seen = [walk_host(config.world, draws) for draws in walks]
-    yield _level("world twins", WORLD, [walk(config.world, draws) for draws in walks], seen)
+    yield compare("world twins", WORLD, [walk(config.world, draws) for draws in walks], seen)
 
     cursor, ring, host = remember(config, walks, seen)
     scores = np.asarray(jax.random.uniform(key, (config.learner.memory,)))
-    yield _level("memory twins", MEMORY, *_recall(config, cursor, ring, host, scores))
+    yield compare("memory twins", MEMORY, *_recall(config, cursor, ring, host, scores))
 
     agent, draws = draw_agent(learner, key), [draw_update(learner, key, i) for i in range(updates)]
     batches = [record(config, host, one) for one in draws]
     other = to_torch(config, agent)
-    yield _level("forward", FORWARD, *say(learner, agent, other, batches[0], draws[0]))
+    yield compare("forward", FORWARD, *say(learner, agent, other, batches[0], draws[0]))
 
     loss, gradient = _value_and_grad(learner, agent, batches[0], draws[0])
     other_loss = other.loss(batches[0], torch_draws(learner, draws[0]))
-    yield _level("loss", LOSS, loss, other_loss.detach().numpy())
+    yield compare("loss", LOSS, loss, other_loss.detach().numpy())
     other_loss.backward()
     grads = {name: param.grad for name, param in other.net.named_parameters()}
-    yield _level("gradients", GRADIENTS, _vector(gradient), _vector(bridge.to_jax("iqn", grads)))
+    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("iqn", grads)))
 
     other = to_torch(config, agent)
     pupil = study(learner, agent, other, batches[:1], draws[:1])
     ours, theirs = say(learner, pupil, other, batches[0], draws[0])
-    yield _level("one update", ONE_UPDATE, (ours, _moments(pupil)), (theirs, _moments_torch(other)))
+    yield compare("one update", ONE_UPDATE, (ours, _moments(pupil)), (theirs, _moments_torch(other)))
 
     other = to_torch(config, agent)
     pupil = study(learner, agent, other, batches, draws)
-    yield _level(f"{updates} updates", MANY_UPDATES, *say(learner, pupil, other, batches[0], draws[0]))
+    yield compare(f"{updates} updates", MANY_UPDATES, *say(learner, pupil, other, batches[0], draws[0]))
 
 
 def draw_walk(config: WorldConfig, key: jax.Array) -> WalkDraws:
@@ -277,14 +269,14 @@ def study(
 
 def _moments(agent: Agent) -> Any:
     """Adam's memory: mean gradient and root mean square gradient."""
-    return _vector(agent.moments.mu), np.sqrt(_vector(agent.moments.nu))
+    return as_vector(agent.moments.mu), np.sqrt(as_vector(agent.moments.nu))
 
 
 def _moments_torch(other: iqn_torch.TorchAgent) -> Any:
     """The same of the PyTorch twin, as the JAX pytree."""
     states = {name: other.optimiser.state[param] for name, param in other.net.named_parameters()}
     mean, square = (
-        _vector(bridge.to_jax("iqn", {name: state[which] for name, state in states.items()}))
+        as_vector(bridge.to_jax("iqn", {name: state[which] for name, state in states.items()}))
         for which in ("exp_avg", "exp_avg_sq")
     )
     return mean, np.sqrt(square)
@@ -342,25 +334,3 @@ def _epochs(config: Config) -> int:
 
 def _tensor(values: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(values))
-
-
-def _vector(tree: Params) -> np.ndarray:
-    """All numbers of a tree as one array, to be compared by one measure."""
-    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
-
-
-def _level(name: str, share: float, ours: Any, theirs: Any) -> Level:
-    """Compare two trees of the same structure; what is reported is the array that is furthest from passing."""
-    worst, excess = (0.0, 0.0), -1.0
-    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-        a, b = np.asarray(a), np.asarray(b)
-        whole = not np.issubdtype(b.dtype, np.floating)
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        difference = float(np.max(np.abs(a - b), initial=0.0)) if a.shape == b.shape else np.inf
-        if not np.all(np.isfinite(b)) or np.isnan(difference):
-            difference, b = np.inf, np.zeros(1)  # even on both sides, what is not a number is not the same
-        allowed = 0.0 if whole else float(share * np.max(np.abs(b), initial=0.0))
-        ratio = difference / allowed if allowed else np.inf if difference else 0.0
-        if ratio > excess:
-            worst, excess = (difference, allowed), ratio
-    return Level(name, *worst, passed=excess <= 1.0)

@@ -1,18 +1,19 @@
-"""One tick of several agents on one board, for a world on the host: the same play and study as `tick.py`, in Python.
+"""One epoch of the treasure hunt for a world on the host: the play and study of `treasurehunt.py`, in Python.
 
-What the agents do is behind `Verbs`, so that PyTorch agents (`torch`) and jitted JAX agents (`sequential`) run the
-same loop.
+Who acts and who learns are two arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
+PyTorch agents that JAX teaches (`hybrid`) run the same loop.
 
 Shapes: N agents, T turns, F frames, V cells, Q quantiles, C cells of the board with its margin.
 """
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from xladder.core.tick import PlayDraws
+from xladder.programs.treasurehunt import PlayDraws
 from xladder.replay.frames_host import HostRing
 from xladder.worlds.treasurehunt import FIRST_ITEM, num_codes, window
 from xladder.worlds.treasurehunt_host import HostWorld
@@ -21,14 +22,18 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 
-class Verbs(Protocol):
-    """What N agents can do."""
+class Actor(Protocol):
+    """What N agents do while they play."""
 
     def draw(self, tick: int) -> PlayDraws:
         """The draws of an epoch's play, as NumPy arrays."""
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in a state, int8 [F, V]."""
+
+
+class Learner(Protocol):
+    """What N agents do while they study."""
 
     def learn(self, tick: int, agent: int, ring: HostRing) -> float:
         """One update from a memory. Returns the loss."""
@@ -43,9 +48,10 @@ class Verbs(Protocol):
 class HostExperiment:
     """One experiment: a board, N agents and their memories."""
 
-    def __init__(self, config: Config, verbs: Verbs):
+    def __init__(self, config: Config, actor: Actor, learner: Learner):
         w, c = config.world, config.learner
-        self.config, self.verbs, self.tick = config, verbs, 0
+        self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
+        self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.world = HostWorld(w)
         cells = window(w).size
         self.rings = [HostRing(c.memory, cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
@@ -55,12 +61,16 @@ class HostExperiment:
         """One epoch: sync, play, remember, study."""
         c, epsilon = self.config.learner, self.epsilon
         if self.tick % c.sync_freq == 0:
-            self.verbs.sync()
-        found = self.play(self.verbs.draw(self.tick))
+            self.learner.sync()
+        begun = time.perf_counter()
+        found = self.play(self.actor.draw(self.tick))
+        played = time.perf_counter()
         losses = [
-            self.verbs.learn(self.tick, i, ring) if ring.can_sample(c.batch_size) else np.nan
+            self.learner.learn(self.tick, i, ring) if ring.can_sample(c.batch_size) else np.nan
             for i, ring in enumerate(self.rings)
         ]
+        self.seconds["sampling"].append(played - begun)
+        self.seconds["update"].append(time.perf_counter() - played)
         decayed = epsilon * (np.float32(1) - np.float32(c.epsilon_decay))
         self.epsilon = max(decayed, np.float32(c.epsilon_min))
         self.tick += 1
@@ -87,7 +97,7 @@ class HostExperiment:
             stacks[i, -1] = world.view(i)
             if explores[i, turn]:
                 return int(draws.acts.action[i, turn])
-            return self.verbs.greedy(i, stacks[i], draws.acts.taus[i, turn])
+            return self.actor.greedy(i, stacks[i], draws.acts.taus[i, turn])
 
         def move(i: int, turn: int, action: int) -> None:
             found[turn, i] = code = world.move(i, action)

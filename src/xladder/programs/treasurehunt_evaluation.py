@@ -5,7 +5,6 @@ Shapes: S seeds, N agents, E episodes, T turns.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -13,9 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core import keys
-from xladder.core.tick import Played, Program
-from xladder.core.types import Params
+from xladder.core.mapping import pick
+from xladder.core.statistics import mean_and_interval
+from xladder.core.types import Compiled, Params
 from xladder.learners.iqn import Agent
+from xladder.programs.treasurehunt import Played, Program
 from xladder.worlds import treasurehunt as world
 
 if TYPE_CHECKING:
@@ -31,32 +32,48 @@ class Evaluation(NamedTuple):
     random: np.ndarray  # float32 [S, E, N]
 
 
-def evaluate(config: Config, params: Params, episodes: int, seed: int = 0) -> Evaluation:
+def score(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    """Play `episodes` with every seed's agents, without exploring, and at random beside it.
+
+    `mean_return` is the total over agents. With one seed the interval is over episodes, with several over the
+    seeds' means: agents trained from one seed are not independent of each other.
+    """
+    found = evaluate(config, params, episodes, seed, compiled)
+    several = found.returns.shape[0] > 1
+    totals = found.returns.sum(-1)  # [seed, episode]
+    mean, interval = mean_and_interval(totals.mean(1) if several else totals[0])
+    chance, chance_interval = mean_and_interval(found.random.sum(-1)[0])
+    return {
+        "mean_return": float(mean),
+        "ci95": float(interval),
+        "per_agent": [float(x) for x in found.returns.mean((0, 1))],
+        "episodes": episodes,
+        "seeds": found.returns.shape[0],
+        "random_return": float(chance),
+        "random_ci95": float(chance_interval),
+    }
+
+
+def evaluate(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> Evaluation:
     """Play `episodes` epochs with ε = 0 and as many with ε = 1. `params` has leaves [S, N, …]."""
-    program = Program(config)
+    program, play = Program(config), compiled(_returns)
     seeds = jax.tree.leaves(params)[0].shape[0]
     parts = []
     for begin in range(0, episodes, AT_ONCE):
         # A short last call would compile again, so it plays too many and drops them.
         numbers = begin + np.arange(min(AT_ONCE, episodes), dtype=np.int32)
         kept = min(AT_ONCE, episodes - begin)
-        greedy = [_returns(program, pick(params, s), seed, numbers, 0.0)[:kept] for s in range(seeds)]
-        chance = [_returns(program, pick(params, s), seed, numbers, 1.0)[:kept] for s in range(seeds)]
+        greedy = [play(program, pick(params, s), seed, numbers, 0.0)[:kept] for s in range(seeds)]
+        chance = [play(program, pick(params, s), seed, numbers, 1.0)[:kept] for s in range(seeds)]
         parts.append((np.stack(greedy), np.stack(chance)))
     return Evaluation(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
 
-def episode(config: Config, params: Params, seed: int = 0) -> Played:
+def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> Played:
     """One greedy epoch of the agents with leaves [N, …], as NumPy arrays."""
-    return jax.tree.map(np.asarray, _episode(Program(config), params, seed, 0, 0.0))
+    return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, 0, 0.0))
 
 
-def pick(params: Params, seed: int) -> Params:
-    """One seed's agents out of a population."""
-    return jax.tree.map(lambda leaf: leaf[seed], params)
-
-
-@partial(jax.jit, static_argnums=0)
 def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Array, epsilon: jax.Array) -> Played:
     w, n_frames = program.config.world, program.config.learner.n_frames
     key = keys.evaluation(seed)
@@ -67,7 +84,6 @@ def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Arra
     return program.play(program.draw_play(key, number), agents, before)
 
 
-@partial(jax.jit, static_argnums=0)
 def _returns(program: Program, params: Params, seed: jax.Array, numbers: jax.Array, epsilon: jax.Array) -> jax.Array:
     def one(number: jax.Array) -> jax.Array:
         return _episode(program, params, seed, number, epsilon).rows.rewards.sum(0)

@@ -1,0 +1,78 @@
+"""How well the sampler has learned, exactly, at five points of the published run (20⁴ easy, 62,500 iterations).
+
+    python benchmarks/hypergrid_learning.py --losses tb,db,subtb --seeds 4
+
+Prints a table of total variation and error of log Z, and writes both as JSON with device, versions and command. The
+time of the whole run, measurements left out, is reported too.
+"""
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from xladder import devices
+from xladder.core.statistics import mean_and_interval
+from xladder.registry import find_workload
+from xladder.runs.directory import environment, write_json
+from xladder.training import plan
+
+POINTS = 5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--losses", default="tb,db,subtb")
+    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--iterations", type=int, default=62_500)
+    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.device == "cpu":
+        os.environ["JAX_PLATFORMS"] = "cpu"
+    device = devices.find(options.device)
+    runs = [learn(loss, options.seeds, options.iterations, device) for loss in options.losses.split(",")]
+    found = {**environment(device), "command": shlex.join(["python", *sys.argv]), "iterations": options.iterations}
+    found |= {"seeds": options.seeds, "runs": runs}
+    if options.out:
+        write_json(options.out, found)
+    print(json.dumps({k: v for k, v in found.items() if k != "runs"}))
+
+
+def learn(loss: str, seeds: int, iterations: int, device) -> dict:
+    from xladder.programs.hypergrid_evaluation import measure
+    from xladder.rungs import fused
+    from xladder.rungs.running import compiled
+
+    config = plan("hypergrid", "fused", preset="published", changes={"loss": loss, "iterations": iterations}).config
+    assert find_workload("hypergrid").tick == "iteration"
+    run = fused.start(config, list(range(seeds)), device)
+    points, seconds = [], 0.0
+    for point in range(1, POINTS + 1):
+        begun = time.perf_counter()
+        metrics = run.advance(iterations // POINTS)
+        seconds += time.perf_counter() - begun
+        columns = measure(config, run.params(), point, compiled).columns
+        row = {"iterations": point * iterations // POINTS, "length": float(metrics["length"].mean())}
+        for name in ("tv", "logz_error", "modes"):
+            mean, interval = mean_and_interval(columns[name])
+            row |= {name: float(mean), f"{name}_ci95": float(interval), f"{name}_each": columns[name].tolist()}
+        points.append(row)
+        print(
+            f"{loss:<6} {row['iterations']:>6} iterations  TV {row['tv']:.4f} ± {row['tv_ci95']:.4f}  "
+            f"|log Z error| {row['logz_error']:.4f} ± {row['logz_error_ci95']:.4f}  modes {row['modes']:.0f}  "
+            f"{np.prod(metrics['length'].shape) and row['length']:.1f} steps  {seconds:.0f} s",
+            flush=True,
+        )
+    rate = iterations / seconds
+    print(f"{loss:<6} whole run: {rate:.0f} iterations/s, {rate * seeds:.0f} over {seeds} seeds", flush=True)
+    return {"loss": loss, "points": points, "seconds": seconds, "iterations_per_second": rate}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""`xladder sample`: objects drawn from a trained sampler, as CSV."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Annotated, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+
+from xladder.cli.compare import say
+from xladder.cli.options import parse
+from xladder.errors import UsageError
+
+
+@dataclass(frozen=True)
+class SampleOptions:
+    """What to draw."""
+
+    run_dir: Annotated[Path, tyro.conf.Positional]
+    """The run directory."""
+    n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1000
+    """How many objects."""
+    out: Path = Path("samples.csv")
+    """The CSV file (- for standard output)."""
+    seed: int = 0
+    """What the objects are drawn from; apart from training."""
+    of_seed: int | None = None
+    """Which of the run's seeds to sample with; its first if not given."""
+    device: Literal["cpu", "gpu"] | None = None
+    """Where to compute; the best device JAX finds if not given."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Load, draw, write."""
+    options = parse(SampleOptions, words, "xladder sample", "Draw objects from a trained sampler.")
+    if options.n < 1:
+        raise UsageError(f"`-n` is {options.n}, but it has to be 1 or more.")
+    if not 0 <= options.seed < 2**31:
+        raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
+    if options.out.is_dir():
+        raise UsageError(f"`--out` is {options.out}, which is a folder: name a file.")
+    from xladder.runs.directory import load, read_run_plan
+
+    plan = read_run_plan(options.run_dir)
+    if not plan.workload.samples:
+        raise UsageError(f"`{plan.workload.name}` builds no objects to sample: `xladder eval` plays with its agents.")
+    of_seed = plan.seeds[0] if options.of_seed is None else options.of_seed
+    if of_seed not in plan.seeds:
+        allowed = ", ".join(map(str, plan.seeds))
+        raise UsageError(f"`--of-seed` is {of_seed}, but this run has seeds {allowed}.")
+    from xladder import devices
+    from xladder.cli import startup
+
+    startup.prepare(options.device)
+    device = devices.find(options.device)
+
+    import jax
+
+    from xladder.core.mapping import pick
+    from xladder.rungs.running import compiled
+
+    console = Console(stderr=str(options.out) == "-")
+    with console.status("sampling"), jax.default_device(device):
+        result = load(options.run_dir)
+        draw = import_module(plan.workload.evaluation).draw_objects
+        table = draw(plan.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
+    if str(options.out) == "-":
+        write_table(sys.stdout, table)
+    else:
+        try:
+            options.out.parent.mkdir(parents=True, exist_ok=True)
+            with options.out.open("w", newline="", encoding="utf-8") as file:
+                write_table(file, table)
+        except OSError as error:
+            raise UsageError(f"`{options.out}` cannot be written: {error.strerror or error}.") from None
+    say(console, f"{options.n:,} objects, mean reward {table['reward'].mean():.3f}: {options.out}")
+    return 0
+
+
+def write_table(file: IO[str], table: Mapping[str, np.ndarray]) -> None:
+    """Columns as CSV."""
+    writer = csv.writer(file)
+    writer.writerow(table)
+    writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))

@@ -1,0 +1,292 @@
+"""A GFlowNet on the hypergrid: how it samples, and how it learns from a batch of trajectories. Pure JAX.
+
+Sampling may explore (ε, temperature) or walk back from a remembered object; the probabilities in the loss are always
+the policy's own. The network is run on real steps only: trajectories of a batch differ in length, so their steps are
+packed into rows, and the caller chooses for how many rows there is room.
+
+Shapes: B trajectories, T steps of the longest, D coordinates, A = D + 1 forward actions, R rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from xladder.core.types import Array, Params
+from xladder.losses import balance
+from xladder.nets.flow import FlowNet
+from xladder.worlds import hypergrid as world
+
+if TYPE_CHECKING:
+    from xladder.workloads.hypergrid import Config
+
+NEVER = -1e9  # a logit that means "not allowed", and has a gradient that is a number
+
+
+class Knobs(NamedTuple):
+    """What one may want to sweep: traced, so that a sweep is a `vmap`. float32 [] each."""
+
+    lr: jax.Array
+    log_z_lr: jax.Array
+    subtb_lambda: jax.Array
+    epsilon: jax.Array
+    epsilon_end: jax.Array
+    temperature: jax.Array
+    temperature_end: jax.Array
+
+
+class Agent(NamedTuple):
+    """All that is learned."""
+
+    params: Params
+    moments: optax.OptState
+    knobs: Knobs
+
+
+class Explore(NamedTuple):
+    """How sampling departs from the policy."""
+
+    epsilon: Array  # float32 []: share of uniformly random steps
+    temperature: Array  # float32 []: logits are divided by it
+
+
+class Trajectories(NamedTuple):
+    """A batch of trajectories, the step first. Entries beyond a trajectory's length mean nothing."""
+
+    states: Array  # int32 [T, B, D]: where each step begins
+    actions: Array  # int32 [T, B]
+    length: Array  # int32 [B]: steps, stop included
+
+
+class Learned(NamedTuple):
+    """What an update reports. float32 []."""
+
+    loss: Array
+    log_z: Array  # the estimate that the loss goes with
+
+
+@dataclass(frozen=True)
+class GFlowNetLearner:
+    """The verbs of a GFlowNet, with what does not change bound once."""
+
+    config: Config
+
+    @property
+    def net(self) -> FlowNet:
+        """The network, with the heads that the loss needs."""
+        c, w = self.config.learner, self.config.world
+        wanted = {"forward": True, "backward": self.config.learns_backward, "flow": self.config.learns_flow}
+        heads = tuple(head for head, needed in wanted.items() if needed)
+        return FlowNet(w.dim, w.side, c.width, c.layers, heads, c.trunk == "shared", self.config.loss == "tb")
+
+    def init(self, key: jax.Array) -> Agent:
+        """A fresh one."""
+        c = self.config.learner
+        params = self.net.init(key, jnp.zeros((1, self.config.world.dim), jnp.int32))["params"]
+        knobs = Knobs(*(jnp.float32(getattr(c, name)) for name in Knobs._fields))
+        return Agent(params, optax.scale_by_adam().init(params), knobs)
+
+    def explore(self, knobs: Knobs, tick: jax.Array) -> Explore:
+        """Epsilon and temperature at a tick: straight lines from start to end."""
+        ticks = self.config.learner.explore_until * self.config.ticks
+        done = jnp.minimum(tick / ticks, 1.0) if ticks else jnp.float32(1.0)
+        return Explore(
+            knobs.epsilon + done * (knobs.epsilon_end - knobs.epsilon),
+            knobs.temperature + done * (knobs.temperature_end - knobs.temperature),
+        )
+
+    def forward_chances(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
+        """float32 [B, A]: with what probability sampling takes each action."""
+        logits = self._say(params, states, "forward").forward
+        mask = jax.vmap(partial(world.forward_mask, self.config.world))(states)
+        policy = jax.nn.softmax(jnp.where(mask, logits / explore.temperature, NEVER))
+        return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
+
+    def backward_chances(self, params: Params, states: jax.Array) -> jax.Array:
+        """float32 [B, D]: with what probability walking back takes off each coordinate; noughts at the origin."""
+        mask = world.backward_mask(states)
+        if not self.config.learns_backward:
+            return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
+        logits = self._say(params, states, "backward").backward
+        return jax.nn.softmax(jnp.where(mask, logits, NEVER)) * mask
+
+    def sample(self, params: Params, explore: Explore, draws: jax.Array) -> Trajectories:
+        """A batch from the origin on; `draws` are uniform, float32 [T, B]. Ends when all have stopped."""
+        w, (steps, count) = self.config.world, draws.shape
+        stop = w.dim
+
+        def step(carry: Any) -> Any:
+            t, state, active, states, actions, length = carry
+            action = choose(self.forward_chances(params, state, explore), draws[t])
+            states, actions = states.at[t].set(state), actions.at[t].set(action)
+            length = length + active
+            moved = jax.vmap(world.forward)(state, jnp.where(active, action, stop))
+            return t + 1, moved, active & (action != stop), states, actions, length
+
+        start = jnp.broadcast_to(world.initial(w)[None], (count, w.dim))
+        empty = jnp.zeros((steps, count, w.dim), jnp.int32), jnp.zeros((steps, count), jnp.int32)
+        first = jnp.int32(0), start, jnp.ones(count, bool), *empty, jnp.zeros(count, jnp.int32)
+        *_, states, actions, length = jax.lax.while_loop(lambda carry: carry[2].any(), step, first)
+        return Trajectories(states, actions, length)
+
+    def walk_back(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
+        """Trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B]."""
+        w, (steps, count) = self.config.world, draws.shape
+        moves = objects.sum(-1)  # [B]: steps before stop
+
+        def step(carry: Any) -> Any:
+            k, state, states, actions = carry
+            action = choose(self.backward_chances(params, state), draws[k])
+            active = state.any(-1)
+            before = jax.vmap(world.backward)(state, jnp.where(active, action, w.dim))
+            # Step k from the end of a trajectory of n moves is its step n − 1 − k.
+            place = jnp.where(active, moves - 1 - k, steps), jnp.arange(count)
+            states = states.at[place].set(before, mode="drop")
+            return k + 1, before, states, actions.at[place].set(action, mode="drop")
+
+        last = moves, jnp.arange(count)
+        states = jnp.zeros((steps, count, w.dim), jnp.int32).at[last].set(objects)
+        actions = jnp.full((steps, count), w.dim, jnp.int32)
+        first = jnp.int32(0), objects, states, actions
+        _, _, states, actions = jax.lax.while_loop(lambda carry: carry[1].any(), step, first)
+        return Trajectories(states, actions, moves + 1)
+
+    def objects(self, batch: Trajectories) -> jax.Array:
+        """int32 [B, D]: where trajectories stopped."""
+        return batch.states[batch.length - 1, jnp.arange(batch.length.size)]
+
+    def log_rewards(self, states: jax.Array) -> jax.Array:
+        """float32 […]: of states int32 […, D]."""
+        flat = jax.vmap(partial(world.log_reward, self.config.world))(states.reshape(-1, states.shape[-1]))
+        return flat.reshape(states.shape[:-1])
+
+    def loss(self, params: Params, knobs: Knobs, batch: Trajectories, room: int) -> tuple[jax.Array, jax.Array]:
+        """float32 [] each: the mean loss over a batch that has `room` or fewer steps, and the estimate of log Z."""
+        rows = pack(batch, room)
+        said = self._say(params, rows.states, "forward", "backward", "flow")
+        spread = partial(unpack, rows)
+        mask = jax.vmap(partial(world.forward_mask, self.config.world))(rows.states)
+        log_pf = spread(pick(jax.nn.log_softmax(jnp.where(mask, said.forward, NEVER)), rows.actions))
+        log_pb = jnp.roll(spread(self._log_backward(said.backward, rows)), -1, axis=1)  # known where the step leads
+        log_flow = None if said.log_flow is None else spread(said.log_flow)
+        log_reward = self.log_rewards(self.objects(batch))
+        length, kind = batch.length, self.config.loss
+        if kind == "tb":
+            each = jax.vmap(balance.trajectory_balance, in_axes=(None, 0, 0, 0, 0))
+            return each(params["log_z"], log_pf, log_pb, log_reward, length).mean(), params["log_z"]
+        if kind == "vargrad":
+            weights = jax.vmap(balance.log_weight)(log_pf, log_pb, log_reward, length)
+            return balance.log_partition_variance(weights), weights.mean()
+        assert log_flow is not None
+        log_z = log_flow[0, 0]
+        if kind == "db":
+            return jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length).mean(), log_z
+        if kind == "subtb":
+            parts = jax.vmap(balance.sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
+            return parts(log_flow, log_pf, log_pb, log_reward, length, knobs.subtb_lambda).mean(), log_z
+        if kind == "fm":
+            inflow = spread(self._log_inflow(params, rows.states))
+            return jax.vmap(balance.flow_matching)(inflow, log_flow, log_pf, log_reward, length).mean(), log_z
+        log_rewards = spread(self.log_rewards(rows.states))
+        losses = jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)
+        return losses.mean(), log_z + log_rewards[0, 0]
+
+    def update(self, agent: Agent, batch: Trajectories, room: int) -> tuple[Agent, Learned]:
+        """One step of Adam on a batch that has `room` or fewer steps."""
+        (loss, log_z), gradient = jax.value_and_grad(self.loss, has_aux=True)(agent.params, agent.knobs, batch, room)
+        direction, moments = optax.scale_by_adam().update(gradient, agent.moments)
+        rates = dict.fromkeys(agent.params, agent.knobs.lr) | {"log_z": agent.knobs.log_z_lr}
+        params = {
+            name: jax.tree.map(lambda p, d, rate=rates[name]: p - rate * d, branch, direction[name])
+            for name, branch in agent.params.items()
+        }
+        return Agent(params, moments, agent.knobs), Learned(loss, log_z)
+
+    def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+        """log P_F [R, A], log P_B [R, D] and log F [R] of states [R, D]; NEVER where an action is not allowed."""
+        said = self._say(params, states, "forward", "backward", "flow")
+        mask = jax.vmap(partial(world.forward_mask, self.config.world))(states)
+        log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, said.forward, NEVER)), NEVER)
+        mask = world.backward_mask(states)
+        logits = jnp.zeros(states.shape, jnp.float32) if said.backward is None else said.backward
+        log_pb = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, NEVER)), NEVER)
+        log_flow = jnp.zeros(states.shape[0]) if said.log_flow is None else said.log_flow
+        return log_pf, log_pb, log_flow
+
+    def _say(self, params: Params, states: jax.Array, *heads: str) -> Any:
+        rows = jax.vmap(partial(world.rows, self.config.world))(states)
+        return self.net.apply({"params": params}, rows, heads)
+
+    def _log_backward(self, logits: jax.Array | None, rows: Rows) -> jax.Array:
+        """float32 [R]: log P_B of the step that led to each row; nothing that counts at the origin."""
+        mask = world.backward_mask(rows.states)
+        if logits is None:
+            return -jnp.log(jnp.maximum(mask.sum(-1), 1).astype(jnp.float32))
+        return pick(jax.nn.log_softmax(jnp.where(mask, logits, NEVER)), rows.led_by)
+
+    def _log_inflow(self, params: Params, states: jax.Array) -> jax.Array:
+        """float32 [R]: the logarithm of the flow into each state, over all its parents; nothing that counts at 0."""
+        dim = self.config.world.dim
+        parents = jnp.maximum(states[:, None] - jnp.eye(dim, dtype=states.dtype)[None], 0)  # [R, D, D]
+        log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, dim))
+        edges = log_flow.reshape(-1, dim) + jnp.diagonal(log_pf.reshape(-1, dim, dim + 1), axis1=1, axis2=2)
+        return jax.nn.logsumexp(jnp.where(world.backward_mask(states), edges, NEVER), axis=-1)
+
+
+class Rows(NamedTuple):
+    """The steps of a batch, one after another without gaps."""
+
+    states: jax.Array  # int32 [R, D]
+    actions: jax.Array  # int32 [R]: taken there
+    led_by: jax.Array  # int32 [R]: the action before it; nothing that counts in a first step
+    place: tuple[jax.Array, jax.Array]  # int32 [R], twice: trajectory and step, which is T for a row beyond the last
+    row_of: jax.Array  # int32 [B, T]: the inverse; some row where there is none
+
+
+def pack(batch: Trajectories, room: int) -> Rows:
+    """The steps of a batch as `room` rows. There may be fewer: the rows after them repeat the last one."""
+    steps = batch.actions.shape[0]
+    ends = jnp.cumsum(batch.length)
+    real = jnp.arange(room) < ends[-1]
+    row = jnp.minimum(jnp.arange(room), ends[-1] - 1)
+    who = (row[:, None] >= ends[None, :]).sum(1)
+    step = row - (ends - batch.length)[who]
+    row_of = jnp.minimum((ends - batch.length)[:, None] + jnp.arange(steps)[None, :], room - 1)
+    before = batch.actions[jnp.maximum(step - 1, 0), who]
+    return Rows(batch.states[step, who], batch.actions[step, who], before, (who, jnp.where(real, step, steps)), row_of)
+
+
+@jax.custom_vjp
+def unpack(rows: Rows, values: jax.Array) -> jax.Array:
+    """float32 [B, T] from one value per row, float32 [R]; beyond a trajectory's length some value.
+
+    Each step has one row, so the gradient is looked up as the values are, instead of added up.
+    """
+    return values[rows.row_of]
+
+
+def _unpack_forward(rows: Rows, values: jax.Array) -> tuple[jax.Array, Any]:
+    return unpack(rows, values), rows.place
+
+
+def _unpack_backward(place: Any, gradient: jax.Array) -> tuple[None, jax.Array]:
+    return None, gradient.at[place].get(mode="fill", fill_value=0.0)
+
+
+unpack.defvjp(_unpack_forward, _unpack_backward)
+
+
+def choose(chances: jax.Array, draw: jax.Array) -> jax.Array:
+    """int32 [B]: the actions that uniform numbers [B] stand for, given chances [B, A]. Never one without a chance."""
+    heights = jnp.cumsum(chances, axis=-1)
+    return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
+
+
+def pick(values: jax.Array, index: jax.Array) -> jax.Array:
+    """float32 [R]: one entry of each row [R, A]."""
+    return jnp.sum(values, axis=-1, where=index[:, None] == jnp.arange(values.shape[-1])[None, :])

@@ -1,0 +1,139 @@
+"""A GFlowNet in PyTorch: the twin of `gflownet.py`.
+
+Shapes: B trajectories, T steps of the longest in the batch, D coordinates, A = D + 1 forward actions, R rows.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xladder.learners.gflownet import NEVER, Learned, Trajectories
+from xladder.losses import balance_torch as balance
+from xladder.nets.flow_torch import FlowNet, Said
+from xladder.worlds.hypergrid_host import HostGrid
+
+if TYPE_CHECKING:
+    from xladder.workloads.hypergrid import Config
+
+
+class TorchGFlowNet:
+    """`forward_chances` and `backward_chances` are what sampling needs; `update` learns."""
+
+    def __init__(self, config: Config, device: str = "cpu"):
+        self.config, self.device, self.world = config, device, HostGrid(config.world)
+        c, w = config.learner, config.world
+        wanted = {"forward": True, "backward": config.learns_backward, "flow": config.learns_flow}
+        heads = tuple(head for head, needed in wanted.items() if needed)
+        self.net = FlowNet(w.dim, w.side, c.width, c.layers, heads, c.trunk == "shared", config.loss == "tb").to(device)
+        # Every parameter once: the heads of a shared trunk would otherwise move it several times per step.
+        others = [param for name, param in self.net.named_parameters() if name != "log_z"]
+        groups = [{"params": others, "lr": c.lr}]
+        if config.loss == "tb":
+            groups.append({"params": [self.net.log_z], "lr": c.log_z_lr})
+        self.optimiser = torch.optim.Adam(groups, eps=1e-8, fused=True)
+
+    @torch.inference_mode()
+    def forward_chances(self, states: np.ndarray, epsilon: float, temperature: float) -> np.ndarray:
+        """float32 [B, A]: with what probability sampling takes each action."""
+        mask = self._tensor(self.world.forward_mask(states))
+        logits = self._say(states, "forward").forward
+        policy = torch.where(mask, logits / temperature, NEVER).softmax(-1)
+        if epsilon:
+            policy = (1 - epsilon) * policy + epsilon * mask / mask.sum(-1, keepdim=True)
+        return policy.cpu().numpy()
+
+    @torch.inference_mode()
+    def backward_chances(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, D]: with what probability walking back takes off each coordinate; noughts at the origin."""
+        mask = self.world.backward_mask(states)
+        if not self.config.learns_backward:
+            return (mask / np.maximum(mask.sum(-1, keepdims=True), 1)).astype(np.float32)
+        allowed = self._tensor(mask)
+        logits = self._say(states, "backward").backward
+        return (torch.where(allowed, logits, NEVER).softmax(-1) * allowed).cpu().numpy()
+
+    @torch.inference_mode()
+    def log_flow(self, states: np.ndarray) -> np.ndarray | None:
+        """float32 [B]: the logarithm of the flow through states, if it is learned."""
+        said = self._say(states, "flow").log_flow
+        return None if said is None else said.cpu().numpy()
+
+    def loss(self, batch: Trajectories) -> tuple[Tensor, Tensor]:
+        """float32 [] each: the mean loss over a batch, and the estimate of log Z."""
+        longest = int(batch.length.max())
+        real = np.arange(longest)[None, :] < batch.length[:, None]  # [B, T]
+        states = batch.states[:longest].transpose(1, 0, 2)[real]  # [R, D]
+        actions = batch.actions[:longest].T
+        led_by = np.concatenate([actions[:, :1], actions[:, :-1]], axis=1)[real]
+        where = self._tensor(real)
+        lengths = self._tensor(np.asarray(batch.length, np.int64))
+        last = np.asarray(batch.length) - 1
+        log_reward = self._tensor(self.world.log_reward(batch.states[last, np.arange(len(last))]))
+
+        def spread(values: Tensor) -> Tensor:
+            return values.new_zeros(real.shape).masked_scatter(where, values)
+
+        said = self._say(states, "forward", "backward", "flow")
+        forward = torch.where(self._tensor(self.world.forward_mask(states)), said.forward, NEVER).log_softmax(-1)
+        log_pf = spread(_pick(forward, self._tensor(actions[real])))
+        log_pb = spread(self._log_backward(said, states, led_by)).roll(-1, 1)
+        kind = self.config.loss
+        if kind == "tb":
+            losses = balance.trajectory_balance(self.net.log_z, log_pf, log_pb, log_reward, lengths)
+            return losses.mean(), self.net.log_z.detach()
+        if kind == "vargrad":
+            weights = balance.log_weight(log_pf, log_pb, log_reward, lengths)
+            return balance.log_partition_variance(weights), weights.detach().mean()
+        log_flow = spread(said.log_flow)
+        log_z = log_flow[0, 0].detach()
+        if kind == "db":
+            return balance.detailed_balance(log_flow, log_pf, log_pb, log_reward, lengths).mean(), log_z
+        if kind == "subtb":
+            lam = self.config.learner.subtb_lambda
+            losses = balance.sub_trajectory_balance(log_flow, log_pf, log_pb, log_reward, lengths, lam)
+            return losses.mean(), log_z
+        if kind == "fm":
+            inflow = spread(self._log_inflow(states))
+            return balance.flow_matching(inflow, log_flow, log_pf, log_reward, lengths).mean(), log_z
+        log_rewards = spread(self._tensor(self.world.log_reward(states)))
+        losses = balance.forward_looking_balance(log_flow, log_pf, log_pb, log_rewards, lengths)
+        return losses.mean(), log_z + log_rewards[0, 0]
+
+    def update(self, batch: Trajectories) -> Learned:
+        """One step of Adam."""
+        loss, log_z = self.loss(batch)
+        learned = Learned(float(loss.detach()), float(log_z))
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimiser.step()
+        return learned
+
+    def _say(self, states: np.ndarray, *heads: str) -> Any:
+        return self.net(self._tensor(self.world.rows(states)), heads)
+
+    def _log_backward(self, said: Said, states: np.ndarray, led_by: np.ndarray) -> Tensor:
+        mask = self.world.backward_mask(states)
+        if said.backward is None:
+            return self._tensor(-np.log(np.maximum(mask.sum(-1), 1)).astype(np.float32))
+        return _pick(torch.where(self._tensor(mask), said.backward, NEVER).log_softmax(-1), self._tensor(led_by))
+
+    def _log_inflow(self, states: np.ndarray) -> Tensor:
+        dim = self.config.world.dim
+        parents = np.maximum(states[:, None] - np.eye(dim, dtype=states.dtype), 0).reshape(-1, dim)
+        said = self._say(parents, "forward", "flow")
+        mask = self._tensor(self.world.forward_mask(parents))
+        log_pf = torch.where(mask, said.forward, NEVER).log_softmax(-1).reshape(-1, dim, dim + 1)
+        edges = said.log_flow.reshape(-1, dim) + log_pf.diagonal(dim1=1, dim2=2)
+        return torch.where(self._tensor(self.world.backward_mask(states)), edges, NEVER).logsumexp(-1)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+
+
+def _pick(values: Tensor, index: Tensor) -> Tensor:
+    """float32 [R]: one entry of each row [R, A]; any where the index is stop and there is no such column."""
+    return values.gather(1, index.clamp(max=values.shape[1] - 1)[:, None])[:, 0]

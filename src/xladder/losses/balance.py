@@ -1,0 +1,122 @@
+"""GFlowNet losses: how far a trajectory is from a flow whose terminating probabilities are proportional to the reward.
+
+- flow matching: Bengio et al. 2021
+- detailed balance: Bengio et al. 2023, "GFlowNet foundations"
+- trajectory balance: Malkin et al. 2022
+- sub-trajectory balance: Madan et al. 2023
+- forward-looking balance: Pan et al. 2023
+- log-partition variance ("VarGrad"): Richter et al. 2020; for GFlowNets Zhang et al. 2023, "Robust scheduling"
+
+A trajectory s_0 → s_1 → … → s_n = x and then *stop* has `length` = n + 1 steps. Step t is taken in s_t, and the last is
+stop. Arrays are padded to T ≥ length ≥ 1, and what the padding holds never matters:
+
+- `log_pf` [T]: log P_F of step t, for t < length
+- `log_pb` [T]: log P_B of undoing step t, for t < length − 1. Undoing stop has probability one and is not read.
+- `log_flow` [T]: log F(s_t), for t < length
+- `log_reward` []: log R(x), finite. It is also the flow through the stop edge.
+
+All functions but the last see one trajectory; the caller maps. Shapes: T steps, S = T + 1 states, with the one after
+stop; B trajectories.
+"""
+
+import jax
+import jax.numpy as jnp
+
+
+def trajectory_balance(
+    log_z: jax.Array, log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int
+) -> jax.Array:
+    """float32 []: (log Z + Σ log P_F − Σ log P_B − log R(x))²."""
+    return (log_z - log_weight(log_pf, log_pb, log_reward, length)) ** 2
+
+
+def detailed_balance(
+    log_flow: jax.Array, log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int
+) -> jax.Array:
+    """float32 []: mean over the steps of (log F(s) + log P_F − log F(s′) − log P_B)², where stop leads to R(x)."""
+    residuals = _residuals(log_flow, log_pf, log_pb, log_reward, length)
+    return jnp.sum(residuals**2) / jnp.asarray(length, residuals.dtype)
+
+
+def sub_trajectory_balance(
+    log_flow: jax.Array,
+    log_pf: jax.Array,
+    log_pb: jax.Array,
+    log_reward: jax.Array,
+    length: jax.Array | int,
+    lam: jax.Array | float,
+) -> jax.Array:
+    """float32 []: the squared imbalance of every part i → j of the trajectory, averaged with weights λ^(j − i).
+
+    λ in (0, 1]: small λ is detailed balance, λ = 1 counts all parts alike.
+    """
+    # A part's residual is the sum of its steps' residuals. These are small where the log-flows need not be, so the
+    # differences of their running sum keep the digits that differences of flows would lose.
+    running = jnp.pad(jnp.cumsum(_residuals(log_flow, log_pf, log_pb, log_reward, length)), (1, 0))  # [S]
+    parts = running[None, :] - running[:, None]  # [S, S], from i (row) to j (column)
+    state = jnp.arange(running.shape[0])
+    span = jnp.abs(state[None, :] - state[:, None]).astype(running.dtype)  # a negative one could overflow λ^span
+    weight = jnp.triu(lam**span, k=1)  # [S, S]
+    inside = state <= length  # parts that end in the padding do not count
+    total = jnp.sum(jnp.where(inside, jnp.sum(weight * parts**2, axis=0), 0.0))
+    return total / jnp.sum(jnp.where(inside, jnp.sum(weight, axis=0), 0.0))
+
+
+def flow_matching(
+    log_inflow: jax.Array, log_flow: jax.Array, log_pf: jax.Array, log_reward: jax.Array, length: jax.Array | int
+) -> jax.Array:
+    """float32 []: mean over `length` squares, one for each state after s_0 and one for the stop edge.
+
+    `log_inflow` [T] is log Σ F(p)·P_F(s_t|p) over the parents p of s_t, for 1 ≤ t < length, and has to match
+    log F(s_t). The stop edge F(x)·P_F(stop|x) has to match R(x). Of `log_pf`, only the stop is read.
+    """
+    step = jnp.arange(log_flow.shape[0])
+    reached = (step >= 1) & (step < length)
+    matching = jnp.where(reached, log_inflow, 0.0) - jnp.where(reached, log_flow, 0.0)  # [T]
+    stopping = _last(log_flow, length) + _last(log_pf, length) - log_reward
+    return (jnp.sum(matching**2) + stopping**2) / jnp.asarray(length, matching.dtype)
+
+
+def forward_looking_balance(
+    log_flow: jax.Array, log_pf: jax.Array, log_pb: jax.Array, log_rewards: jax.Array, length: jax.Array | int
+) -> jax.Array:
+    """float32 []: detailed balance with log F(s) = log F̃(s) + log R(s), so that rewards count before the end.
+
+    `log_flow` [T] is log F̃(s_t) and `log_rewards` [T] is log R(s_t), for t < length.
+    """
+    rewards = jnp.where(jnp.arange(log_rewards.shape[0]) < length, log_rewards, 0.0)
+    return detailed_balance(log_flow + rewards, log_pf, log_pb, _last(log_rewards, length), length)
+
+
+def log_weight(log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int) -> jax.Array:
+    """float32 []: log R(x) + Σ log P_B − Σ log P_F, this trajectory's own estimate of log Z."""
+    return log_reward - jnp.sum(_log_ratios(log_pf, log_pb, length))
+
+
+def log_partition_variance(log_weights: jax.Array) -> jax.Array:
+    """float32 []: mean of (ζ − mean ζ)² over the `log_weight` ζ of trajectories [B], which all are log Z in a flow.
+
+    The mean may pass gradients: they cancel, because deviations from a mean add up to zero.
+    """
+    return jnp.var(log_weights)
+
+
+def _log_ratios(log_pf: jax.Array, log_pb: jax.Array, length: jax.Array | int) -> jax.Array:
+    """float32 [T]: log P_F − log P_B of each step, zero in the padding."""
+    step = jnp.arange(log_pf.shape[0])
+    return jnp.where(step < length, log_pf, 0.0) - jnp.where(step < length - 1, log_pb, 0.0)
+
+
+def _residuals(
+    log_flow: jax.Array, log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int
+) -> jax.Array:
+    """float32 [T]: log F(s_t) + log P_F − log F(s_{t+1}) − log P_B of each step, zero in the padding."""
+    # The flow stays R(x) after stop, so the padding balances by itself.
+    flow = jnp.where(jnp.arange(log_flow.shape[0] + 1) < length, jnp.pad(log_flow, (0, 1)), log_reward)  # [S]
+    # Neighbours' flows are close: subtracted from each other first, they lose no digits.
+    return (flow[:-1] - flow[1:]) + _log_ratios(log_pf, log_pb, length)
+
+
+def _last(values: jax.Array, length: jax.Array | int) -> jax.Array:
+    """float32 []: the entry [T] of the last step. A masked sum fuses under `vmap`, where an index is a gather."""
+    return jnp.sum(jnp.where(jnp.arange(values.shape[0]) == length - 1, values, 0.0))

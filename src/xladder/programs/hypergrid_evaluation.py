@@ -1,0 +1,278 @@
+"""How good a sampler is: its distribution against the target's.
+
+Exactly, by dynamic programming over all cells, where there are few enough of them. Otherwise from samples, of which
+even a perfect sampler's differ from the target: what it would show is measured beside it, as the noise floor.
+
+Shapes: S seeds, N cells, R of them at a time, B trajectories, D coordinates, H values of each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.core.mapping import pick
+from xladder.core.statistics import mean_and_interval
+from xladder.core.types import Compiled, Params
+from xladder.learners.gflownet import Explore, GFlowNetLearner, Trajectories
+from xladder.programs import hypergrid_exact as exact
+from xladder.programs.hypergrid import Program
+from xladder.worlds import hypergrid as world
+
+if TYPE_CHECKING:
+    from xladder.workloads.hypergrid import Config, WorldConfig
+
+ROWS_AT_ONCE = 8192  # cells that the network is run on in one go: bounds the memory
+TRAJECTORIES_AT_ONCE = 500
+FOUND = 0.5  # of a mode's probability in the target, from which on it counts as found
+
+
+class Exact(NamedTuple):
+    """An exact measurement. float32 [] each, but for the last."""
+
+    tv: jax.Array  # total variation, half of l1
+    l1: jax.Array
+    kl: jax.Array  # of the learned distribution from the target
+    jsd: jax.Array
+    logz_error: jax.Array
+    modes: jax.Array  # cells of highest reward that have half of their probability or more
+    elbo: jax.Array
+    eubo: jax.Array
+    correlation: jax.Array  # Pearson's, of log-probability and log-reward over all cells
+    mean_return: jax.Array  # the expected reward of an object
+    marginal: jax.Array  # float32 [H, H]: of the first two coordinates; [1, H] if there is but one
+
+
+class Sampled(NamedTuple):
+    """A measurement from samples. float32 [] each, but for the last."""
+
+    tv_marginal: jax.Array  # of the first two coordinates
+    tv_floor: jax.Array  # the same of as many samples from the target itself
+    logz_error: jax.Array
+    elbo: jax.Array
+    eubo: jax.Array
+    mean_return: jax.Array
+    marginal: jax.Array  # float32 [H, H] or [1, H]
+
+
+class Measured(NamedTuple):
+    """Measurements of every seed."""
+
+    columns: dict[str, np.ndarray]  # name → float [S]
+    picture: np.ndarray  # float [H, H]: the first seed's marginal
+
+
+def measure(config: Config, params: Params, tick: int, compiled: Compiled) -> Measured:
+    """Measure samplers with parameters [S, …] after so many ticks."""
+    function = compiled(measure_exactly if config.exact else measure_by_sampling)
+    seeds = jax.tree.leaves(params)[0].shape[0]
+    found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), np.int32(tick))) for s in range(seeds)]
+    names = [name for name in found[0]._fields if name != "marginal"]
+    return Measured({name: np.array([getattr(one, name) for one in found]) for name in names}, found[0].marginal)
+
+
+def distribution(config: Config, params: Params, compiled: Compiled) -> np.ndarray:
+    """float32 [N]: log-probability of every cell, for one seed's parameters."""
+    return np.asarray(compiled(log_distribution)(Program(config), params))
+
+
+def score(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    """The numbers that an evaluation reports. `episodes` are used where it has to sample, at least 1."""
+    config = replace(config, eval_samples=episodes)
+    found = measure(config, params, seed, compiled).columns
+    mean, interval = mean_and_interval(found["mean_return"])
+    said: dict[str, Any] = {"mean_return": float(mean), "ci95": float(interval), "seeds": len(found["mean_return"])}
+    said |= {"random_return": random_return(config, compiled), "exact": config.exact, "episodes": episodes}
+    for name, values in found.items():
+        if name != "mean_return":
+            mean, interval = mean_and_interval(values)
+            said |= {name: float(mean), f"{name}_ci95": float(interval)}
+    w = config.world
+    return said | {"log_z": world.log_z(w), "num_modes": world.num_modes(w)}
+
+
+def draw_objects(config: Config, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, np.ndarray]:
+    """Objects of one sampler as columns [count]: coordinates, reward, and log-probability where that is known."""
+    program, parts = Program(config), -(-count // TRAJECTORIES_AT_ONCE)
+    draw = compiled(_objects)
+    found = [
+        jax.tree.map(np.asarray, draw(program, params, np.int32(seed), np.int32(number))) for number in range(parts)
+    ]
+    states, log_rewards = (np.concatenate(part)[:count] for part in zip(*found, strict=True))
+    table = {f"coordinate_{d + 1}": states[:, d] for d in range(config.world.dim)}
+    table |= {"reward": np.exp(log_rewards), "log_reward": log_rewards}
+    if config.exact:
+        table["log_probability"] = distribution(config, params, compiled)[states @ exact.strides(config.world)]
+    return table
+
+
+def random_return(config: Config, compiled: Compiled) -> float:
+    """The expected reward of an object that uniformly random steps make, exactly or from samples."""
+    program = Program(config)
+    return float(compiled(_random_return)(program))
+
+
+def measure_exactly(program: Program, params: Params, tick: jax.Array) -> Exact:
+    """One sampler against the target, over all cells."""
+    w = program.config.world
+    policies, log_z = _policies(program, params)
+    log_rewards = world.all_log_rewards(w)
+    log_target = log_rewards - world.log_z(w)
+    log_p = exact.log_terminating(w, policies.log_pf)
+    p, target = jnp.exp(log_p), jnp.exp(log_target)
+    l1 = jnp.abs(p - target).sum()
+    elbo, eubo = exact.bounds(w, policies, log_rewards, log_target)
+    modes = world.mode_cells(w) & (p >= FOUND * target)
+    # VarGrad keeps no estimate of log Z; the mean of its trajectories' own is the lower bound.
+    guess = elbo if log_z is None else log_z
+    return Exact(
+        tv=l1 / 2,
+        l1=l1,
+        kl=(p * (log_p - log_target)).sum(),
+        jsd=_jsd(p, target),
+        logz_error=jnp.abs(guess - world.log_z(w)),
+        modes=modes.sum(dtype=jnp.float32),
+        elbo=elbo,
+        eubo=eubo,
+        correlation=_correlation(log_p, log_rewards),
+        mean_return=(p * jnp.exp(log_rewards)).sum(),
+        marginal=_marginal(w, p),
+    )
+
+
+def log_distribution(program: Program, params: Params) -> jax.Array:
+    """float32 [N]: the log-probability with which a sampler ends in each cell."""
+    return exact.log_terminating(program.config.world, _policies(program, params)[0].log_pf)
+
+
+def measure_by_sampling(program: Program, params: Params, tick: jax.Array) -> Sampled:
+    """One sampler against the target, from samples of both."""
+    config, learner = program.config, program.learner
+    w = config.world
+    key = keys.address(keys.evaluation(0), tick, 0, Stream.SAMPLE)
+    parts = -(-config.eval_samples // TRAJECTORIES_AT_ONCE)
+
+    def part(i: jax.Array) -> Any:
+        forwards, targets, back = jax.random.split(jax.random.fold_in(key, i), 3)
+        batch = sample(program, params, forwards, TRAJECTORIES_AT_ONCE)
+        ideal = world.draw_target(w, targets, TRAJECTORIES_AT_ONCE)
+        walked = learner.walk_back(params, ideal, jax.random.uniform(back, (w.steps, TRAJECTORIES_AT_ONCE)))
+        found = learner.objects(batch)
+        low, high = (weigh(learner, params, each) for each in (batch, walked))
+        return _histogram(w, found), _histogram(w, ideal), low, high, jnp.exp(learner.log_rewards(found)).mean()
+
+    learned, ideal, low, high, reward = jax.tree.map(lambda x: x.mean(0), jax.lax.map(part, jnp.arange(parts)))
+    target = jnp.asarray(world.marginal(w), jnp.float32)
+    _, _, log_flow = learner.log_policies(params, world.initial(w)[None])
+    log_z = _log_z(program, params, log_flow[0])
+    return Sampled(
+        tv_marginal=jnp.abs(learned - target).sum() / 2,
+        tv_floor=jnp.abs(ideal - target).sum() / 2,
+        logz_error=jnp.abs((low if log_z is None else log_z) - world.log_z(w)),
+        elbo=low,
+        eubo=high,
+        mean_return=reward,
+        marginal=learned,
+    )
+
+
+def sample(program: Program, params: Params, key: jax.Array, count: int) -> Trajectories:
+    """So many trajectories of the policy itself."""
+    draws = jax.random.uniform(key, (program.config.world.steps, count))
+    return program.learner.sample(params, Explore(jnp.float32(0), jnp.float32(1)), draws)
+
+
+def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.Array:
+    """float32 []: the mean of log R + log P_B − log P_F over a batch, trajectory after trajectory."""
+    steps, dim = batch.states.shape[0], batch.states.shape[-1]
+
+    def one(item: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+        states, actions, length = item
+        log_pf, log_pb, _ = learner.log_policies(params, states)
+        step = jnp.arange(steps)
+        forward = jnp.take_along_axis(log_pf, actions[:, None], axis=1)[:, 0]
+        undo = jnp.take_along_axis(jnp.roll(log_pb, -1, axis=0), jnp.minimum(actions, dim - 1)[:, None], axis=1)[:, 0]
+        ratio = jnp.where(step < length - 1, undo, 0.0) - jnp.where(step < length, forward, 0.0)
+        return ratio.sum() + learner.log_rewards(states[length - 1])
+
+    by_trajectory = jnp.moveaxis(batch.states, 1, 0), batch.actions.T, batch.length
+    return jax.lax.map(one, by_trajectory).mean()
+
+
+def _policies(program: Program, params: Params) -> tuple[exact.Policies, jax.Array | None]:
+    """What the network says of all cells, so many at a time; and its estimate of log Z, if it has one."""
+    w = program.config.world
+    cells = world.cells(w)
+    parts = -(-len(cells) // ROWS_AT_ONCE)
+    padded = np.pad(cells, ((0, parts * min(ROWS_AT_ONCE, len(cells)) - len(cells)), (0, 0)))
+    blocks = jnp.asarray(padded).reshape(parts, -1, w.dim)
+    said = jax.lax.map(partial(program.learner.log_policies, params), blocks)
+    log_pf, log_pb, log_flow = (x.reshape(-1, *x.shape[2:])[: len(cells)] for x in said)
+    if program.config.loss == "fm":
+        log_pb = exact.backward_of_flow(w, log_pf, log_flow)
+    return exact.Policies(log_pf, log_pb), _log_z(program, params, log_flow[0])
+
+
+def _log_z(program: Program, params: Params, log_flow: jax.Array) -> jax.Array | None:
+    """The estimate of log Z that a loss learns, given what is said of the origin's flow; None if it learns none."""
+    config = program.config
+    if config.loss == "tb":
+        return params["log_z"]
+    if config.loss == "fldb":
+        return log_flow + world.log_reward(config.world, world.initial(config.world))
+    return log_flow if config.learns_flow else None
+
+
+def _objects(program: Program, params: Params, seed: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+    key = keys.address(keys.evaluation(seed), number, 0, Stream.ACT)
+    found = program.learner.objects(sample(program, params, key, TRAJECTORIES_AT_ONCE))
+    return found, program.learner.log_rewards(found)
+
+
+def _random_return(program: Program) -> jax.Array:
+    w = program.config.world
+    if not program.config.exact:
+        draws = jax.random.uniform(keys.evaluation(1), (w.steps, TRAJECTORIES_AT_ONCE))
+        flat = Explore(jnp.float32(1), jnp.float32(1))
+        params = program.learner.init(keys.evaluation(1)).params
+        batch = program.learner.sample(params, flat, draws)
+        return jnp.exp(program.learner.log_rewards(program.learner.objects(batch))).mean()
+    cells = jnp.asarray(world.cells(w))
+    mask = jax.vmap(partial(world.forward_mask, w))(cells)
+    log_pf = jnp.where(mask, -jnp.log(mask.sum(1, keepdims=True).astype(jnp.float32)), exact.NOTHING)
+    return (jnp.exp(exact.log_terminating(w, log_pf)) * jnp.exp(world.all_log_rewards(w))).sum()
+
+
+def _histogram(config: WorldConfig, objects: jax.Array) -> jax.Array:
+    """float32 [H, H] or [1, H]: how often each pair of first two coordinates is among objects [B, D]."""
+    first = objects[:, 0] if config.dim > 1 else jnp.zeros_like(objects[:, 0])
+    second = objects[:, min(1, config.dim - 1)]
+    shape = (config.side if config.dim > 1 else 1, config.side)
+    return jnp.zeros(shape, jnp.float32).at[first, second].add(1.0 / objects.shape[0])
+
+
+def _marginal(config: WorldConfig, p: jax.Array) -> jax.Array:
+    if config.dim == 1:
+        return p[None]
+    return p.reshape(config.side, config.side, -1).sum(-1)
+
+
+def _jsd(p: jax.Array, q: jax.Array) -> jax.Array:
+    middle = (p + q) / 2
+
+    def part(x: jax.Array) -> jax.Array:
+        return jnp.where(x > 0, x * jnp.log(jnp.where(x > 0, x, 1.0) / jnp.where(middle > 0, middle, 1.0)), 0.0).sum()
+
+    return (part(p) + part(q)) / 2
+
+
+def _correlation(x: jax.Array, y: jax.Array) -> jax.Array:
+    x, y = x - x.mean(), y - y.mean()
+    return (x * y).sum() / jnp.sqrt((x**2).sum() * (y**2).sum())

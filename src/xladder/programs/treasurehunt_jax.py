@@ -1,0 +1,84 @@
+"""The treasure hunt's agents in JAX, each verb called by itself; the caller says how a verb is compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.core.types import Compiled, Params
+from xladder.learners.iqn import Agent, IQNLearner
+from xladder.programs.treasurehunt import PlayDraws, Program
+from xladder.replay.frames import Batch
+from xladder.replay.frames_host import HostRing
+
+if TYPE_CHECKING:
+    from xladder.workloads.treasurehunt import Config
+
+
+class Verbs:
+    """N JAX agents, each called by itself."""
+
+    def __init__(self, config: Config, seed: int, compiled: Compiled):
+        self.config = config
+        self.program = Program(config)
+        self.learner = self.program.learner
+        self.key = keys.root(seed)
+        self._init = compiled(IQNLearner.init)
+        self._draw_play, self._draw_study = compiled(Program.draw_play), compiled(Program.draw_study)
+        self._greedy, self._update = compiled(_greedy), compiled(IQNLearner.update, donate=(1,))
+        n = config.world.num_agents
+        self.agents: list[Agent] = [
+            self._init(self.learner, keys.address(self.key, 0, i, Stream.INIT)) for i in range(n)
+        ]
+
+    def draw(self, tick: int) -> PlayDraws:
+        """The draws of an epoch's play, from the keys that `fused` uses."""
+        return jax.tree.map(np.asarray, self._draw_play(self.program, self.key, tick))
+
+    def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
+        """The best action in a state."""
+        return int(self._greedy(self.learner, self.agents[agent].params, codes, taus))
+
+    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+        """One update from a memory."""
+        draws = self._draw_study(self.program, self.key, tick, agent)
+        starts = ring.choose(np.asarray(draws.scores), self.config.learner.batch_size)
+        batch = Batch(*ring.cut(starts, self.config.learner.gamma))
+        self.agents[agent], loss = self._update(self.learner, self.agents[agent], batch, draws)
+        return float(loss)
+
+    def sync(self) -> None:
+        """The hard update of every target network."""
+        self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
+
+    def warm_up(self) -> None:
+        """Compile every verb, on an agent and a memory that are thrown away."""
+        c = self.config.learner
+        agent = self._init(self.learner, self.key)
+        draws = self._draw_study(self.program, self.key, 0, 0)
+        ring = HostRing(c.memory, self.learner.cells, c.n_frames, c.n_step)
+        batch = ring.cut(np.arange(c.batch_size), c.gamma)
+        self.greedy(0, batch.states[0], self.draw(0).acts.taus[0, 0])
+        jax.block_until_ready(self._update(self.learner, agent, Batch(*batch), draws))
+
+    def give(self, agent: int) -> Params:
+        """The parameters of one agent."""
+        return self.agents[agent].params
+
+    def take(self, agent: int, params: Params) -> None:
+        """Go on with these parameters, in the target network too."""
+        copies = [jax.tree.map(jnp.array, params) for _ in range(2)]
+        self.agents[agent] = self.agents[agent]._replace(params=copies[0], target=copies[1])
+
+    def params(self) -> Params:
+        """Parameters, leaves [N, …]."""
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(agent.params for agent in self.agents))
+
+
+def _greedy(learner: IQNLearner, params: Params, codes: jax.Array, taus: jax.Array) -> jax.Array:
+    return learner.greedy(params, codes, learner.embed(params, taus))

@@ -1,0 +1,53 @@
+"""A memory of objects: where trajectories ended and what they were worth. A ring of fixed size.
+
+Shapes: C slots, D coordinates, B objects.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Objects(NamedTuple):
+    """The memory; slots beyond `size` hold nothing."""
+
+    states: jax.Array  # int32 [C, D]
+    log_rewards: jax.Array  # float32 [C]
+    added: jax.Array  # int32 []: objects added by now, those that have been overwritten too
+
+
+def init(capacity: int, dim: int) -> Objects:
+    """An empty one."""
+    return Objects(jnp.zeros((capacity, dim), jnp.int32), jnp.zeros(capacity, jnp.float32), jnp.int32(0))
+
+
+def add(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:
+    """Add objects [B, D]; the oldest make room. Of more than C only the last C are kept."""
+    capacity, count = memory.log_rewards.size, log_rewards.size
+    skip = max(count - capacity, 0)
+    slots = (memory.added + jnp.arange(skip, count)) % capacity
+    return Objects(
+        memory.states.at[slots].set(states[skip:]),
+        memory.log_rewards.at[slots].set(log_rewards[skip:]),
+        # Counted on, it would overflow; only the place in the ring and whether it is full matter.
+        jnp.where(memory.added + count >= 2 * capacity, memory.added + count - capacity, memory.added + count),
+    )
+
+
+def sample(memory: Objects, draws: jax.Array, prioritised: bool) -> jax.Array:
+    """int32 [B, D]: as many objects as there are uniform numbers [B], with replacement.
+
+    Prioritised means in proportion to their reward.
+    """
+    size = jnp.minimum(memory.added, memory.log_rewards.size)
+    there = jnp.arange(memory.log_rewards.size) < size
+    if not prioritised:
+        # A number just below one must not be rounded up to a slot that is empty.
+        return memory.states[jnp.minimum((draws * size).astype(jnp.int32), size - 1)]
+    best = jnp.max(memory.log_rewards, where=there, initial=-jnp.inf)
+    heights = jnp.cumsum(jnp.where(there, jnp.exp(memory.log_rewards - best), 0.0))
+    slots = jnp.searchsorted(heights, draws * heights[-1], side="right")
+    return memory.states[jnp.minimum(slots, size - 1)]

@@ -1,0 +1,33 @@
+"""A memory of objects in NumPy: the twin of `objects.py`.
+
+Shapes: C slots, D coordinates, B objects.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class HostObjects:
+    """A ring of objects and their log-rewards."""
+
+    def __init__(self, capacity: int, dim: int):
+        self.states = np.zeros((capacity, dim), np.int64)
+        self.log_rewards = np.zeros(capacity, np.float32)
+        self.index = self.size = 0
+
+    def add(self, states: np.ndarray, log_rewards: np.ndarray) -> None:
+        """Add objects [B, D]; the oldest make room."""
+        capacity = len(self.log_rewards)
+        for state, log_reward in zip(states, log_rewards, strict=True):
+            self.states[self.index], self.log_rewards[self.index] = state, log_reward
+            self.index = (self.index + 1) % capacity
+            self.size = min(self.size + 1, capacity)
+
+    def sample(self, draws: np.ndarray, prioritised: bool) -> np.ndarray:
+        """As many objects [B, D] as there are uniform numbers [B], with replacement."""
+        if not prioritised:
+            return self.states[np.minimum((draws * np.float32(self.size)).astype(int), self.size - 1)]
+        held = self.log_rewards[: self.size]
+        heights = np.cumsum(np.exp(held - held.max()))
+        return self.states[np.minimum(np.searchsorted(heights, draws * heights[-1], side="right"), self.size - 1)]

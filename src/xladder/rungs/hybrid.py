@@ -1,0 +1,59 @@
+"""`hybrid`: PyTorch acts, JAX computes the gradient step. The smallest first move away from PyTorch.
+
+World and acting stay as they were. JAX begins with PyTorch's parameters, and after every update PyTorch is given the
+new ones, so it keeps acting with what was learned. Only the update gets quicker, which bounds what this rung can gain.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from xladder.registry import part
+from xladder.rungs.running import HostRun, compiled
+from xladder.rungs.torch import choose_threads, find_device
+
+POPULATION = False
+STARTING = "compiling"
+
+
+class Taught:
+    """A learner in JAX that hands every change on to an actor in PyTorch."""
+
+    def __init__(self, learner: Any, actor: Any, agents: int):
+        self.learner, self.actor = learner, actor
+        for agent in range(agents):
+            learner.take(agent, actor.give(agent))
+
+    def learn(self, tick: int, agent: int, memory: Any) -> Any:
+        """One update, and the actor follows."""
+        said = self.learner.learn(tick, agent, memory)
+        self.actor.take(agent, self.learner.give(agent))
+        return said
+
+    def sync(self) -> None:
+        """The hard update of every target network; the actor has none."""
+        self.learner.sync()
+
+    def params(self) -> Any:
+        """Parameters as the JAX pytree."""
+        return self.learner.params()
+
+
+def start(config: Any, seeds: Sequence[int], device: Any = None) -> HostRun:
+    """Begin one experiment."""
+    (seed,) = seeds
+    where = find_device(device)
+    note = choose_threads(config) if where == "cpu" else ""
+    actor = part(config, "torch").Verbs(config, seed, where)
+    with jax.default_device(device):
+        begun = time.perf_counter()
+        learner = part(config, "jax").Verbs(config, seed, compiled)
+        learner.warm_up()
+        seconds = time.perf_counter() - begun
+        taught = Taught(learner, actor, config.num_learners)
+    experiment = part(config, "host").HostExperiment(config, actor, taught)
+    return HostRun(experiment, jax.default_device(device), note, compile_seconds=seconds)

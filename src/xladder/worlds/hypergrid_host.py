@@ -1,0 +1,62 @@
+"""The hypergrid in NumPy, a batch of states at a time: the twin of `hypergrid.py`.
+
+Shapes: B states, D coordinates, H values of each, A = D + 1 forward actions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from xladder.worlds.hypergrid import HILL_MEAN, HILL_VARIANCE
+
+if TYPE_CHECKING:
+    from xladder.workloads.hypergrid import WorldConfig
+
+
+class HostGrid:
+    """Masks, steps and rewards of states int64 [B, D]."""
+
+    def __init__(self, config: WorldConfig):
+        self.config = config
+        self.offsets = config.side * np.arange(config.dim)
+        self.moves = np.vstack([np.eye(config.dim, dtype=np.int64), np.zeros((1, config.dim), np.int64)])
+
+    def initial(self, count: int) -> np.ndarray:
+        """Where trajectories begin."""
+        return np.zeros((count, self.config.dim), np.int64)
+
+    def forward_mask(self, states: np.ndarray) -> np.ndarray:
+        """bool [B, A]: which forward actions are allowed."""
+        mask = np.ones((len(states), self.config.dim + 1), bool)
+        mask[:, :-1] = states < self.config.side - 1
+        return mask
+
+    def backward_mask(self, states: np.ndarray) -> np.ndarray:
+        """bool [B, D]: which steps may have led here."""
+        return states > 0
+
+    def forward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The states after actions [B]; stop changes nothing."""
+        return states + self.moves[actions]
+
+    def backward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
+        """The states before actions [B]."""
+        return states - self.moves[actions]
+
+    def rows(self, states: np.ndarray) -> np.ndarray:
+        """int64 [B, D]: which inputs of a one-hot encoding are on."""
+        return states + self.offsets
+
+    def log_reward(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B]: the log-rewards."""
+        edge = self.config.side - 1
+        middle = np.abs(2 * states - edge)
+        if self.config.reward == "corners":
+            square = (middle / edge - HILL_MEAN) ** 2 / HILL_VARIANCE
+            return (-0.5 * (square + np.log(2 * np.pi * HILL_VARIANCE))).sum(1).astype(np.float32)
+        r0, r1, r2 = self.config.levels
+        outer = (2 * middle > edge).all(1)
+        band = ((3 * edge < 5 * middle) & (5 * middle < 4 * edge)).all(1)
+        return np.log(r0 + r1 * outer + r2 * band).astype(np.float32)
