@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 import torch
 
+from xladder.workloads import hypergrid
 from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 
 torch.set_num_threads(1)
@@ -48,12 +49,32 @@ TINY = Config(
     ),
     epochs=10,
 )
+TINY_GRID = hypergrid.Config(
+    world=hypergrid.WorldConfig(dim=2, side=5),
+    learner=hypergrid.LearnerConfig(
+        batch_size=6,
+        width=16,
+        memory=8,
+        epsilon=0.3,
+        epsilon_end=0.1,
+        temperature=1.5,
+        explore_until=0.15,
+    ),
+    loss="tb",
+    iterations=20,
+)
 
 
 @pytest.fixture
 def tiny() -> Config:
     """Small enough to compile in a moment. Agents both explore and choose, and a hard update comes soon."""
     return TINY
+
+
+@pytest.fixture
+def tiny_grid() -> hypergrid.Config:
+    """Small enough to compile in a moment. It explores less for three iterations; a memory of it is full then."""
+    return TINY_GRID
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY
+from tests.conftest import TINY, TINY_GRID
 from xladder import settings
 from xladder.errors import UsageError
 from xladder.registry import RUNGS, WORKLOADS, find_rung
@@ -14,7 +14,7 @@ from xladder.registry import RUNGS, WORKLOADS, find_rung
 CELLS = [(w, r) for w in WORKLOADS for r in RUNGS if r not in WORKLOADS[w].missing]
 
 
-SMALL = {"treasurehunt": TINY}
+SMALL = {"treasurehunt": TINY, "hypergrid": TINY_GRID}
 """A config for every workload that runs in a moment."""
 
 

@@ -16,7 +16,6 @@ from rich.console import Console
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
-from xladder.core.statistics import mean_and_interval
 from xladder.errors import ResourceError, UsageError
 from xladder.registry import find_workload
 from xladder.runs.directory import AGENTS, RunDirectory
@@ -93,7 +92,9 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
     line = f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
     directory.log(line)
     directory.write_environment(device, line)
-    console.print(line, highlight=False, markup=False, soft_wrap=True)
+    for said in (line, plan.workload.load_settings().note(plan.config)):
+        if said:
+            console.print(said, highlight=False, markup=False, soft_wrap=True)
     with Screen(plan, directory, console) as screen:
         result = execute(plan, screen)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
@@ -115,25 +116,16 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
 
 
 def report_result(result: Result, score: dict | None, console: Console) -> None:
-    """Return before and after, and how the agents do without exploring."""
-    returns = result.metrics["return"]
-    tenth = max(1, returns.shape[1] // 10)
-    first, last = (in_words(part.mean(1)) for part in (returns[:, :tenth], returns[:, -tenth:]))
-    tick = result.plan.workload.tick
-    lines = [f"return per {tick}: {first} at first, {last} at the end (means of the first and last tenth)"]
+    """How training went, and how good what it has made is."""
+    settings, tick = result.plan.workload.load_settings(), result.plan.workload.tick
+    lines = settings.summary(result.config, result.metrics)
     if score:
-        lines += result.plan.workload.load_settings().describe_score(score)
+        lines += settings.describe_score(score)
     seconds = float(np.median(result.tick_seconds))
-    each = " and seed" if len(returns) > 1 else ""
+    each = " and seed" if len(result.plan.seeds) > 1 else ""
     lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}, compiled in {result.compile_seconds:.1f} s")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def in_words(values: np.ndarray) -> str:
-    """A mean over seeds, with its 95 % interval where there are several."""
-    mean, interval = mean_and_interval(values)
-    return f"{mean:.1f}" + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
 
 
 def report_files(directory: RunDirectory, console: Console, pictures: Mapping[str, Path]) -> None:

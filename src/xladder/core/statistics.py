@@ -61,3 +61,9 @@ def last_tenth(values: np.ndarray) -> tuple[float, float]:
     per_seed = mean_and_interval(values[:, -max(1, values.shape[1] // 10) :], axis=1)[0]
     mean, half_width = mean_and_interval(per_seed)
     return float(mean), float(half_width)
+
+
+def in_words(values: np.ndarray) -> str:
+    """A mean over seeds [S], with its 95 % interval where there are several."""
+    mean, interval = mean_and_interval(values)
+    return f"{mean:.1f}" + (f" ± {interval:.1f}" if np.isfinite(interval) else "")

@@ -171,7 +171,7 @@ class GFlowNetLearner:
         said = self._say(params, rows.states, "forward", "backward", "flow")
         spread = partial(unpack, rows)
         mask = jax.vmap(partial(world.forward_mask, self.config.world))(rows.states)
-        log_pf = spread(pick(jax.nn.log_softmax(jnp.where(mask, said.forward, NEVER)), rows.actions))
+        log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, said.forward, NEVER)), rows.actions))
         log_pb = jnp.roll(spread(self._log_backward(said.backward, rows)), -1, axis=1)  # known where the step leads
         log_flow = None if said.log_flow is None else spread(said.log_flow)
         log_reward = self.log_rewards(self.objects(batch))
@@ -227,7 +227,7 @@ class GFlowNetLearner:
         mask = world.backward_mask(rows.states)
         if logits is None:
             return -jnp.log(jnp.maximum(mask.sum(-1), 1).astype(jnp.float32))
-        return pick(jax.nn.log_softmax(jnp.where(mask, logits, NEVER)), rows.led_by)
+        return take(jax.nn.log_softmax(jnp.where(mask, logits, NEVER)), rows.led_by)
 
     def _log_inflow(self, params: Params, states: jax.Array) -> jax.Array:
         """float32 [R]: the logarithm of the flow into each state, over all its parents; nothing that counts at 0."""
@@ -287,6 +287,6 @@ def choose(chances: jax.Array, draw: jax.Array) -> jax.Array:
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
 
 
-def pick(values: jax.Array, index: jax.Array) -> jax.Array:
+def take(values: jax.Array, index: jax.Array) -> jax.Array:
     """float32 [R]: one entry of each row [R, A]."""
     return jnp.sum(values, axis=-1, where=index[:, None] == jnp.arange(values.shape[-1])[None, :])

@@ -21,7 +21,7 @@ from xladder.core.keys import Stream
 from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
-from xladder.learners.gflownet import Explore, GFlowNetLearner, Trajectories
+from xladder.learners.gflownet import Explore, GFlowNetLearner, Trajectories, take
 from xladder.programs import hypergrid_exact as exact
 from xladder.programs.hypergrid import Program
 from xladder.worlds import hypergrid as world
@@ -190,20 +190,18 @@ def sample(program: Program, params: Params, key: jax.Array, count: int) -> Traj
 
 
 def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.Array:
-    """float32 []: the mean of log R + log P_B − log P_F over a batch, trajectory after trajectory."""
-    steps, dim = batch.states.shape[0], batch.states.shape[-1]
+    """float32 []: the mean of log R + log P_B − log P_F over a batch; step by step, to the end of the longest."""
 
-    def one(item: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
-        states, actions, length = item
-        log_pf, log_pb, _ = learner.log_policies(params, states)
-        step = jnp.arange(steps)
-        forward = jnp.take_along_axis(log_pf, actions[:, None], axis=1)[:, 0]
-        undo = jnp.take_along_axis(jnp.roll(log_pb, -1, axis=0), jnp.minimum(actions, dim - 1)[:, None], axis=1)[:, 0]
-        ratio = jnp.where(step < length - 1, undo, 0.0) - jnp.where(step < length, forward, 0.0)
-        return ratio.sum() + learner.log_rewards(states[length - 1])
+    def step(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+        t, led_by, total = carry
+        log_pf, log_pb, _ = learner.log_policies(params, batch.states[t])
+        forward = take(log_pf, batch.actions[t])
+        undone = jnp.where(t > 0, take(log_pb, jnp.minimum(led_by, log_pb.shape[1] - 1)), 0.0)
+        return t + 1, batch.actions[t], total + jnp.where(t < batch.length, undone - forward, 0.0)
 
-    by_trajectory = jnp.moveaxis(batch.states, 1, 0), batch.actions.T, batch.length
-    return jax.lax.map(one, by_trajectory).mean()
+    log_rewards = learner.log_rewards(learner.objects(batch))
+    first = jnp.int32(0), jnp.zeros_like(batch.length), log_rewards
+    return jax.lax.while_loop(lambda carry: carry[0] < batch.length.max(), step, first)[2].mean()
 
 
 def _policies(program: Program, params: Params) -> tuple[exact.Policies, jax.Array | None]:

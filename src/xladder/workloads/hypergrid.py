@@ -109,7 +109,7 @@ class Config:
     """Iterations between two measurements of the distribution that is sampled; 0: a twenty-fifth of the run."""
     evaluation: Literal["auto", "exact", "sampled"] = "auto"
     """exact needs at most 2²⁰ cells; sampled is noisy; auto is exact where that is possible."""
-    eval_samples: int = 10_000
+    eval_samples: int = 2000
     """Objects drawn when the distribution is measured by sampling."""
 
     @property
@@ -150,7 +150,7 @@ class Config:
 
 
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
-COMPARED = {"iterations": 300, "evaluate_every": 300}
+COMPARED = {"iterations": 500, "evaluate_every": 500}
 LAST_MEASURED = ("tv", "logz_error")  # columns that `compare` reports the last entry of
 EPISODES = TRAIN_EPISODES = 10_000  # objects of an evaluation that has to sample
 DEFAULT = Config()
@@ -245,6 +245,27 @@ def label(values: Mapping[str, np.ndarray]) -> str:
     if "tv" in values:
         return f"TV {values['tv'][0]:.3f}"
     return f"TV {values['tv_marginal'][0]:.3f} (noise floor {values['tv_floor'][0]:.3f})"
+
+
+def note(config: Config) -> str:
+    """What the user should know before it starts, or nothing."""
+    if config.exact:
+        return ""
+    cells = f"{config.world.side}^{config.world.dim}"
+    return (
+        f"{cells} cells are {'more than are' if not config.world.enumerable else 'not'} enumerated: distances are "
+        "estimated from samples, and shown beside what a perfect sampler would show."
+    )
+
+
+def summary(config: Config, metrics: Mapping[str, np.ndarray]) -> list[str]:
+    """How training went, in words."""
+    name, how = ("tv", "total variation") if config.exact else ("tv_marginal", "total variation of coordinates 1 and 2")
+    values = metrics[name].mean(0)
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return []
+    return [f"{how}: {known[0]:.3f} when first measured, {known[-1]:.4f} at the end"]
 
 
 def headline(config: Config) -> str:

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from xladder.core.statistics import in_words
 from xladder.errors import UsageError
 
 
@@ -199,6 +200,19 @@ def check(config: Config) -> None:
         f"a memory of {learner.memory} frames never offers more than {max(samples, 0)} transitions: "
         "make the batch smaller or `--learner.memory` larger",
     )
+
+
+def note(config: Config) -> str:
+    """What the user should know before it starts, or nothing."""
+    return ""
+
+
+def summary(config: Config, metrics: Mapping[str, np.ndarray]) -> list[str]:
+    """How training went, in words."""
+    returns = metrics["return"]
+    tenth = max(1, returns.shape[1] // 10)
+    first, last = (in_words(part.mean(1)) for part in (returns[:, :tenth], returns[:, -tenth:]))
+    return [f"return per epoch: {first} at first, {last} at the end (means of the first and last tenth)"]
 
 
 def headline(config: Config) -> str:
