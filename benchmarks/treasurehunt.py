@@ -11,17 +11,16 @@ turn cannot act at once.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
-import time
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rounds import peer_row, repeated, times
 
 from xladder.errors import XladderError
 from xladder.runs.compare import measure_apart
@@ -74,17 +73,8 @@ def sorrel_row(python: str, batch: int, device: str, epsilon: float = EPSILON) -
         "--device",
         device,
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        return {
-            "name": f"sorrel on {device}",
-            "batch": batch,
-            "observe": "in_turn",
-            "epsilon": epsilon,
-            "error": done.stderr.strip().splitlines()[-1],
-        }
-    row = json.loads(done.stdout.strip().splitlines()[-1])
-    return {"name": f"sorrel on {device}", "observe": "in_turn", "seeds": 1, **row}
+    facts = {"batch": batch, "observe": "in_turn", "epsilon": epsilon, "seeds": 1}
+    return facts | peer_row(f"sorrel on {device}", command)
 
 
 def limits(device: str, batches: list[int]) -> dict:
@@ -143,16 +133,6 @@ def cold_and_cached_compile(device: str) -> dict:
     return {"compile_cold_s": times[0], "compile_cached_s": times[1]}
 
 
-def times(call, repeats: int) -> list[float]:
-    call()
-    found = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        call()
-        found.append(time.perf_counter() - begun)
-    return found
-
-
 def cpu_rows(epochs: int) -> list[partial]:
     rungs = ("torch", "sequential", "parallel", "fused")
     rows = [partial(rung_row, rung, batch, "cpu", epochs) for batch in (256, 64) for rung in rungs]
@@ -177,18 +157,6 @@ def sorrel_rows(python: str, device: str) -> list[partial]:
     return [partial(sorrel_row, python, batch, "cpu", e) for batch in (256, 64) for e in (EPSILON, 0.0)]
 
 
-def repeated(rows: list[partial], rounds: int, console: Console) -> list[dict]:
-    """All rows again and again, and of each the round with the median time: a busy moment hits one round only."""
-    found: list[list[dict]] = [[] for _ in rows]
-    for _ in range(rounds):
-        for row, results in zip(rows, found, strict=True):
-            results.append(row())
-            last = results[-1]
-            said = last.get("error") or f"{last['seconds_per_epoch'] * 1000:.3f} ms per epoch"
-            console.print(f"{last['name']}, batch {last['batch']}, ε {last['epsilon']}: {said}", highlight=False)
-    return [sorted(results, key=lambda r: r.get("seconds_per_epoch", 0.0))[len(results) // 2] for results in found]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
@@ -200,7 +168,9 @@ def main() -> None:
     console = Console(width=120)
     rows = (cpu_rows if options.device == "cpu" else gpu_rows)(options.epochs)
     rows += sorrel_rows(options.sorrel, options.device) if options.sorrel else []
-    rows = repeated(rows, options.rounds, console)
+    rows = repeated(
+        rows, options.rounds, "seconds_per_epoch", console, lambda row: f", batch {row['batch']}, ε {row['epsilon']}"
+    )
     bounds = limits(options.device, [256, 64]) | cold_and_cached_compile(options.device)
     show(rows, bounds, console)
 

@@ -2,15 +2,18 @@
 
 import os
 import pickle
+from dataclasses import replace
 
 import jax
 import numpy as np
 import pytest
 import torch
 
-from tests.conftest import assert_trees_equal
+from tests.conftest import TINY_GRID, assert_trees_equal
 from xladder import bridge
 from xladder.errors import UsageError
+from xladder.learners.gflownet import GFlowNetLearner
+from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.programs.treasurehunt import Program
 
@@ -126,3 +129,60 @@ def test_something_else_than_a_dict_is_refused(tmp_path):
 def test_a_missing_file_is_refused_with_a_sentence(tmp_path):
     with pytest.raises(UsageError, match=r"nowhere\.pt.*cannot be read: No such file"):
         bridge.load_file("iqn", tmp_path / "nowhere.pt")
+
+
+# With and without log Z, a backward policy and a flow; hidden layers shared, or one set for each head.
+FLOWS = {
+    "tb, shared": {"loss": "tb"},
+    "tb, separate, uniform": {"loss": "tb", "trunk": "separate", "backward": "uniform"},
+    "subtb, separate, three layers": {"loss": "subtb", "trunk": "separate", "layers": 3},
+    "fm, shared, one layer": {"loss": "fm", "layers": 1},
+}
+
+
+def flow_config(loss, **learner):
+    return replace(TINY_GRID, loss=loss, learner=replace(TINY_GRID.learner, **learner))
+
+
+@pytest.mark.parametrize("case", FLOWS.values(), ids=FLOWS.keys())
+def test_gflownets_cross_the_border_and_come_back_with_every_bit(case):
+    config = flow_config(**case)
+    twin = TorchGFlowNet(config)
+    if case["loss"] == "tb":
+        torch.nn.init.constant_(twin.net.log_z, 0.1)
+    state = twin.net.state_dict()
+    params = bridge.to_jax("gflownet", state)
+    fresh = jax.eval_shape(GFlowNetLearner(config).init, jax.random.key(0)).params
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), params) == jax.tree.map(lambda x: (x.shape, x.dtype), fresh)
+    returned = bridge.to_torch("gflownet", params)
+    assert set(returned) == set(state)
+    assert all(torch.equal(returned[name], state[name]) for name in state)
+    assert_trees_equal(bridge.to_jax("gflownet", returned), params)
+    twin.net.load_state_dict(returned)  # strict: all names, all shapes
+    with torch.no_grad():
+        twin.net.forward_head.bias += 1
+    assert not np.array_equal(params["forward_head"]["bias"], twin.net.forward_head.bias.detach())
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("trunk.rows", "trunk.table"), ("forward_head.weight", "policy.weight"), ("log_z", "log_z.weight")],
+)
+def test_wrong_names_of_a_gflownet_are_refused_and_named(ours, theirs):
+    state = TorchGFlowNet(flow_config("tb")).net.state_dict()
+    state[theirs] = state.pop(ours)
+    with pytest.raises(UsageError, match=rf"not one of `gflownet`'s.*has \['{theirs}'\] besides"):
+        bridge.to_jax("gflownet", state)
+
+
+def test_the_parameters_of_another_learner_are_refused(agent, params):
+    with pytest.raises(UsageError, match="not one of `gflownet`'s"):
+        bridge.to_jax("gflownet", agent.net.state_dict())
+    with pytest.raises(UsageError, match="not one of `gflownet`'s"):
+        bridge.to_torch("gflownet", params)
+
+
+def test_an_unknown_learner_is_refused_with_a_sentence():
+    for call in (bridge.to_torch, bridge.to_jax):
+        with pytest.raises(UsageError, match=r"gflownett.*gflownet"):
+            call("gflownett", {"log_z": np.float32(0)})

@@ -1,14 +1,22 @@
 """Nothing is traced or compiled twice. A weak type in an initial state would be enough for that."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xladder.programs.treasurehunt import Program
+from tests.conftest import TINY, TINY_GRID
+from xladder.learners.gflownet import Trajectories
+from xladder.programs import hypergrid, hypergrid_jax
+from xladder.registry import part
 from xladder.rungs import fused, parallel, sequential
+from xladder.rungs.running import compiled
+
+CONFIGS = {"treasurehunt": TINY, "hypergrid": TINY_GRID}
+REMEMBERING = replace(TINY_GRID, loss="subtb", learner=replace(TINY_GRID.learner, replay="prioritised"))
 
 _events: list[str] = []
 jax.monitoring.register_event_duration_secs_listener(lambda name, *_, **__: _events.append(name))
@@ -37,18 +45,20 @@ def test_the_counter_counts():
     assert again == {"traced": 0, "compiled": 0}
 
 
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 @pytest.mark.parametrize("rung", [sequential, parallel, fused], ids=["sequential", "parallel", "fused"])
-def test_a_second_call_traces_nothing(tiny, rung):
-    run = rung.start(tiny, [0])
-    run.advance(3)  # learning begins in the second tick
+def test_a_second_call_traces_nothing(config, rung):
+    run = rung.start(config, [0])
+    run.advance(3)  # treasurehunt begins to learn in the second tick
     with counted() as counts:
         run.advance(4)
     assert counts == {"traced": 0, "compiled": 0}
 
 
-def test_a_tick_gives_back_what_it_takes(tiny):
+@pytest.mark.parametrize("config", [*CONFIGS.values(), REMEMBERING], ids=[*CONFIGS, "hypergrid with a memory"])
+def test_a_tick_gives_back_what_it_takes(config):
     """Types and shapes of the state are a fixed point of the tick, weak types included."""
-    program = Program(tiny)
+    program = part(config).Program(config)
     before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(1))))
     after = jax.eval_shape(program.tick, *before)[:2]
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
@@ -70,3 +80,21 @@ def test_one_program_serves_chunks_of_every_length(tiny):
     assert lengths == [1, 2, 5]
     assert counts == {"traced": 0, "compiled": 0}
     assert np.asarray(run.clock.tick) == 9
+
+
+def test_longer_trajectories_trace_nothing_new(monkeypatch):
+    """An update for every size of room is in the program from the start."""
+    monkeypatch.setattr(hypergrid, "LEAST_ROOM", 30)
+    config = replace(TINY_GRID, iterations=21)  # not what other tests have compiled without these rooms
+    verbs = hypergrid_jax.Verbs(config, 0, compiled)
+    assert verbs.program.rooms == (36, 54)
+    verbs.warm_up()
+    steps, count = config.world.steps, config.learner.batch_size
+    way = np.arange(steps, dtype=np.int32)
+    states = np.stack([np.minimum(way, 4), np.maximum(way - 4, 0)], axis=-1)  # along one edge, then along the other
+    with counted() as counts:
+        for length in (1, 6, 7, steps):  # 6, 36, 42 and 54 steps in all
+            actions = np.where(way == length - 1, config.world.dim, way >= 4).astype(np.int32)
+            batch = (np.repeat(x[:, None], count, axis=1) for x in (states, actions))
+            assert np.isfinite(verbs.learn(0, 0, Trajectories(*batch, np.full(count, length, np.int32))).loss)
+    assert counts == {"traced": 0, "compiled": 0}

@@ -19,7 +19,7 @@ import optax
 
 from xladder.core.types import Array, Params
 from xladder.losses import balance
-from xladder.nets.flow import FlowNet
+from xladder.nets.flow import MOST_WRITTEN_OUT, FlowNet
 from xladder.worlds import hypergrid as world
 
 if TYPE_CHECKING:
@@ -196,16 +196,21 @@ class GFlowNetLearner:
         losses = jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)
         return losses.mean(), log_z + log_rewards[0, 0]
 
-    def update(self, agent: Agent, batch: Trajectories, room: int) -> tuple[Agent, Learned]:
-        """One step of Adam on a batch that has `room` or fewer steps."""
-        (loss, log_z), gradient = jax.value_and_grad(self.loss, has_aux=True)(agent.params, agent.knobs, batch, room)
+    def gradient(self, agent: Agent, batch: Trajectories, room: int) -> tuple[Params, Learned]:
+        """Of the loss on a batch that has `room` or fewer steps."""
+        function = jax.value_and_grad(self.loss, has_aux=True)
+        (loss, log_z), gradient = function(agent.params, agent.knobs, batch, room)
+        return gradient, Learned(loss, log_z)
+
+    def update(self, agent: Agent, gradient: Params) -> Agent:
+        """One step of Adam."""
         direction, moments = optax.scale_by_adam().update(gradient, agent.moments)
         rates = dict.fromkeys(agent.params, agent.knobs.lr) | {"log_z": agent.knobs.log_z_lr}
         params = {
             name: jax.tree.map(lambda p, d, rate=rates[name]: p - rate * d, branch, direction[name])
             for name, branch in agent.params.items()
         }
-        return Agent(params, moments, agent.knobs), Learned(loss, log_z)
+        return Agent(params, moments, agent.knobs)
 
     def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log P_F [R, A], log P_B [R, D] and log F [R] of states [R, D]; NEVER where an action is not allowed."""
@@ -283,7 +288,11 @@ unpack.defvjp(_unpack_forward, _unpack_backward)
 
 def choose(chances: jax.Array, draw: jax.Array) -> jax.Array:
     """int32 [B]: the actions that uniform numbers [B] stand for, given chances [B, A]. Never one without a chance."""
-    heights = jnp.cumsum(chances, axis=-1)
+    if chances.shape[-1] > MOST_WRITTEN_OUT:
+        heights = jnp.cumsum(chances, axis=-1)
+    else:  # running sums by a triangle of ones, which fuse where a scan does not
+        below = jnp.tri(chances.shape[-1], dtype=chances.dtype)
+        heights = jnp.sum(chances[:, None, :] * below[None], axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
 
 

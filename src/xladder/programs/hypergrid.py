@@ -159,8 +159,9 @@ class Program:
         needed = batch.length.sum(1).max()
         fits = (needed > jnp.array(rooms[:-1], jnp.int32)).sum() if len(rooms) > 1 else jnp.int32(0)
 
-        def update(room: int, one: tuple[Agent, Trajectories]) -> tuple[Agent, Learned]:
-            return self.learner.update(*one, room)
+        def gradient(room: int, one: tuple[Agent, Trajectories]) -> tuple[Params, Learned]:
+            return self.learner.gradient(*one, room)
 
-        branches = [partial(over_seeds, partial(update, room)) for room in rooms]
-        return jax.lax.switch(fits, branches, (agents, batch))
+        branches = [partial(over_seeds, partial(gradient, room)) for room in rooms]
+        gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
+        return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned

@@ -56,7 +56,7 @@ class Sampled(NamedTuple):
     tv_marginal: jax.Array  # of the first two coordinates
     tv_floor: jax.Array  # the same of as many samples from the target itself
     logz_error: jax.Array
-    elbo: jax.Array
+    elbo: jax.Array  # of flow matching: for a uniform backward policy, so the two bounds stay apart
     eubo: jax.Array
     mean_return: jax.Array
     marginal: jax.Array  # float32 [H, H] or [1, H]
@@ -72,15 +72,16 @@ class Measured(NamedTuple):
 def measure(config: Config, params: Params, tick: int, compiled: Compiled) -> Measured:
     """Measure samplers with parameters [S, …] after so many ticks."""
     function = compiled(measure_exactly if config.exact else measure_by_sampling)
+    given = exact.tables(config.world) if config.exact else np.int32(tick)
     seeds = jax.tree.leaves(params)[0].shape[0]
-    found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), np.int32(tick))) for s in range(seeds)]
+    found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), given)) for s in range(seeds)]
     names = [name for name in found[0]._fields if name != "marginal"]
     return Measured({name: np.array([getattr(one, name) for one in found]) for name in names}, found[0].marginal)
 
 
 def distribution(config: Config, params: Params, compiled: Compiled) -> np.ndarray:
     """float32 [N]: log-probability of every cell, for one seed's parameters."""
-    return np.asarray(compiled(log_distribution)(Program(config), params))
+    return np.asarray(compiled(log_distribution)(Program(config), params, exact.tables(config.world)))
 
 
 def score(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
@@ -89,7 +90,9 @@ def score(config: Config, params: Params, episodes: int, seed: int, compiled: Co
     found = measure(config, params, seed, compiled).columns
     mean, interval = mean_and_interval(found["mean_return"])
     said: dict[str, Any] = {"mean_return": float(mean), "ci95": float(interval), "seeds": len(found["mean_return"])}
-    said |= {"random_return": random_return(config, compiled), "exact": config.exact, "episodes": episodes}
+    drawn = -(-episodes // TRAJECTORIES_AT_ONCE) * TRAJECTORIES_AT_ONCE
+    said |= {"random_return": random_return(config, compiled), "exact": config.exact}
+    said["episodes"] = None if config.exact else drawn
     for name, values in found.items():
         if name != "mean_return":
             mean, interval = mean_and_interval(values)
@@ -115,41 +118,41 @@ def draw_objects(config: Config, params: Params, count: int, seed: int, compiled
 
 def random_return(config: Config, compiled: Compiled) -> float:
     """The expected reward of an object that uniformly random steps make, exactly or from samples."""
-    program = Program(config)
-    return float(compiled(_random_return)(program))
+    if config.exact:
+        return float(compiled(_random_return_exactly)(Program(config), exact.tables(config.world)))
+    return float(compiled(_random_return_by_sampling)(Program(config)))
 
 
-def measure_exactly(program: Program, params: Params, tick: jax.Array) -> Exact:
+def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Exact:
     """One sampler against the target, over all cells."""
     w = program.config.world
-    policies, log_z = _policies(program, params)
-    log_rewards = world.all_log_rewards(w)
-    log_target = log_rewards - world.log_z(w)
-    log_p = exact.log_terminating(w, policies.log_pf)
+    policies, log_z = _policies(program, params, known)
+    log_target = known.log_rewards - world.log_z(w)
+    log_p = exact.log_terminating(w, known.levels, policies.log_pf)
     p, target = jnp.exp(log_p), jnp.exp(log_target)
     l1 = jnp.abs(p - target).sum()
-    elbo, eubo = exact.bounds(w, policies, log_rewards, log_target)
-    modes = world.mode_cells(w) & (p >= FOUND * target)
+    elbo, eubo = exact.bounds(w, known, policies)
+    modes = known.modes & (p >= FOUND * target)
     # VarGrad keeps no estimate of log Z; the mean of its trajectories' own is the lower bound.
     guess = elbo if log_z is None else log_z
     return Exact(
         tv=l1 / 2,
         l1=l1,
-        kl=(p * (log_p - log_target)).sum(),
-        jsd=_jsd(p, target),
+        kl=jnp.maximum((p * (log_p - log_target)).sum(), 0.0),  # rounding can make less of nothing
+        jsd=jnp.maximum(_jsd(p, target), 0.0),
         logz_error=jnp.abs(guess - world.log_z(w)),
         modes=modes.sum(dtype=jnp.float32),
         elbo=elbo,
         eubo=eubo,
-        correlation=_correlation(log_p, log_rewards),
-        mean_return=(p * jnp.exp(log_rewards)).sum(),
+        correlation=_correlation(log_p, known.log_rewards),
+        mean_return=(p * jnp.exp(known.log_rewards)).sum(),
         marginal=_marginal(w, p),
     )
 
 
-def log_distribution(program: Program, params: Params) -> jax.Array:
+def log_distribution(program: Program, params: Params, known: exact.Tables) -> jax.Array:
     """float32 [N]: the log-probability with which a sampler ends in each cell."""
-    return exact.log_terminating(program.config.world, _policies(program, params)[0].log_pf)
+    return exact.log_terminating(program.config.world, known.levels, _policies(program, params, known)[0].log_pf)
 
 
 def measure_by_sampling(program: Program, params: Params, tick: jax.Array) -> Sampled:
@@ -204,17 +207,15 @@ def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.
     return jax.lax.while_loop(lambda carry: carry[0] < batch.length.max(), step, first)[2].mean()
 
 
-def _policies(program: Program, params: Params) -> tuple[exact.Policies, jax.Array | None]:
+def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[exact.Policies, jax.Array | None]:
     """What the network says of all cells, so many at a time; and its estimate of log Z, if it has one."""
     w = program.config.world
-    cells = world.cells(w)
-    parts = -(-len(cells) // ROWS_AT_ONCE)
-    padded = np.pad(cells, ((0, parts * min(ROWS_AT_ONCE, len(cells)) - len(cells)), (0, 0)))
-    blocks = jnp.asarray(padded).reshape(parts, -1, w.dim)
-    said = jax.lax.map(partial(program.learner.log_policies, params), blocks)
-    log_pf, log_pb, log_flow = (x.reshape(-1, *x.shape[2:])[: len(cells)] for x in said)
+    parts = -(-w.states // ROWS_AT_ONCE)
+    padded = jnp.pad(known.cells, ((0, parts * min(ROWS_AT_ONCE, w.states) - w.states), (0, 0)))
+    said = jax.lax.map(partial(program.learner.log_policies, params), padded.reshape(parts, -1, w.dim))
+    log_pf, log_pb, log_flow = (x.reshape(-1, *x.shape[2:])[: w.states] for x in said)
     if program.config.loss == "fm":
-        log_pb = exact.backward_of_flow(w, log_pf, log_flow)
+        log_pb = exact.backward_of_flow(w, known.cells, log_pf, log_flow)
     return exact.Policies(log_pf, log_pb), _log_z(program, params, log_flow[0])
 
 
@@ -234,18 +235,18 @@ def _objects(program: Program, params: Params, seed: jax.Array, number: jax.Arra
     return found, program.learner.log_rewards(found)
 
 
-def _random_return(program: Program) -> jax.Array:
+def _random_return_exactly(program: Program, known: exact.Tables) -> jax.Array:
     w = program.config.world
-    if not program.config.exact:
-        draws = jax.random.uniform(keys.evaluation(1), (w.steps, TRAJECTORIES_AT_ONCE))
-        flat = Explore(jnp.float32(1), jnp.float32(1))
-        params = program.learner.init(keys.evaluation(1)).params
-        batch = program.learner.sample(params, flat, draws)
-        return jnp.exp(program.learner.log_rewards(program.learner.objects(batch))).mean()
-    cells = jnp.asarray(world.cells(w))
-    mask = jax.vmap(partial(world.forward_mask, w))(cells)
+    mask = jax.vmap(partial(world.forward_mask, w))(known.cells)
     log_pf = jnp.where(mask, -jnp.log(mask.sum(1, keepdims=True).astype(jnp.float32)), exact.NOTHING)
-    return (jnp.exp(exact.log_terminating(w, log_pf)) * jnp.exp(world.all_log_rewards(w))).sum()
+    return (jnp.exp(exact.log_terminating(w, known.levels, log_pf)) * jnp.exp(known.log_rewards)).sum()
+
+
+def _random_return_by_sampling(program: Program) -> jax.Array:
+    learner, key = program.learner, keys.evaluation(1)
+    draws = jax.random.uniform(key, (program.config.world.steps, TRAJECTORIES_AT_ONCE))
+    batch = learner.sample(learner.init(key).params, Explore(jnp.float32(1), jnp.float32(1)), draws)
+    return jnp.exp(learner.log_rewards(learner.objects(batch))).mean()
 
 
 def _histogram(config: WorldConfig, objects: jax.Array) -> jax.Array:

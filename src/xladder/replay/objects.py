@@ -16,7 +16,7 @@ class Objects(NamedTuple):
 
     states: jax.Array  # int32 [C, D]
     log_rewards: jax.Array  # float32 [C]
-    added: jax.Array  # int32 []: objects added by now, those that have been overwritten too
+    added: jax.Array  # int32 []: objects added by now; once it is full, C and the place of the next
 
 
 def init(capacity: int, dim: int) -> Objects:
@@ -29,11 +29,12 @@ def add(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:
     capacity, count = memory.log_rewards.size, log_rewards.size
     skip = max(count - capacity, 0)
     slots = (memory.added + jnp.arange(skip, count)) % capacity
+    total = memory.added + count
     return Objects(
         memory.states.at[slots].set(states[skip:]),
         memory.log_rewards.at[slots].set(log_rewards[skip:]),
         # Counted on, it would overflow; only the place in the ring and whether it is full matter.
-        jnp.where(memory.added + count >= 2 * capacity, memory.added + count - capacity, memory.added + count),
+        jnp.where(total >= capacity, capacity + total % capacity, total),
     )
 
 
@@ -46,7 +47,7 @@ def sample(memory: Objects, draws: jax.Array, prioritised: bool) -> jax.Array:
     there = jnp.arange(memory.log_rewards.size) < size
     if not prioritised:
         # A number just below one must not be rounded up to a slot that is empty.
-        return memory.states[jnp.minimum((draws * size).astype(jnp.int32), size - 1)]
+        return memory.states[jnp.minimum((draws * size.astype(draws.dtype)).astype(jnp.int32), size - 1)]
     best = jnp.max(memory.log_rewards, where=there, initial=-jnp.inf)
     heights = jnp.cumsum(jnp.where(there, jnp.exp(memory.log_rewards - best), 0.0))
     slots = jnp.searchsorted(heights, draws * heights[-1], side="right")

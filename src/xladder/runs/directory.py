@@ -64,7 +64,9 @@ class RunDirectory:
             write_json(folder / "config.json", describe_plan(plan))
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        return cls(folder, plan, metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds), was_there)
+        return cls(
+            folder, plan, metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks), was_there
+        )
 
     def discard(self) -> None:
         """Take back a folder in which nothing has been trained."""

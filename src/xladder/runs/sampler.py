@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from xladder.core.mapping import pick
 from xladder.programs.hypergrid_evaluation import distribution
 from xladder.rungs.running import compiled
@@ -44,6 +42,5 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
     if result.config.exact:
         drawn["scatter"] = folder / "scatter.png"
         log_p = distribution(result.config, pick(result.params, 0), compiled)
-        log_rewards = np.asarray(world.all_log_rewards(w))
-        draw_scatter(drawn["scatter"], log_rewards, log_p, world.log_z(w), title)
+        draw_scatter(drawn["scatter"], world.all_log_rewards(w), log_p, world.log_z(w), title)
     return drawn

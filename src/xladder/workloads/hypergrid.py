@@ -12,7 +12,7 @@ from xladder.errors import UsageError
 REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
 MOST_STATES = 2**20  # that are enumerated, for exact answers
 MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
-EVALUATIONS = 25  # of a run, if nothing else is said
+EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # of a run, if nothing else is said
 
 LossName = Literal["tb", "db", "subtb", "fm", "fldb", "vargrad"]
 
@@ -106,7 +106,8 @@ class Config:
     iterations: int = 2000
     """How long to train."""
     evaluate_every: int = 0
-    """Iterations between two measurements of the distribution that is sampled; 0: a twenty-fifth of the run."""
+    """Iterations between two measurements of the distribution that is sampled; 0: a twenty-fifth of the run, or a
+    tenth where it has to be estimated from samples."""
     evaluation: Literal["auto", "exact", "sampled"] = "auto"
     """exact needs at most 2²⁰ cells; sampled is noisy; auto is exact where that is possible."""
     eval_samples: int = 2000
@@ -125,7 +126,7 @@ class Config:
     @property
     def interval(self) -> int:
         """Ticks between two measurements."""
-        return self.evaluate_every or max(1, self.iterations // EVALUATIONS)
+        return self.evaluate_every or max(1, self.iterations // (EVALUATIONS if self.exact else SAMPLED_EVALUATIONS))
 
     @property
     def exact(self) -> bool:

@@ -40,12 +40,12 @@ def backward_mask(state: jax.Array) -> jax.Array:
 
 def forward(state: jax.Array, action: jax.Array) -> jax.Array:
     """The state after an action; stop changes nothing."""
-    return state + (jnp.arange(state.size) == action)
+    return state + (jnp.arange(state.size) == action).astype(state.dtype)
 
 
 def backward(state: jax.Array, action: jax.Array) -> jax.Array:
     """The state before an action."""
-    return state - (jnp.arange(state.size) == action)
+    return state - (jnp.arange(state.size) == action).astype(state.dtype)
 
 
 def rows(config: WorldConfig, state: jax.Array) -> jax.Array:
@@ -60,13 +60,7 @@ def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
     outer, band = (jnp.asarray(member)[state].all() for member in membership(config.side))
     r0, r1, r2 = config.levels
     logs = np.log([r0, r0 + r1, r0 + r1 + r2]).astype(np.float32)
-    return jnp.asarray(logs)[outer.astype(jnp.int32) + band]  # what lies in the band is outer too
-
-
-def is_mode(config: WorldConfig, state: jax.Array) -> jax.Array:
-    """bool []: whether a cell has the highest reward there is."""
-    best = hill(config) == hill(config).max() if config.reward == "corners" else membership(config.side)[1]
-    return jnp.asarray(best)[state].all()
+    return jnp.asarray(logs)[outer.astype(jnp.int32) + band.astype(jnp.int32)]  # what lies in the band is outer too
 
 
 def membership(side: int) -> tuple[np.ndarray, np.ndarray]:
@@ -110,11 +104,14 @@ def marginal(config: WorldConfig) -> np.ndarray:
     return np.einsum("c,ci,cj->ij", shares, each, each)
 
 
+def peaks(config: WorldConfig) -> np.ndarray:
+    """bool [H]: the values of a coordinate that a mode has: those in the band, or on top of a hill."""
+    return hill(config) == hill(config).max() if config.reward == "corners" else membership(config.side)[1]
+
+
 def num_modes(config: WorldConfig) -> int:
-    """How many cells have the highest reward."""
-    if config.reward == "corners":
-        return int((hill(config) == hill(config).max()).sum()) ** config.dim
-    return int(membership(config.side)[1].sum()) ** config.dim
+    """How many cells are modes."""
+    return int(peaks(config).sum()) ** config.dim
 
 
 def draw_target(config: WorldConfig, key: jax.Array, count: int) -> jax.Array:
@@ -134,16 +131,20 @@ def cells(config: WorldConfig) -> np.ndarray:
     return np.indices((config.side,) * config.dim, dtype=np.int32).reshape(config.dim, -1).T
 
 
-def all_log_rewards(config: WorldConfig) -> jax.Array:
-    """float32 [N]: the log-reward of every cell."""
-    return jax.vmap(lambda state: log_reward(config, state))(jnp.asarray(cells(config)))
+def all_log_rewards(config: WorldConfig) -> np.ndarray:
+    """float64 [N]: the log-reward of every cell. NumPy, as everything about all cells: XLA folds constants slowly."""
+    weights, members = factors(config)
+    products = np.repeat(np.exp(weights)[:, None], config.states, axis=1)
+    for coordinate in cells(config).T:
+        products *= members[:, coordinate]
+    return np.log(products.sum(0))
 
 
-def target(config: WorldConfig) -> jax.Array:
-    """float32 [N]: the distribution to be learned, over every cell."""
-    return jnp.exp(all_log_rewards(config) - log_z(config))
+def target(config: WorldConfig) -> np.ndarray:
+    """float64 [N]: the distribution to be learned, over every cell."""
+    return np.exp(all_log_rewards(config) - log_z(config))
 
 
-def mode_cells(config: WorldConfig) -> jax.Array:
-    """bool [N]: which cells have the highest reward."""
-    return jax.vmap(lambda state: is_mode(config, state))(jnp.asarray(cells(config)))
+def mode_cells(config: WorldConfig) -> np.ndarray:
+    """bool [N]: which cells are modes."""
+    return peaks(config)[cells(config)].all(1)

@@ -1,0 +1,126 @@
+"""The hypergrid on its rungs: one seed is one run in JAX, and PyTorch goes its way whoever computes the gradient."""
+
+from dataclasses import replace
+from functools import cache
+
+import jax
+import numpy as np
+import pytest
+
+from tests.conftest import TINY_GRID, assert_trees_close, assert_trees_equal
+from xladder.rungs import fused, hybrid, parallel, sequential
+from xladder.rungs import torch as torch_rung
+
+RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch": torch_rung, "hybrid": hybrid}
+CONFIGS = {
+    "tb": TINY_GRID,
+    "tb, prioritised": replace(TINY_GRID, learner=replace(TINY_GRID.learner, replay="prioritised")),
+    "subtb, uniform": replace(TINY_GRID, loss="subtb", learner=replace(TINY_GRID.learner, replay="uniform")),
+}
+SEED, TICKS = 3, 5
+# Adam turns roundings of the gradient into steps that differ by as much of the learning rate, 1e-3 (log Z: 0.1).
+FEW_UPDATES = 1e-5
+
+
+def started(rung, config, seeds):
+    with pytest.MonkeyPatch.context() as patch:  # how many threads PyTorch has is nothing to these tests
+        for module in (torch_rung, hybrid):
+            patch.setattr(module, "choose_threads", lambda config: "")
+        return RUNGS[rung].start(config, seeds)
+
+
+def params(run, seed=0):
+    return jax.tree.map(lambda x: x[seed], run.params())
+
+
+@cache
+def trained(rung, name):
+    """A run of a few iterations: itself, what it began with, and what it reported."""
+    run = started(rung, CONFIGS[name], [SEED])
+    begun = params(run)
+    return run, begun, run.advance(TICKS)
+
+
+def assert_same_run(ours, theirs):
+    (run, begun, metrics), (other, other_begun, other_metrics) = ours, theirs
+    assert_trees_equal(begun, other_begun)
+    assert set(metrics) == set(other_metrics)
+    for name in ("length", "reward", "epsilon", "temperature"):
+        np.testing.assert_allclose(metrics[name], other_metrics[name], rtol=1e-6)
+    for name in ("loss", "log_z"):
+        np.testing.assert_allclose(metrics[name], other_metrics[name], rtol=1e-4, atol=1e-5)
+    assert_trees_close(params(run), params(other), FEW_UPDATES)
+    moved = np.abs(params(run)["forward_head"]["kernel"] - begun["forward_head"]["kernel"]).max()
+    assert moved > 10 * FEW_UPDATES, "nothing was learned, so nothing was compared"
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("rung", ["parallel", "fused"])
+def test_one_seed_is_one_run_on_every_jax_rung(rung, name):
+    assert_same_run(trained(rung, name), trained("sequential", name))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_pytorch_goes_the_same_way_if_jax_computes_its_gradient(name):
+    assert_same_run(trained("hybrid", name), trained("torch", name))
+
+
+@pytest.mark.parametrize("name", [name for name in CONFIGS if CONFIGS[name].remembered])
+def test_host_and_device_remember_the_same_objects(name):
+    host = trained("sequential", name)[0].experiment.memory
+    assert host.size == len(host.log_rewards) == 8, "not full yet, so nothing was overwritten"
+    for rung in ("parallel", "fused"):
+        device = jax.tree.map(lambda x: np.asarray(x)[0], trained(rung, name)[0].runs.memory)
+        np.testing.assert_array_equal(device.states, host.states)
+        np.testing.assert_allclose(device.log_rewards, host.log_rewards, rtol=1e-6)
+        assert device.added % 8 == host.index and min(device.added, 8) == host.size
+
+
+@pytest.mark.parametrize("rung", ["torch", "sequential"])
+def test_one_half_of_a_batch_is_new_and_the_other_remembered(rung):
+    experiment = started(rung, CONFIGS["tb, prioritised"], [SEED]).experiment
+    batches, learn = [], experiment.learner.learn
+    experiment.learner.learn = lambda tick, agent, batch: batches.append(batch) or learn(tick, agent, batch)
+    seen = []
+    for _ in range(3):  # then the memory is full
+        experiment.advance()
+        batch = batches.pop()
+        ends = batch.states[batch.length - 1, np.arange(6)].tolist()
+        seen += ends[:3]
+        assert all(end in seen[-8:] for end in ends[3:])
+        np.testing.assert_array_equal(
+            sorted(experiment.memory.states[: experiment.memory.size].tolist()), sorted(seen[-8:])
+        )
+
+
+def test_a_seed_in_a_population_is_the_seed_alone():
+    population = started("fused", TINY_GRID, [2, SEED])
+    many = population.advance(TICKS)
+    alone, _, one = trained("fused", "tb")
+    for name in one:
+        np.testing.assert_allclose(many[name][1:], one[name], rtol=1e-4, atol=1e-5)
+    assert_trees_close(params(population, 1), params(alone), FEW_UPDATES)
+    assert not np.array_equal(many["length"][0], many["length"][1]), "seeds have to differ"
+
+
+@pytest.mark.parametrize("rung", RUNGS)
+def test_epsilon_and_temperature_are_reported_as_configured(rung):
+    # Straight lines over 0.15 of 20 iterations, then level.
+    _, _, metrics = trained(rung, "tb")
+    np.testing.assert_allclose(metrics["epsilon"], [[0.3, 0.3 - 0.2 / 3, 0.3 - 0.4 / 3, 0.1, 0.1]], rtol=1e-5)
+    np.testing.assert_allclose(metrics["temperature"], [[1.5, 4 / 3, 7 / 6, 1.0, 1.0]], rtol=1e-5)
+
+
+def test_on_hybrid_pytorch_acts_with_what_jax_has_learned():
+    run = started("hybrid", CONFIGS["subtb, uniform"], [1])
+    actor, learner = run.experiment.actor, run.experiment.learner.learner
+    fresh = params(started("torch", CONFIGS["subtb, uniform"], [1]))
+    assert_trees_equal(params(run), fresh)  # JAX begins with PyTorch's weights
+    before = fresh
+    for _ in range(3):
+        run.advance(1)
+        now = params(run)
+        assert_trees_equal(actor.give(0), jax.tree.map(np.asarray, learner.give(0)))
+        assert_trees_equal(actor.give(0), now)
+        assert np.abs(now["flow_head"]["kernel"] - before["flow_head"]["kernel"]).max() > 0
+        before = now
