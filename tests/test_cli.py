@@ -115,7 +115,7 @@ def test_the_small_commands_answer(command, capsys):
     assert "xladder" in capsys.readouterr().out or command == "rungs"
 
 
-@pytest.mark.parametrize("command", ["train", "compare", "parity", "eval", "rungs", "doctor"])
+@pytest.mark.parametrize("command", ["train", "compare", "parity", "eval", "sample", "rungs", "doctor"])
 def test_every_command_has_help(command, capsys):
     assert call(command, "--help") == 0
     assert "usage" in capsys.readouterr().out.lower()
