@@ -31,7 +31,6 @@ LOSSES = ("tb", "db", "subtb", "fm", "fldb", "vargrad")
 CASES = [
     *((loss, "shared", "learned") for loss in LOSSES),
     *((loss, "separate", backward) for loss, backward in zip(LOSSES, ["uniform", "learned"] * 3, strict=True)),
-    ("db", "shared", "uniform"),
 ]
 ONE_BELOW = np.nextafter(np.float32(1), np.float32(0))
 
@@ -92,8 +91,14 @@ def agent_of(config):
 
 @cache
 def updated(config):
+    """One update, compiled."""
     learner = GFlowNetLearner(config)
-    return jax.jit(lambda agent, batch: learner.update(agent, batch, MOST))
+
+    def update(agent, batch):
+        gradient, learned = learner.gradient(agent, batch, MOST)
+        return learner.update(agent, gradient), learned
+
+    return jax.jit(update)
 
 
 @cache
@@ -262,9 +267,10 @@ def test_log_z_moves_at_a_rate_of_its_own():
 CHOOSE = {"jax": jax.jit(gflownet.choose), "host": hypergrid_host.choose}
 
 
+@pytest.mark.parametrize("actions", [9, 40])  # few are summed up in another way than many
 @pytest.mark.parametrize("choose", CHOOSE.values(), ids=CHOOSE.keys())
-def test_what_has_no_chance_is_never_chosen(choose):
-    rng, count, actions = np.random.default_rng(0), 500, 9
+def test_what_has_no_chance_is_never_chosen(choose, actions):
+    rng, count = np.random.default_rng(0), 500
     chances = rng.random((count, actions)).astype(np.float32) * (rng.random((count, actions)) < 0.5)
     chances[:, 4] += np.float32(0.1)  # something has one
     chances[:100, 0] = chances[100:200, -1] = 0.0
@@ -422,13 +428,12 @@ def test_packing_and_unpacking_undo_each_other_on_real_steps(extra):
     np.testing.assert_array_equal(gradient, np.append(weights[real], np.zeros(extra)))
 
 
-@pytest.mark.parametrize("most", [1024, 4], ids=["by a product", "row by row"])
-def test_adding_rows_is_the_product_with_the_one_hot_encoding(most, monkeypatch):
-    monkeypatch.setattr(flow, "MOST_ONE_HOT", most)
+@pytest.mark.parametrize("dim", [2, 40])  # few rows are added up in another way than many
+def test_adding_rows_is_the_product_with_the_one_hot_encoding(dim):
     rng = np.random.default_rng(0)
-    table, weights = (rng.normal(size=(n, 5)).astype(np.float32) for n in (8, 30))
-    rows = rng.integers(0, 4, (30, 2)) + np.array([0, 4])
-    hot = np.eye(8, dtype=np.float32)[rows].sum(1)
+    table, weights = (rng.normal(size=(n, 5)).astype(np.float32) for n in (4 * dim, 30))
+    rows = rng.integers(0, 4, (30, dim)) + 4 * np.arange(dim)
+    hot = np.eye(4 * dim, dtype=np.float32)[rows].sum(1)
 
     @jax.jit
     def both_ways(table, rows, weights):
@@ -436,7 +441,7 @@ def test_adding_rows_is_the_product_with_the_one_hot_encoding(most, monkeypatch)
         return sums, *pull(weights)
 
     sums, gradient = both_ways(table, rows, weights)
-    np.testing.assert_allclose(sums, hot @ table, atol=1e-6)
+    np.testing.assert_allclose(sums, hot @ table, atol=1e-5)
     np.testing.assert_allclose(gradient, hot.T @ weights, atol=1e-5)
 
 

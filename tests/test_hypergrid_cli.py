@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from tests.test_cli import call
-from xladder.worlds import hypergrid as world
 from xladder.workloads.hypergrid import WorldConfig
+from xladder.worlds import hypergrid as world
 
 SMALL = ["--world.side", "5", "--learner.batch-size", "6", "--learner.width", "16"]
 

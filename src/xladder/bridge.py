@@ -33,7 +33,6 @@ _FLOW_NAMES = re.compile(
     r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
     r"|((forward|backward|flow)_head\.(weight|bias))"
 )
-_FLOW_NEEDED = ("forward_head.weight", "forward_head.bias")
 LEARNERS = ("iqn", "gflownet")
 # PyTorch's names of kernels, which it keeps as [out, in], and ours.
 _KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
@@ -101,13 +100,22 @@ def _check_names(learner: str, given: Iterable[str]) -> None:
     if learner == "iqn":
         missing, extra = set(_IQN_NAMES) - names, names - set(_IQN_NAMES)
     else:
-        missing = set(_FLOW_NEEDED) - names
+        missing = _flow_needs(names) - names
         extra = {name for name in names if not _FLOW_NAMES.fullmatch(name)}
     if missing or extra:
         raise UsageError(
             f"This state_dict is not one of `{learner}`'s: it lacks {sorted(missing) or 'nothing'} "
             f"and has {sorted(extra) or 'nothing'} besides."
         )
+
+
+def _flow_needs(names: set[str]) -> set[str]:
+    """The names that a flow network has at least, given the heads and the kind of trunk that are there."""
+    heads = {"forward"} | {head for head in ("backward", "flow") if f"{head}_head.weight" in names}
+    separate = any(name.startswith("forward_trunk.") for name in names)
+    trunks = {f"{head}_trunk" for head in heads} if separate else {"trunk"}
+    layers = {f"{trunk}.{name}" for trunk in trunks for name in ("rows", "bias")}
+    return layers | {f"{head}_head.{name}" for head in heads for name in ("weight", "bias")}
 
 
 def _turn(transposed: bool, values: Any) -> np.ndarray:

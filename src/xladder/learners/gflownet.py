@@ -9,6 +9,7 @@ Shapes: B trajectories, T steps of the longest, D coordinates, A = D + 1 forward
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -72,9 +73,14 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class GFlowNetLearner:
-    """The verbs of a GFlowNet, with what does not change bound once."""
+    """The verbs of a GFlowNet, with what does not change bound once.
+
+    `unroll` steps are taken between two looks at whether all trajectories have ended: looking is what takes time on a
+    GPU. Steps after the end change nothing.
+    """
 
     config: Config
+    unroll: int = 1
 
     @property
     def net(self) -> FlowNet:
@@ -131,7 +137,7 @@ class GFlowNetLearner:
         start = jnp.broadcast_to(world.initial(w)[None], (count, w.dim))
         empty = jnp.zeros((steps, count, w.dim), jnp.int32), jnp.zeros((steps, count), jnp.int32)
         first = jnp.int32(0), start, jnp.ones(count, bool), *empty, jnp.zeros(count, jnp.int32)
-        *_, states, actions, length = jax.lax.while_loop(lambda carry: carry[2].any(), step, first)
+        *_, states, actions, length = jax.lax.while_loop(lambda carry: carry[2].any(), self._several(step), first)
         return Trajectories(states, actions, length)
 
     def walk_back(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
@@ -153,7 +159,7 @@ class GFlowNetLearner:
         states = jnp.zeros((steps, count, w.dim), jnp.int32).at[last].set(objects)
         actions = jnp.full((steps, count), w.dim, jnp.int32)
         first = jnp.int32(0), objects, states, actions
-        _, _, states, actions = jax.lax.while_loop(lambda carry: carry[1].any(), step, first)
+        _, _, states, actions = jax.lax.while_loop(lambda carry: carry[1].any(), self._several(step), first)
         return Trajectories(states, actions, moves + 1)
 
     def objects(self, batch: Trajectories) -> jax.Array:
@@ -223,6 +229,14 @@ class GFlowNetLearner:
         log_flow = jnp.zeros(states.shape[0]) if said.log_flow is None else said.log_flow
         return log_pf, log_pb, log_flow
 
+    def _several(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def steps(carry: Any) -> Any:
+            for _ in range(self.unroll):
+                carry = step(carry)
+            return carry
+
+        return steps
+
     def _say(self, params: Params, states: jax.Array, *heads: str) -> Any:
         rows = jax.vmap(partial(world.rows, self.config.world))(states)
         return self.net.apply({"params": params}, rows, heads)
@@ -288,10 +302,12 @@ unpack.defvjp(_unpack_forward, _unpack_backward)
 
 def choose(chances: jax.Array, draw: jax.Array) -> jax.Array:
     """int32 [B]: the actions that uniform numbers [B] stand for, given chances [B, A]. Never one without a chance."""
+    # Running sums by a triangle of ones. Each adds the same terms in the same order, so that an action without a
+    # chance adds exactly nothing, which a scan in the shape of a tree does not promise.
+    below = jnp.tri(chances.shape[-1], dtype=chances.dtype)
     if chances.shape[-1] > MOST_WRITTEN_OUT:
-        heights = jnp.cumsum(chances, axis=-1)
-    else:  # running sums by a triangle of ones, which fuse where a scan does not
-        below = jnp.tri(chances.shape[-1], dtype=chances.dtype)
+        heights = jnp.dot(chances, below.T, precision="highest")
+    else:  # fuses with what is round it
         heights = jnp.sum(chances[:, None, :] * below[None], axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
 

@@ -36,6 +36,23 @@ def add_rows(table: jax.Array, rows: jax.Array) -> jax.Array:
 
 
 @jax.custom_vjp
+def relu(x: jax.Array) -> jax.Array:
+    """max(x, 0). Backwards it looks at what it gave, not at what it was given, which then need not be kept."""
+    return jnp.maximum(x, 0.0)
+
+
+def _relu_forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    return relu(x), relu(x)
+
+
+def _relu_backward(given: jax.Array, gradient: jax.Array) -> tuple[jax.Array]:
+    return (jnp.where(given > 0, gradient, 0.0),)
+
+
+relu.defvjp(_relu_forward, _relu_backward)
+
+
+@jax.custom_vjp
 def few(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """float32 [R, K]: a dense layer with few outputs.
 
@@ -83,9 +100,9 @@ class Trunk(nn.Module):
         init = symmetric_uniform(self.inputs**-0.5)
         table = self.param("rows", init, (self.inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
-        x = nn.relu(add_rows(table, rows) + bias[None, :])
+        x = relu(add_rows(table, rows) + bias[None, :])
         for layer in range(1, self.layers):
-            x = nn.relu(PlainDense(self.width, name=f"hidden_{layer}")(x))
+            x = relu(PlainDense(self.width, name=f"hidden_{layer}")(x))
         return x
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOM_GROWS = 1.5  # from one choice of how many rows there is room for to the next
 LEAST_ROOM = 64
+GPU_UNROLL = 8
 
 
 class Clock(NamedTuple):
@@ -64,19 +65,20 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The hypergrid as pure functions."""
+    """The hypergrid as pure functions. `unroll`: see `GFlowNetLearner`."""
 
     config: Config
+    unroll: int = 1
 
     @classmethod
     def laid_out(cls, config: Config, platform: str) -> Program:
-        """The program as it suits a kind of device: the same for all."""
-        return cls(config)
+        """The program as it suits a kind of device."""
+        return cls(config) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
 
     @property
     def learner(self) -> GFlowNetLearner:
         """The learner, fitted to this world."""
-        return GFlowNetLearner(self.config)
+        return GFlowNetLearner(self.config, self.unroll)
 
     @property
     def rooms(self) -> tuple[int, ...]:

@@ -42,6 +42,11 @@ def find_device(device: Any) -> str:
     return "cuda"
 
 
+def peak_memory() -> int:
+    """The most bytes that PyTorch has held on the GPU."""
+    return torch.cuda.max_memory_allocated()
+
+
 def choose_threads(config: Any) -> str:
     """Set the number of threads that the workload runs best with, and say what was measured."""
     times = best_threads(config)

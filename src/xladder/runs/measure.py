@@ -83,9 +83,9 @@ def peak_memory_mb(device: Any, rung: str) -> float:
     """The most memory held: on the device where that is a GPU, else by this process."""
     if device.platform != "cpu":
         if rung == "torch":
-            import torch
+            from xladder.rungs.torch import peak_memory
 
-            return torch.cuda.max_memory_allocated() / 2**20
+            return peak_memory() / 2**20
         return device.memory_stats()["peak_bytes_in_use"] / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
