@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.mapping import over_seeds
+from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Learned, Trajectories
 from xladder.replay import objects
@@ -65,15 +65,24 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """The hypergrid as pure functions. `unroll`: see `GFlowNetLearner`."""
+    """The hypergrid as pure functions.
+
+    How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll`, see
+    `GFlowNetLearner`.
+    """
 
     config: Config
+    mapped: bool = True
     unroll: int = 1
 
     @classmethod
     def laid_out(cls, config: Config, platform: str) -> Program:
-        """The program as it suits a kind of device."""
-        return cls(config) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
+        """The program as it suits a kind of device.
+
+        On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the
+        cores no busier than plain ones. On a GPU all seeds go side by side.
+        """
+        return cls(config, mapped=False) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
 
     @property
     def learner(self) -> GFlowNetLearner:
@@ -105,16 +114,23 @@ class Program:
 
     def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
         """One iteration of a population, leaves [S, …]."""
+        if not self.mapped and runs.key.shape[0] > 1:
+            return Clock(clock.tick + 1), *one_by_one(partial(self._tick_alone, clock))(runs)
         batch, memory, reward, explore = self.rehearse(clock, runs)
         agent, learned = self.study(runs.agent, batch)
         metrics = Metrics(reward, learned.loss, learned.log_z, batch.length.mean(1, dtype=jnp.float32), *explore)
         return Clock(clock.tick + 1), Experiment(runs.key, agent, memory), metrics
 
+    def _tick_alone(self, clock: Clock, run: Experiment) -> tuple[Experiment, Metrics]:
+        _, *changed = self.tick(clock, jax.tree.map(lambda x: x[None], run))
+        return jax.tree.map(lambda x: x[0], tuple(changed))
+
     def rehearse(
         self, clock: Clock, runs: Experiment
     ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
         """A batch of trajectories per seed and what the memories hold then, without learning from it."""
-        return over_seeds(lambda run: self.sample(clock.tick, run), runs)
+        sample = partial(self.sample, clock.tick)
+        return over_seeds(sample, runs) if self.mapped or runs.key.shape[0] == 1 else one_by_one(sample)(runs)
 
     def sample(
         self, tick: jax.Array, run: Experiment
