@@ -67,13 +67,14 @@ class Draws(NamedTuple):
 class Program:
     """The hypergrid as pure functions.
 
-    How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll`, see
-    `GFlowNetLearner`.
+    How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll` and
+    `compact`, see `GFlowNetLearner`.
     """
 
     config: Config
     mapped: bool = True
     unroll: int = 1
+    compact: bool = False
 
     @classmethod
     def laid_out(cls, config: Config, platform: str) -> Program:
@@ -82,12 +83,12 @@ class Program:
         On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the
         cores no busier than plain ones. On a GPU all seeds go side by side.
         """
-        return cls(config, mapped=False) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
+        return cls(config, mapped=False, compact=True) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
 
     @property
     def learner(self) -> GFlowNetLearner:
         """The learner, fitted to this world."""
-        return GFlowNetLearner(self.config, self.unroll)
+        return GFlowNetLearner(self.config, self.unroll, self.compact)
 
     @property
     def rooms(self) -> tuple[int, ...]:
