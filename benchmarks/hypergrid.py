@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import peer_row, repeated, times
+from rounds import command, peer_row, repeated, times
 
 from xladder.errors import XladderError
 from xladder.runs.compare import measure_apart
@@ -93,6 +93,7 @@ def main() -> None:
     from xladder import devices
 
     found = {"rows": found, "rounds": options.rounds, "limits": bounds, **environment(devices.find(device))}
+    found["command"] = command()
     write_json(options.out or HERE / "results" / f"hypergrid-{device}.json", found)
 
 

@@ -10,12 +10,11 @@ versions and command. The time of the whole run, measurements left out, is repor
 import argparse
 import json
 import os
-import shlex
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
+from rounds import command
 
 from xladder import devices
 from xladder.core.statistics import mean_and_interval
@@ -38,7 +37,7 @@ def main() -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
     device = devices.find(options.device)
     runs = [learn(loss, options.seeds, options.iterations, device) for loss in options.losses.split(",")]
-    found = {**environment(device), "command": shlex.join(["python", *sys.argv]), "iterations": options.iterations}
+    found = {**environment(device), "command": command(), "iterations": options.iterations}
     found |= {"seeds": options.seeds, "runs": runs}
     if options.out:
         write_json(options.out, found)

@@ -1,10 +1,13 @@
 """What benchmarks share: measuring again and again, and timing a call."""
 
 import json
+import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
@@ -31,6 +34,11 @@ def peer_row(name: str, command: list[str]) -> dict:
     if done.returncode:
         return {"name": name, "error": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
     return {"name": name, **json.loads(done.stdout.strip().splitlines()[-1])}
+
+
+def command() -> str:
+    """What was typed, with the names of files in place of where they lie on this machine."""
+    return shlex.join(["python", *(Path(word).name if word.startswith("/") else word for word in sys.argv)])
 
 
 def times(call: Callable[[], object], repeats: int) -> list[float]:

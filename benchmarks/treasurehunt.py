@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import peer_row, repeated, times
+from rounds import command, peer_row, repeated, times
 
 from xladder.errors import XladderError
 from xladder.runs.compare import measure_apart
@@ -177,6 +177,7 @@ def main() -> None:
     from xladder import devices
 
     found = {"rows": rows, "rounds": options.rounds, "limits": bounds, **environment(devices.find(options.device))}
+    found["command"] = command()
     write_json(options.out or HERE / "results" / f"treasurehunt-{options.device}.json", found)
 
 
