@@ -338,3 +338,24 @@ def test_output_that_nobody_reads_is_no_error():
     command = f"{sys.executable} -m xladder.cli.main --help | true"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, env=os.environ)
     assert "Traceback" not in done.stderr
+
+
+def test_compare_takes_its_measuring_process_with_it(tmp_path):
+    words = [sys.executable, "-m", "xladder.cli.main", "compare", "treasurehunt", "--rungs", "sequential", *SMALL]
+    process = subprocess.Popen([*words, "--epochs", "1000000"], cwd=tmp_path, start_new_session=True)
+
+    def family() -> list[str]:
+        listed = subprocess.run(["ps", "-o", "pid=", "-s", str(process.pid)], capture_output=True, text=True)
+        return listed.stdout.split()
+
+    try:
+        deadline = time.monotonic() + 60
+        while len(family()) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert len(family()) == 2
+        process.terminate()
+        assert process.wait(30) == 143
+        assert family() == []
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)

@@ -222,6 +222,6 @@ def test_frames_follow_one_another_in_the_encoding_and_pytorch_encodes_alike():
 def test_the_world_needs_no_implicit_dtype_promotion():
     with jax.numpy_dtype_promotion("strict"):
         draws = parity.draw_walk(SMALL, jax.random.key(0))
-        walk = jax.eval_shape(lambda draws: parity.walk.__wrapped__(SMALL, draws), draws)
+        walk = jax.eval_shape(lambda draws: parity._walk(SMALL, draws), draws)
     assert walk.boards.dtype == walk.views.dtype == walk.found.dtype == jnp.int8
     assert walk.positions.dtype == jnp.int32

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -41,7 +43,17 @@ class CompareOptions:
 
 
 def run(words: Sequence[str]) -> int:
-    """Measure, print, draw."""
+    """Measure, print, draw; a signal ends the process that measures, too."""
+    # Left to the default, SIGTERM would end this process and leave that one behind.
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        return measure_and_show(words)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def measure_and_show(words: Sequence[str]) -> int:
+    """Parse, measure, print, draw."""
     name, rest = split_workload(words, "compare")
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."

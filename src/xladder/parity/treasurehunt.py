@@ -28,6 +28,7 @@ from xladder.parity.levels import Level, as_vector, compare
 from xladder.programs.treasurehunt import Program
 from xladder.replay import frames
 from xladder.replay.frames_host import HostBatch, HostRing
+from xladder.rungs.running import compiled
 from xladder.worlds import treasurehunt as world
 from xladder.worlds.treasurehunt_host import HostWorld
 
@@ -40,7 +41,7 @@ from xladder.learners import iqn_torch
 from xladder.nets import iqn_torch as net_torch
 
 if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import Config, WorldConfig
+    from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 WORLD = 0.0  # all are whole numbers
@@ -122,10 +123,12 @@ def draw_walk(config: WorldConfig, key: jax.Array) -> WalkDraws:
     return WalkDraws(*(np.asarray(x) for x in draws))
 
 
-@partial(jax.jit, static_argnums=0)
 def walk(config: WorldConfig, draws: WalkDraws) -> Walk:
     """The pure world's account of a walk."""
+    return compiled(_walk)(config, draws)
 
+
+def _walk(config: WorldConfig, draws: WalkDraws) -> Walk:
     def turn(state: world.State, drawn: Any) -> tuple[world.State, Walk]:
         spawns, actions = drawn
         state = world.begin_turn(state, spawns)
@@ -172,16 +175,15 @@ def remember(config: Config, walks: list[WalkDraws], seen: list[Walk]) -> tuple[
             dones=turns < 0,
             breaks=turns == 0,
         )
-        cursor, ring = _remember_epoch(cursor, ring, rows, c.n_frames)
+        cursor, ring = compiled(_remember_epoch)(c.n_frames, cursor, ring, rows)
         host.add_empty()
         for row in zip(*rows, strict=True):
             host.add(*row)
     return cursor, ring, host
 
 
-@partial(jax.jit, static_argnums=3)
 def _remember_epoch(
-    cursor: frames.Cursor, ring: frames.Ring, rows: frames.Ring, n_frames: int
+    n_frames: int, cursor: frames.Cursor, ring: frames.Ring, rows: frames.Ring
 ) -> tuple[frames.Cursor, frames.Ring]:
     ring = frames.mark_break(cursor, ring)
     cursor = frames.skip(cursor, ring.dones.size, n_frames)
@@ -194,33 +196,28 @@ def _recall(
 ) -> tuple[Any, Any]:
     """All that the two memories hold, and what they hand out."""
     c = config.learner
-
-    @jax.jit
-    def recall(cursor: frames.Cursor, ring: frames.Ring) -> Any:
-        starts = frames.choose(cursor, jnp.asarray(scores), c.batch_size, c.n_frames, c.n_step)
-        batch = frames.cut(cursor, ring, starts, jnp.float32(c.gamma), c.n_frames, c.n_step)
-        return tuple(cursor), tuple(ring), frames.recent(cursor, ring, c.n_frames), starts, tuple(batch)
-
     held = host.frames, host.actions, host.rewards, host.dones, host.breaks
     starts = host.choose(scores, c.batch_size)
     theirs = (host.index, host.size), held, host.recent(), starts, tuple(host.cut(starts, c.gamma))
-    return recall(cursor, ring), theirs
+    return compiled(_choose_and_cut)(c, cursor, ring, scores), theirs
+
+
+def _choose_and_cut(c: LearnerConfig, cursor: frames.Cursor, ring: frames.Ring, scores: jax.Array) -> Any:
+    starts = frames.choose(cursor, scores, c.batch_size, c.n_frames, c.n_step)
+    batch = frames.cut(cursor, ring, starts, jnp.float32(c.gamma), c.n_frames, c.n_step)
+    return tuple(cursor), tuple(ring), frames.recent(cursor, ring, c.n_frames), starts, tuple(batch)
 
 
 def draw_agent(learner: IQNLearner, key: jax.Array) -> Agent:
     """A fresh agent whose target is another network than its own: else confusing the two would not show."""
-    init = jax.jit(learner.init)
-    agent = init(keys.address(key, 0, 0, Stream.INIT))
-    return agent._replace(target=init(keys.address(key, 0, 1, Stream.INIT)).params)
+    agent, another = (compiled(IQNLearner.init)(learner, keys.address(key, 0, i, Stream.INIT)) for i in range(2))
+    return agent._replace(target=another.params)
 
 
 def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws:
     """The draws of one update, as NumPy arrays."""
     address = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
-    return jax.tree.map(np.asarray, _draw_update(learner, *address))
-
-
-_draw_update = jax.jit(IQNLearner.draw_update, static_argnums=0)
+    return jax.tree.map(np.asarray, compiled(IQNLearner.draw_update)(learner, *address))
 
 
 def record(config: Config, host: HostRing, draws: UpdateDraws) -> HostBatch:
@@ -260,9 +257,9 @@ def study(
     """Both sides learn from the batches, with a hard update half-way. Returns what the JAX agent has become."""
     for i, (batch, drawn) in enumerate(zip(batches, draws, strict=True)):
         if i > 0 and i == len(batches) // 2:
-            agent = _sync(learner, agent)
+            agent = compiled(_sync)(learner, agent)
             other.sync()
-        agent, _ = _update(learner, agent, frames.Batch(*batch), drawn)
+        agent, _ = compiled(IQNLearner.update)(learner, agent, frames.Batch(*batch), drawn)
         other.update(batch, torch_draws(learner, drawn))
     return agent
 
@@ -282,10 +279,6 @@ def _moments_torch(other: iqn_torch.TorchAgent) -> Any:
     return mean, np.sqrt(square)
 
 
-_update = jax.jit(IQNLearner.update, static_argnums=0)
-
-
-@partial(jax.jit, static_argnums=0)
 def _sync(learner: IQNLearner, agent: Agent) -> Agent:
     return learner.sync(agent, jnp.bool_(True))
 
@@ -295,8 +288,12 @@ def _value_and_grad(
 ) -> tuple[jax.Array, Params]:
     width, actions = learner.config.width, learner.actions
     noise = tuple(split_noise(jnp.asarray(normals), width, actions) for normals in draws.noise)
-    function = jax.jit(jax.value_and_grad(learner.loss))
-    return function(agent.params, agent.target, frames.Batch(*batch), draws.taus, noise)
+    given = agent.params, agent.target, frames.Batch(*batch), draws.taus, noise
+    return compiled(_differentiate)(learner, *given)
+
+
+def _differentiate(learner: IQNLearner, *given: Any) -> tuple[jax.Array, Params]:
+    return jax.value_and_grad(learner.loss)(*given)
 
 
 def say(
@@ -310,11 +307,10 @@ def say(
         for net in (other.net, other.target):
             noisy, plain = net(encoded, drawn.taus[0], drawn.noise[0]), net(encoded, drawn.taus[0])
             theirs.append((noisy.numpy(), plain.numpy(), plain.mean(1).numpy()))
-    ours = [_say(learner, params, batch.states, draws.taus[0], draws.noise[0]) for params in agent[:2]]
+    ours = [compiled(_say)(learner, params, batch.states, draws.taus[0], draws.noise[0]) for params in agent[:2]]
     return ours, theirs
 
 
-@partial(jax.jit, static_argnums=0)
 def _say(learner: IQNLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
     noise = split_noise(normals, learner.config.width, learner.actions)
 
