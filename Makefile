@@ -30,6 +30,7 @@ lint: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/treasurehunt.py
+	$(BIN)/python benchmarks/hypergrid.py
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "xladder needs Python 3.11 or newer, and none was found: install one, or name it: make PYTHON=/path/to/python"; exit 1; }

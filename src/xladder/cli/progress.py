@@ -37,6 +37,7 @@ class Screen(Observer):
         self._shown = plan.workload.load_settings().SHOWN
         self._recent: dict[str, list[float]] = {name: [] for name in self._shown}
         self._rate: float | None = None
+        self._chunk_ended = time.monotonic()
         self._last_line = 0.0
         self._expected = startup.last_compile(self._compile_name())
         self._bar = Progress(
@@ -84,7 +85,7 @@ class Screen(Observer):
         several = len(self.plan.seeds) > len(seeds)
         self._bar.update(self._task, description=f"{self.name} seed {seeds[0]}" if several else self.name)
         self._bar.update(self._task, completed=0)
-        self.done = 0
+        self.done, self._chunk_ended = 0, time.monotonic()
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """Write a chunk down and move the bar."""
@@ -93,7 +94,9 @@ class Screen(Observer):
         count = columns["return"].shape[1]
         self.done = first + count
         self.something_done = True
-        rate = count / seconds
+        # By the clock, so that measurements between chunks count for the time that is left.
+        now = time.monotonic()
+        rate, self._chunk_ended = count / max(now - self._chunk_ended, 1e-9), now
         self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
         for name, values in self._recent.items():
             if name in columns:
@@ -102,7 +105,6 @@ class Screen(Observer):
                 del values[: -1 if name in UNSMOOTHED else -SMOOTH]
         text = self._text()
         self._bar.update(self._task, completed=self.done, text=text)
-        now = time.monotonic()
         if not self.live and (now - self._last_line > PLAIN_SECONDS or self.done == self.total):
             self._say(f"{self.name}: {text}")
 

@@ -42,8 +42,7 @@ class TrainOptions:
     config: Path | None = None
     """The config.json of another run to start from."""
     eval_episodes: int | None = None
-    """Episodes to score the agents with at the end (20; hypergrid: 10,000 objects where it has to sample); 0 leaves
-    scoring and the replay out."""
+    """Episodes (20) or sampled objects (10,000) to score with at the end; 0 leaves scoring and the replay out."""
 
 
 class PatientConsole(Console):

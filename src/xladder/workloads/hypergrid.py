@@ -26,8 +26,7 @@ class WorldConfig:
     side: int = 8
     """Values of each coordinate, H."""
     reward: Literal["easy", "hard", "torchgfn", "corners", "custom"] = "easy"
-    """Plateaus in the corners with a peak in each (easy, hard, torchgfn, or custom with r0, r1, r2), or smooth
-    hills (corners)."""
+    """Plateaus with peaks in the corners (easy, hard, torchgfn, custom: r0, r1, r2), or smooth hills (corners)."""
     r0: float = 1e-3
     """For a custom reward: what every cell gives."""
     r1: float = 0.5
@@ -106,8 +105,7 @@ class Config:
     iterations: int = 2000
     """How long to train."""
     evaluate_every: int = 0
-    """Iterations between two measurements of the distribution that is sampled; 0: a twenty-fifth of the run, or a
-    tenth where it has to be estimated from samples."""
+    """Iterations between two measurements of the sampler; 0: a 25th of the run, a tenth if it has to be sampled."""
     evaluation: Literal["auto", "exact", "sampled"] = "auto"
     """exact needs at most 2²⁰ cells; sampled is noisy; auto is exact where that is possible."""
     eval_samples: int = 2000
