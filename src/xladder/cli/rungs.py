@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -21,9 +22,9 @@ def run(words: Sequence[str]) -> int:
     """Print the matrix, the rungs and the gaps."""
     parse(RungsOptions, words, "xladder rungs", "Which workload runs on which rung.")
     console = Console()
-    matrix = Table()
+    matrix = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     for head in ("workload", *RUNGS):
-        matrix.add_column(head)
+        matrix.add_column(head, no_wrap=True)
     for workload in WORKLOADS.values():
         matrix.add_row(workload.name, *("–" if rung in workload.missing else "yes" for rung in RUNGS))
     console.print(matrix)

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 WORLD = 1e-6  # masks and steps are whole numbers; a reward is the logarithm of one sum
-SAMPLING = 1e-5  # probabilities of sums of a few hundred products, added in another order
-LOSS = 2e-5  # the square of a sum of up to hundreds of log-probabilities
-GRADIENTS = 1e-4  # sums over all steps of a batch
+SAMPLING = 2e-6  # probabilities of sums of a few hundred products, added in another order
+LOSS = 2e-6  # the square of a sum of up to hundreds of log-probabilities
+GRADIENTS = 1e-5  # sums over all steps of a batch
 # Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
 # learning rate in a direction that rounding decides. So what the networks say is compared, not their weights.
-ONE_UPDATE = 3e-4
-MANY_UPDATES = 3e-2  # the same a hundred times over
+ONE_UPDATE = 1e-4
+MANY_UPDATES = 5e-3  # the same a hundred times over: 1e-4 is seen at the published settings
 
 BATCHES = 8  # recorded, and learned from in turn
 STATES = 256
