@@ -5,18 +5,20 @@ from dataclasses import replace
 from functools import cache
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 import torch
 
-from tests.conftest import assert_trees_close, assert_trees_equal
+from tests.conftest import TINY_GRID, assert_trees_close, assert_trees_equal
 from xladder import bridge
 from xladder.learners import gflownet
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Knobs, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.nets import flow
 from xladder.programs import hypergrid, hypergrid_evaluation, hypergrid_host, hypergrid_torch
+from xladder.programs.hypergrid import Program
 from xladder.rungs import fused
 from xladder.rungs import torch as torch_rung
 from xladder.rungs.running import compiled
@@ -485,3 +487,30 @@ def test_pytorch_learns_the_target_distribution(monkeypatch):
     # Measured: 0.03; the worst of six seeds 0.07. With little exploring, some seeds would miss a corner for longer.
     config = replace(EASY, iterations=700, learner=replace(EASY.learner, epsilon=0.5))
     assert distances(config, torch_rung.start(config, [0])) <= 0.1
+
+
+def test_sampling_ends_even_if_the_policy_is_not_a_number():
+    learner = Program(TINY_GRID).learner
+    params = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), learner.init(jax.random.key(0)).params)
+    draws = jax.random.uniform(jax.random.key(1), (TINY_GRID.world.steps, 4))
+    for compact in (False, True):
+        walker = replace(learner, compact=compact)
+        explore = Explore(jnp.float32(0), jnp.float32(1))
+        batch = jax.jit(walker.sample)(params, explore, draws)
+        assert batch.length.max() <= TINY_GRID.world.steps
+    ends = jnp.full((4, TINY_GRID.world.dim), TINY_GRID.world.side - 1)
+    assert jax.jit(learner.walk_back)(params, ends, draws).length.max() <= TINY_GRID.world.steps
+
+
+def test_a_tiny_temperature_takes_the_best_action_that_is_allowed():
+    learner = Program(TINY_GRID).learner
+    params = learner.init(jax.random.key(0)).params
+    params["forward_head"]["bias"] = params["forward_head"]["bias"] - 5.0
+    top = jnp.full((1, TINY_GRID.world.dim), TINY_GRID.world.side - 1)
+    inside = jnp.ones((1, TINY_GRID.world.dim), jnp.int32)
+    for temperature in (1e-9, 1e-30):
+        explore = Explore(jnp.float32(0), jnp.float32(temperature))
+        np.testing.assert_allclose(learner.forward_chances(params, top, explore), [[0.0] * TINY_GRID.world.dim + [1.0]])
+        chances = learner.forward_chances(params, inside, explore)
+        usual = learner.forward_chances(params, inside, Explore(jnp.float32(0), jnp.float32(1)))
+        assert chances.argmax() == usual.argmax() and float(chances.max()) == 1.0

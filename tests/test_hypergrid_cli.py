@@ -2,10 +2,12 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file, save_file
 
 from tests.test_cli import call
 from xladder.workloads.hypergrid import WorldConfig
@@ -126,6 +128,11 @@ BAD = {
     "--learner.replay-share 1": "[0, 1)",
     "--loss vargrad --learner.batch-size 1": "2 or more",
     "--iterations 0": "1 or more",
+    "--learner.batch-size 999999999999": "possible on this grid",
+    "--learner.memory 999999999999": "possible on this grid",
+    "--learner.width 99999999": "65536",
+    "--learner.replay uniform --learner.batch-size 1": "no room",
+    "--world.reward custom --world.r2 inf": "has to be a number",
     "--world.dim 8 --world.side 20 --evaluation exact": "sampled",
     "--preset publishd": "published",
     "--rung mesh": "fused",
@@ -153,3 +160,37 @@ def test_only_samplers_can_be_sampled(trained, tmp_path, capsys):
     assert "5, 6" in capsys.readouterr().err
     assert call("sample", str(tmp_path / "nowhere")) == 2
     assert call("sample", str(trained), "--out", str(tmp_path)) == 2
+
+
+def test_a_loss_that_is_no_number_ends_the_run_on_the_device_too(tmp_path, capsys):
+    wild = ["--learner.lr", "1e12", "--iterations", "100", "--out", str(tmp_path / "run")]
+    assert call("train", "hypergrid", *SMALL, *wild) == 4
+    assert "stopped being a number" in capsys.readouterr().err
+
+
+def test_agents_that_are_no_numbers_are_refused(trained, tmp_path, capsys):
+    broken = tmp_path / "broken"
+    shutil.copytree(trained, broken)
+    file = broken / "checkpoints" / "agents.safetensors"
+    params = {name: np.full_like(leaf, np.nan) for name, leaf in load_file(file).items()}
+    save_file(params, file)
+    for command in ("eval", "sample"):
+        assert call(command, str(broken)) == 3
+        assert "not numbers" in capsys.readouterr().err
+
+
+def test_a_seed_that_was_never_trained_is_not_sampled(trained, tmp_path, capsys):
+    stopped = tmp_path / "stopped"
+    shutil.copytree(trained, stopped)
+    file = stopped / "checkpoints" / "agents.safetensors"
+    save_file({name: leaf[:1].copy() for name, leaf in load_file(file).items()}, file)
+    assert call("sample", str(stopped), "-n", "1", "--out", "-") == 0
+    assert call("sample", str(stopped), "--of-seed", "6") == 2
+    assert "stopped before seed 6" in capsys.readouterr().err
+
+
+def test_a_long_side_is_measured_in_coarse_bins(tmp_path, capsys):
+    long = ["--world.side", "1100", "--learner.width", "16", "--learner.batch-size", "4", "--iterations", "2"]
+    few = ["--eval-samples", "300", "--eval-episodes", "300", "--evaluate-every", "2"]
+    assert call("train", "hypergrid", *long, *few, "--out", str(tmp_path / "run")) == 0
+    assert "a perfect sampler would show" in capsys.readouterr().out

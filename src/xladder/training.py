@@ -85,12 +85,16 @@ class Result:
         """The settings it was trained with."""
         return self.plan.config
 
-    def evaluate(self, episodes: int = 20, seed: int = 0) -> dict[str, Any]:
+    def evaluate(self, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
         """How good it is without exploring, and chance beside it; the keys are those of `xladder eval --json`."""
+        import jax
+
         from xladder.rungs.running import compiled
 
+        episodes = episodes or self.plan.workload.load_settings().TRAIN_EPISODES
         evaluation = import_module(self.plan.workload.evaluation)
-        return evaluation.score(self.config, self.params, episodes, seed, compiled)
+        with jax.default_device(devices.find(self.plan.device)):
+            return evaluation.score(self.config, self.params, episodes, seed, compiled)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory: config, metrics, agents, pictures."""
@@ -179,9 +183,8 @@ def _run(
         measure()
     while done < plan.config.ticks and not (done and observer.stop()):
         count = min(size, plan.config.ticks - done, interval - done % interval if interval else size)
-        begun = time.perf_counter()
-        columns = settings.columns(plan.config, wait("training", running.advance, count))
-        seconds = time.perf_counter() - begun
+        metrics_of_chunk, seconds = wait("training", _timed, running.advance, count)
+        columns = settings.columns(plan.config, metrics_of_chunk)
         learning = _check_finite(columns["loss"], learning, seeds, done, plan.workload.tick)
         done += count
         if interval:
@@ -199,10 +202,19 @@ def _run(
     return Result(plan, metrics, params, running.compile_seconds, tick_seconds, snapshots)
 
 
+def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What a call gives, and its seconds; in the rung's own thread, so that nobody's waiting is counted."""
+    begun = time.perf_counter()
+    return call(*arguments), time.perf_counter() - begun
+
+
 def _measure(plan: Plan, running: Any, tick: int) -> Any:
+    import jax
+
     from xladder.rungs.running import compiled
 
-    return import_module(plan.workload.evaluation).measure(plan.config, running.params(), tick, compiled)
+    with jax.default_device(devices.find(plan.device)):
+        return import_module(plan.workload.evaluation).measure(plan.config, running.params(), tick, compiled)
 
 
 def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> dict[str, np.ndarray]:

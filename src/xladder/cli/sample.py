@@ -69,6 +69,11 @@ def run(words: Sequence[str]) -> int:
     console = Console(stderr=str(options.out) == "-")
     with console.status("sampling"), jax.default_device(device):
         result = load(options.run_dir)
+        kept = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]
+        if of_seed not in kept:
+            raise UsageError(
+                f"This run was stopped before seed {of_seed} was trained: it has {', '.join(map(str, kept))}."
+            )
         draw = import_module(plan.workload.evaluation).draw_objects
         table = draw(plan.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
     if str(options.out) == "-":

@@ -122,7 +122,9 @@ class GFlowNetLearner:
         """float32 [B, A]: with what probability sampling takes each action."""
         logits = self._say(params, states, "forward").forward
         mask = jax.vmap(partial(world.forward_mask, self.config.world))(states)
-        policy = jax.nn.softmax(jnp.where(mask, logits / explore.temperature, NEVER))
+        masked = jnp.where(mask, logits, NEVER)
+        # The best is subtracted first: divided by a small temperature, allowed logits would fall below forbidden ones.
+        policy = jax.nn.softmax((masked - masked.max(-1, keepdims=True)) / explore.temperature)
         return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
 
     def backward_chances(self, params: Params, states: jax.Array) -> jax.Array:
@@ -158,7 +160,7 @@ class GFlowNetLearner:
         sizes = [count, *(size for size in (count // 2, count // 4) if self.compact and size)]
         for size, fewer in zip(sizes, [*sizes[1:], 0], strict=True):
             carry = carry if size == count else set_aside(carry, size)
-            carry = jax.lax.while_loop(partial(_more_than, fewer), self._several(step), carry)
+            carry = jax.lax.while_loop(partial(_goes_on, steps, fewer), self._several(step), carry)
         return carry.taken
 
     def walk_back(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
@@ -176,11 +178,14 @@ class GFlowNetLearner:
             states = states.at[place].set(before, mode="drop")
             return k + 1, before, states, actions.at[place].set(action, mode="drop")
 
+        def more(carry: Any) -> jax.Array:
+            return carry[1].any() & (carry[0] < steps)
+
         last = moves, jnp.arange(count)
         states = jnp.zeros((steps, count, w.dim), jnp.int32).at[last].set(objects)
         actions = jnp.full((steps, count), w.dim, jnp.int32)
         first = jnp.int32(0), objects, states, actions
-        _, _, states, actions = jax.lax.while_loop(lambda carry: carry[1].any(), self._several(step), first)
+        _, _, states, actions = jax.lax.while_loop(more, self._several(step), first)
         return Trajectories(states, actions, moves + 1)
 
     def objects(self, batch: Trajectories) -> jax.Array:
@@ -278,8 +283,9 @@ class GFlowNetLearner:
         return jax.nn.logsumexp(jnp.where(world.backward_mask(states), edges, NEVER), axis=-1)
 
 
-def _more_than(count: int, walk: Walk) -> jax.Array:
-    return walk.active.sum() > count
+def _goes_on(steps: int, fewer: int, walk: Walk) -> jax.Array:
+    # Bounded, because a policy that is not a number never stops.
+    return (walk.active.sum() > fewer) & (walk.t < steps)
 
 
 class Rows(NamedTuple):

@@ -41,7 +41,8 @@ class TorchGFlowNet:
         """float32 [B, A]: with what probability sampling takes each action."""
         mask = self._tensor(self.world.forward_mask(states))
         logits = self._say(states, "forward").forward
-        policy = torch.where(mask, logits / temperature, NEVER).softmax(-1)
+        masked = torch.where(mask, logits, NEVER)
+        policy = ((masked - masked.amax(-1, keepdim=True)) / temperature).softmax(-1)
         if epsilon:
             policy = (1 - epsilon) * policy + epsilon * mask / mask.sum(-1, keepdim=True)
         return policy.cpu().numpy()

@@ -70,10 +70,12 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
     yield compare("forward", SAMPLING, *say(program.learner, run.agent.params, other, states))
 
     batches = record(program, run)
-    loss, gradient = _value_and_grad(program, run.agent, batches[0])
-    other_loss = other.loss(batches[0])
-    yield compare("loss", LOSS, loss, [value.detach().numpy() for value in other_loss])
-    other_loss[0].backward()
+    # One batch that was sampled, and one that was walked back.
+    (first, one), (second, two) = (_value_and_grad(program, run.agent, batch) for batch in batches[:2])
+    losses = [other.loss(batch) for batch in batches[:2]]
+    yield compare("loss", LOSS, [*first, *second], [value.detach().numpy() for pair in losses for value in pair])
+    (losses[0][0] + losses[1][0]).backward()
+    gradient = jax.tree.map(jnp.add, one, two)
     # VarGrad leaves no gradient in what only shifts all log-probabilities alike.
     grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in other.net.named_parameters()}
     yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("gflownet", grads)))

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 8192  # cells that the network is run on in one go: bounds the memory
 TRAJECTORIES_AT_ONCE = 500
+MOST_STEPS_AT_ONCE = 2**22  # times coordinates, of all trajectories at once
+MOST_BINS = 64  # of a coordinate, when distributions are estimated: finer ones would hold nothing but noise
 FOUND = 0.5  # of a mode's probability in the target, from which on it counts as found
 
 
@@ -42,7 +44,7 @@ class Exact(NamedTuple):
     kl: jax.Array  # of the learned distribution from the target
     jsd: jax.Array
     logz_error: jax.Array
-    modes: jax.Array  # cells of highest reward that have half of their probability or more
+    modes: jax.Array  # cells on a peak that have half of their probability or more
     elbo: jax.Array
     eubo: jax.Array
     correlation: jax.Array  # Pearson's, of log-probability and log-reward over all cells
@@ -72,9 +74,10 @@ class Measured(NamedTuple):
 def measure(config: Config, params: Params, tick: int, compiled: Compiled) -> Measured:
     """Measure samplers with parameters [S, …] after so many ticks."""
     function = compiled(measure_exactly if config.exact else measure_by_sampling)
-    given = exact.tables(config.world) if config.exact else np.int32(tick)
     seeds = jax.tree.leaves(params)[0].shape[0]
-    found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), given)) for s in range(seeds)]
+    # Every seed is measured with draws of its own, so that their mean is the better for it.
+    given = [exact.tables(config.world) if config.exact else np.array([tick, s], np.int32) for s in range(seeds)]
+    found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), given[s])) for s in range(seeds)]
     names = [name for name in found[0]._fields if name != "marginal"]
     return Measured({name: np.array([getattr(one, name) for one in found]) for name in names}, found[0].marginal)
 
@@ -90,7 +93,7 @@ def score(config: Config, params: Params, episodes: int, seed: int, compiled: Co
     found = measure(config, params, seed, compiled).columns
     mean, interval = mean_and_interval(found["mean_return"])
     said: dict[str, Any] = {"mean_return": float(mean), "ci95": float(interval), "seeds": len(found["mean_return"])}
-    drawn = -(-episodes // TRAJECTORIES_AT_ONCE) * TRAJECTORIES_AT_ONCE
+    drawn = -(-episodes // at_once(config.world)) * at_once(config.world)
     said |= {"random_return": random_return(config, compiled), "exact": config.exact}
     said["episodes"] = None if config.exact else drawn
     for name, values in found.items():
@@ -98,12 +101,12 @@ def score(config: Config, params: Params, episodes: int, seed: int, compiled: Co
             mean, interval = mean_and_interval(values)
             said |= {name: float(mean), f"{name}_ci95": float(interval)}
     w = config.world
-    return said | {"log_z": world.log_z(w), "num_modes": world.num_modes(w)}
+    return said | {"log_z": world.log_z(w), "num_modes": world.num_modes(w), "enumerable": w.enumerable}
 
 
 def draw_objects(config: Config, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, np.ndarray]:
     """Objects of one sampler as columns [count]: coordinates, reward, and log-probability where that is known."""
-    program, parts = Program(config), -(-count // TRAJECTORIES_AT_ONCE)
+    program, parts = Program(config), -(-count // at_once(config.world))
     draw = compiled(_objects)
     found = [
         jax.tree.map(np.asarray, draw(program, params, np.int32(seed), np.int32(number))) for number in range(parts)
@@ -155,24 +158,42 @@ def log_distribution(program: Program, params: Params, known: exact.Tables) -> j
     return exact.log_terminating(program.config.world, known.levels, _policies(program, params, known)[0].log_pf)
 
 
-def measure_by_sampling(program: Program, params: Params, tick: jax.Array) -> Sampled:
-    """One sampler against the target, from samples of both."""
-    config, learner = program.config, program.learner
-    w = config.world
-    key = keys.address(keys.evaluation(0), tick, 0, Stream.SAMPLE)
-    parts = -(-config.eval_samples // TRAJECTORIES_AT_ONCE)
+def at_once(config: WorldConfig) -> int:
+    """How many trajectories are sampled in one go: fewer where they are long, to bound the memory."""
+    return max(1, min(TRAJECTORIES_AT_ONCE, MOST_STEPS_AT_ONCE // (config.steps * config.dim)))
 
-    def part(i: jax.Array) -> Any:
+
+def target_picture(config: Config) -> np.ndarray:
+    """float64 [H, H] or [1, H]: the target's marginal, as coarse as measurements show it."""
+    whole = world.marginal(config.world)
+    if config.exact:
+        return whole
+    rows, columns = (np.arange(n) * min(n, MOST_BINS) // n for n in whole.shape)
+    coarse = np.zeros((rows[-1] + 1, columns[-1] + 1))
+    np.add.at(coarse, (rows[:, None], columns[None, :]), whole)
+    return coarse
+
+
+def measure_by_sampling(program: Program, params: Params, address: jax.Array) -> Sampled:
+    """One sampler against the target, from samples of both. `address` is int32 [2]: tick and seed."""
+    config, learner = program.config, program.learner
+    w, count = config.world, at_once(config.world)
+    key = keys.address(keys.evaluation(0), address[0], address[1], Stream.SAMPLE)
+    parts = -(-config.eval_samples // count)
+
+    def part(total: Any, i: jax.Array) -> tuple[Any, None]:
         forwards, targets, back = jax.random.split(jax.random.fold_in(key, i), 3)
-        batch = sample(program, params, forwards, TRAJECTORIES_AT_ONCE)
-        ideal = world.draw_target(w, targets, TRAJECTORIES_AT_ONCE)
-        walked = learner.walk_back(params, ideal, jax.random.uniform(back, (w.steps, TRAJECTORIES_AT_ONCE)))
+        batch = sample(program, params, forwards, count)
+        ideal = world.draw_target(w, targets, count)
+        walked = learner.walk_back(params, ideal, jax.random.uniform(back, (w.steps, count)))
         found = learner.objects(batch)
         low, high = (weigh(learner, params, each) for each in (batch, walked))
-        return _histogram(w, found), _histogram(w, ideal), low, high, jnp.exp(learner.log_rewards(found)).mean()
+        new = _histogram(w, found), _histogram(w, ideal), low, high, jnp.exp(learner.log_rewards(found)).mean()
+        return jax.tree.map(lambda sum_, one: sum_ + one / parts, total, new), None
 
-    learned, ideal, low, high, reward = jax.tree.map(lambda x: x.mean(0), jax.lax.map(part, jnp.arange(parts)))
-    target = jnp.asarray(world.marginal(w), jnp.float32)
+    target = jnp.asarray(target_picture(config), jnp.float32)
+    nothing = jnp.zeros_like(target), jnp.zeros_like(target), jnp.float32(0), jnp.float32(0), jnp.float32(0)
+    (learned, ideal, low, high, reward), _ = jax.lax.scan(part, nothing, jnp.arange(parts))
     _, _, log_flow = learner.log_policies(params, world.initial(w)[None])
     log_z = _log_z(program, params, log_flow[0])
     return Sampled(
@@ -231,7 +252,7 @@ def _log_z(program: Program, params: Params, log_flow: jax.Array) -> jax.Array |
 
 def _objects(program: Program, params: Params, seed: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
     key = keys.address(keys.evaluation(seed), number, 0, Stream.ACT)
-    found = program.learner.objects(sample(program, params, key, TRAJECTORIES_AT_ONCE))
+    found = program.learner.objects(sample(program, params, key, at_once(program.config.world)))
     return found, program.learner.log_rewards(found)
 
 
@@ -244,16 +265,18 @@ def _random_return_exactly(program: Program, known: exact.Tables) -> jax.Array:
 
 def _random_return_by_sampling(program: Program) -> jax.Array:
     learner, key = program.learner, keys.evaluation(1)
-    draws = jax.random.uniform(key, (program.config.world.steps, TRAJECTORIES_AT_ONCE))
+    draws = jax.random.uniform(key, (program.config.world.steps, at_once(program.config.world)))
     batch = learner.sample(learner.init(key).params, Explore(jnp.float32(1), jnp.float32(1)), draws)
     return jnp.exp(learner.log_rewards(learner.objects(batch))).mean()
 
 
 def _histogram(config: WorldConfig, objects: jax.Array) -> jax.Array:
-    """float32 [H, H] or [1, H]: how often each pair of first two coordinates is among objects [B, D]."""
-    first = objects[:, 0] if config.dim > 1 else jnp.zeros_like(objects[:, 0])
-    second = objects[:, min(1, config.dim - 1)]
-    shape = (config.side if config.dim > 1 else 1, config.side)
+    """float32 [H, H] or [1, H]: how often each pair of first two coordinates is among objects [B, D], coarsely."""
+    bins = min(config.side, MOST_BINS)
+    places = objects * bins // config.side
+    first = places[:, 0] if config.dim > 1 else jnp.zeros_like(places[:, 0])
+    second = places[:, min(1, config.dim - 1)]
+    shape = (bins if config.dim > 1 else 1, bins)
     return jnp.zeros(shape, jnp.float32).at[first, second].add(1.0 / objects.shape[0])
 
 

@@ -106,7 +106,7 @@ class RunDirectory:
 
         self.writer.close()
         self.save_agents(result.params)
-        seconds = float(np.median(result.tick_seconds))
+        seconds = float(np.median(result.tick_seconds or [np.nan]))
         tick, name = self.plan.workload.tick, self.plan.workload.name
         write_json(
             self.path / "timings.json",
@@ -132,9 +132,10 @@ def load(path: str | Path) -> Result:
     return Result(found, values, load_agents(folder, found), compile_seconds=0.0)
 
 
-def evaluate(run: str | Path | Result, episodes: int = 100, seed: int = 0) -> dict[str, Any]:
+def evaluate(run: str | Path | Result, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
     """Score the agents of a run directory or a result; the keys are those of `xladder eval --json`."""
-    return (run if isinstance(run, Result) else load(run)).evaluate(episodes, seed)
+    result = run if isinstance(run, Result) else load(run)
+    return result.evaluate(episodes or result.plan.workload.load_settings().EPISODES, seed)
 
 
 def load_agents(folder: Path, plan: Plan) -> Params:
@@ -158,6 +159,8 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     sound = len(seeds) == 1 and seeds != {(0,)} and all(leaf.dtype == np.float32 for leaf in found.values())
     if not sound or shapes != {name: leaf.shape[1:] for name, leaf in expected.items()}:
         raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
+    if not all(np.isfinite(leaf).all() for leaf in found.values()):
+        raise DamagedRun(f"`{file}` holds parameters that are not numbers.")
     return unflatten(found)
 
 

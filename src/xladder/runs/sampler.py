@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xladder.core.mapping import pick
-from xladder.programs.hypergrid_evaluation import distribution
+from xladder.programs.hypergrid_evaluation import distribution, target_picture
 from xladder.rungs.running import compiled
 from xladder.runs.distributions import draw_distributions, draw_scatter, write_animation
 from xladder.runs.pictures import Panel, flow_panels
@@ -32,7 +32,7 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
     """Draw the first seed's sampler, as often as it was measured. Returns what was drawn."""
     w, drawn = result.config.world, {}
     if result.snapshots:
-        target, last = world.marginal(w), result.snapshots[-1]
+        target, last = target_picture(result.config), result.snapshots[-1]
         shown = "all cells" if w.dim <= 2 else "marginal of coordinates 1 and 2"
         drawn["sampled"] = folder / "distribution.png"
         draw_distributions(drawn["sampled"], target, last.picture, title, f"{shown} · {last.label}")

@@ -12,6 +12,7 @@ from xladder.errors import UsageError
 REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
 MOST_STATES = 2**20  # that are enumerated, for exact answers
 MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
+MOST_WIDTH = 2**16  # of a hidden layer
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # of a run, if nothing else is said
 
 LossName = Literal["tb", "db", "subtb", "fm", "fldb", "vargrad"]
@@ -190,7 +191,7 @@ def check(config: Config) -> None:
         "it has to be positive: the logarithm of every reward is taken",
     )
     for flag, more in [("world.r1", world.r1), ("world.r2", world.r2)]:
-        need(0.0 <= more < float("inf"), flag, more, "it cannot be negative")
+        need(0.0 <= more < float("inf"), flag, more, "it has to be a number, and cannot be negative")
     losses = ("tb", "db", "subtb", "fm", "fldb", "vargrad")
     need(config.loss in losses, "loss", config.loss, f"it has to be one of {', '.join(losses)}")
     for flag, count in [
@@ -202,6 +203,19 @@ def check(config: Config) -> None:
         ("learner.memory", learner.memory),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
+    need(learner.width <= MOST_WIDTH, "learner.width", learner.width, f"{MOST_WIDTH} is the widest possible")
+    for flag, count, size in [
+        ("learner.batch-size", learner.batch_size, world.steps * world.dim),
+        ("learner.memory", learner.memory, world.dim),
+    ]:
+        need(count * size < 2**31, flag, count, f"with {size} numbers each, {2**31 // size} are possible on this grid")
+    need(
+        learner.replay == "none" or config.remembered > 0,
+        "learner.replay-share",
+        learner.replay_share,
+        f"of a batch of {learner.batch_size} that leaves no room for remembered objects: "
+        "make it or `--learner.batch-size` larger, or add `--learner.replay none`",
+    )
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
     need(
         config.loss != "vargrad" or learner.batch_size >= 2,
@@ -285,14 +299,16 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         first = [
             f"total variation {said('tv')} (exact{several})",
             f"L1 {said('l1')}  KL {said('kl')}  JSD {said('jsd')}  correlation(log p, log R) {said('correlation')}",
-            f"modes {said('modes', 1)} of {score['num_modes']} have half of their probability or more",
         ]
+        if score["num_modes"]:
+            first.append(f"modes {said('modes', 1)} of {score['num_modes']} have half of their probability or more")
     else:
         first = [
             f"total variation of coordinates 1 and 2: {said('tv_marginal')} from {score['episodes']:,} samples"
             f"{several}; a perfect sampler would show {said('tv_floor')}",
-            "There are too many cells to say it exactly.",
         ]
+        if not score["enumerable"]:
+            first.append("There are too many cells to say it exactly.")
     return [
         *first,
         f"log Z {score['log_z']:.4f}: error {said('logz_error')}, between ELBO {said('elbo')} and EUBO {said('eubo')}",
