@@ -1,13 +1,6 @@
 """GFlowNet losses in PyTorch: the twin of `balance.py`, on a batch.
 
-- flow matching: Bengio et al. 2021
-- detailed balance: Bengio et al. 2023, "GFlowNet foundations"
-- trajectory balance: Malkin et al. 2022
-- sub-trajectory balance: Madan et al. 2023
-- forward-looking balance: Pan et al. 2023
-- log-partition variance ("VarGrad"): Richter et al. 2020; for GFlowNets Zhang et al. 2023, "Robust scheduling"
-
-`balance.py` says what the arguments mean. Here `log_pf`, `log_pb`, `log_flow`, `log_inflow` and `log_rewards` are
+`balance.py` names the papers and says what the arguments mean. Here `log_pf`, `log_pb`, `log_flow`, `log_inflow` and `log_rewards` are
 [B, T], `log_reward` is [B] and `lengths` int64 [B].
 Shapes: B trajectories, T steps, S = T + 1 states, with the one after stop.
 """
