@@ -1,7 +1,7 @@
 """GFlowNet losses in PyTorch: the twin of `balance.py`, on a batch.
 
-`balance.py` names the papers and says what the arguments mean. Here `log_pf`, `log_pb`, `log_flow`, `log_inflow` and `log_rewards` are
-[B, T], `log_reward` is [B] and `lengths` int64 [B].
+`balance.py` names the papers and says what the arguments mean. Here `log_pf`, `log_pb`, `log_flow`, `log_inflow` and
+`log_rewards` are [B, T], `log_reward` is [B] and `lengths` int64 [B].
 Shapes: B trajectories, T steps, S = T + 1 states, with the one after stop.
 """
 
