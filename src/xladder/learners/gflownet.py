@@ -143,9 +143,11 @@ class GFlowNetLearner:
         def step(carry: Walk) -> Walk:
             t, who, state, active, (states, actions, length) = carry
             # As long as nobody is set aside, whole rows are read and written.
-            here: Any = t if who.size == count else (t, who)
+            whole = who.size == count
+            here: Any = t if whole else (t, who)
             action = choose(self.forward_chances(params, state, explore), draws[here])
-            taken = Trajectories(states.at[here].set(state), actions.at[here].set(action), length.at[who].add(active))
+            length = length + active if whole else length.at[who].add(active)
+            taken = Trajectories(states.at[here].set(state), actions.at[here].set(action), length)
             moved = jax.vmap(world.forward)(state, jnp.where(active, action, stop))
             return Walk(t + 1, who, moved, active & (action != stop), taken)
 

@@ -27,7 +27,8 @@ def compare(
     """Measure each rung; `options` are those of `train`. `told` hears of every row as it is measured.
 
     `seconds_per_TICK` is the median after learning has started, `sampling_seconds` and `update_seconds` are its two
-    parts; with several seeds they are per seed. `speedup` is over the `torch` row, and missing where that was not
+    parts, timed on the jitted rungs after the last tick, when trajectories may be longer than they were on the way;
+    with several seeds they are per seed. `speedup` is over the `torch` row, and missing where that was not
     asked for.
     """
     rungs = list(dict.fromkeys(rungs))
