@@ -1,0 +1,71 @@
+"""N copies of a world with one agent each, stepped together: what the value learners play in.
+
+A game that is over goes on showing its last frame for one step: that step ignores its action, brings no reward and
+returns the first frame of the next game, marked `first`. So the last frame of a game that was cut is a row of the
+memory like any other, and nothing but single frames has to be stored.
+
+Worlds that are pure are `Copies`; worlds that live on the host, or are to be called from there, are `HostCopies`.
+
+Shapes: N copies.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from xladder.core.types import Array
+
+
+class Step(NamedTuple):
+    """What N copies answer."""
+
+    frame: Array  # [N, *shape]: what is seen next
+    reward: Array  # float32 [N], as the game gives it
+    terminated: Array  # bool [N]: what follows has no value
+    truncated: Array  # bool [N]: the game was cut short; what follows would have had a value
+    first: Array  # bool [N]: `frame` begins a game; the action was ignored
+
+
+class View(NamedTuple):
+    """What is known of a world before it starts."""
+
+    shape: tuple[int, ...]  # of one frame
+    dtype: Any  # of one frame, as it is remembered
+    actions: int
+
+
+class Copies(Protocol):
+    """N copies as pure functions; may be hashed, so that it can be a static argument."""
+
+    num_envs: int
+
+    @property
+    def view(self) -> View:
+        """What its frames look like, and how many actions there are."""
+
+    def reset(self, keys: Any) -> tuple[Any, Any]:
+        """State and first frames [N, *shape], from keys [N]."""
+
+    def step(self, keys: Any, state: Any, actions: Any) -> tuple[Any, Step]:
+        """One step of every copy; actions int32 [N]."""
+
+
+class HostCopies(Protocol):
+    """N copies on the host."""
+
+    num_envs: int
+    view: View
+
+    def reset(self) -> np.ndarray:
+        """Begin anew: first frames [N, *shape]."""
+
+    def send(self, actions: np.ndarray) -> None:
+        """Begin a step of every copy; actions int [N]."""
+
+    def recv(self) -> Step:
+        """Wait for what `send` began."""
+
+    def close(self) -> None:
+        """End threads and the like."""
