@@ -30,30 +30,31 @@ def agent(tiny):
     return TorchAgent(tiny.learner, learner.actions, learner.num_codes, learner.cells)
 
 
-def test_from_jax_to_pytorch_and_back_every_bit_is_the_same(params):
-    returned = bridge.to_jax("iqn", bridge.to_torch("iqn", params))
+@pytest.mark.parametrize("names", ["iqn", "value"])
+def test_from_jax_to_pytorch_and_back_every_bit_is_the_same(params, names):
+    returned = bridge.to_jax(names, bridge.to_torch(names, params))
     assert jax.tree.structure(returned) == jax.tree.structure(params)
     assert_trees_equal(returned, params)
 
 
 def test_from_pytorch_to_jax_and_back_every_bit_is_the_same(agent):
     state = agent.net.state_dict()
-    returned = bridge.to_torch("iqn", bridge.to_jax("iqn", state))
+    returned = bridge.to_torch("value", bridge.to_jax("value", state))
     assert set(returned) == set(state)
     assert all(torch.equal(returned[name], state[name]) for name in state)
 
 
 def test_a_bridged_state_dict_fits_the_twin_and_shares_no_memory(params, agent):
-    agent.net.load_state_dict(bridge.to_torch("iqn", params))  # strict: all names, all shapes
-    before = params["value"]["bias"].copy()
+    agent.net.load_state_dict(bridge.to_torch("value", params))  # strict: all names, all shapes
+    before = params["head"]["value"]["bias"].copy()
     with torch.no_grad():
-        agent.net.value.bias += 1
-    np.testing.assert_array_equal(params["value"]["bias"], before)
+        agent.net.head.value.bias += 1
+    np.testing.assert_array_equal(params["head"]["value"]["bias"], before)
 
 
 def sorrel_file(agent) -> dict:
     """What sorrel saves: noise buffers among the parameters, and the optimiser's state."""
-    local = agent.net.state_dict()
+    local = bridge.to_torch("iqn", bridge.to_jax("value", agent.net.state_dict()))
     for layer in ("ff_1", "advantage", "value"):
         for name in ("weight", "bias"):
             local[f"{layer}.epsilon_{name}"] = torch.randn_like(local[f"{layer}.{name}"])
@@ -66,16 +67,16 @@ def test_sorrels_files_are_read_and_their_noise_is_left_out(agent, tmp_path):
     torch.save(sorrel_file(agent), path)
     found = bridge.load_file("iqn", path)
     assert set(found) == {"params", "target"}
-    assert_trees_equal(found["params"], bridge.to_jax("iqn", agent.net.state_dict()))
+    assert_trees_equal(found["params"], bridge.to_jax("value", agent.net.state_dict()))
     assert_trees_equal(found["target"], jax.tree.map(lambda x: x + 1, found["params"]))
 
 
 def test_a_plain_state_dict_is_read_too(agent, tmp_path):
     path = tmp_path / "net.pt"
     torch.save(agent.net.state_dict(), path)
-    found = bridge.load_file("iqn", path)
+    found = bridge.load_file("value", path)
     assert set(found) == {"params"}
-    assert_trees_equal(found["params"], bridge.to_jax("iqn", agent.net.state_dict()))
+    assert_trees_equal(found["params"], bridge.to_jax("value", agent.net.state_dict()))
 
 
 def test_wrong_names_are_refused_and_named(agent):

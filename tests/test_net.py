@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from xladder.learners.iqn_torch import TorchAgent
-from xladder.nets.codes import CodesDense
-from xladder.nets.iqn import cos_pi, modulate, noise_size, split_noise
+from xladder.nets.codes import CodesTorso
+from xladder.nets.heads import cos_pi, modulate
+from xladder.nets.noisy import noise_size, split_noise
 from xladder.programs.treasurehunt import Program
 from xladder.workloads.treasurehunt import DEFAULT
 
@@ -18,7 +19,12 @@ from xladder.workloads.treasurehunt import DEFAULT
 def default_params():
     """The default network: large enough for statistics."""
     learner = Program(DEFAULT).learner
-    return jax.tree.map(np.asarray, jax.jit(learner.init)(jax.random.key(0)).params)
+    return flat(jax.tree.map(np.asarray, jax.jit(learner.init)(jax.random.key(0)).params))
+
+
+def flat(params):
+    """Layers by name, the torso among them."""
+    return {"torso": params["torso"], **params["head"]}
 
 
 @pytest.fixture(scope="module")
@@ -30,14 +36,14 @@ def torch_params():
     learner = Program(DEFAULT).learner
     torch.manual_seed(0)
     agent = TorchAgent(DEFAULT.learner, learner.actions, learner.num_codes, learner.cells)
-    return bridge.to_jax("iqn", agent.net.state_dict())
+    return flat(bridge.to_jax("value", agent.net.state_dict()))
 
 
 BOUNDS = {
     # layer: inputs, and the numerator of bound² = numerator / inputs
-    "head1": (750, 1.0),
-    "cos_embedding": (64, 1.0),
-    "ff_1": (250, 3.0),
+    "torso": (750, 1.0),
+    "embedding": (64, 1.0),
+    "hidden": (250, 3.0),
     "advantage": (250, 3.0),
     "value": (250, 3.0),
 }
@@ -65,33 +71,34 @@ def test_weights_begin_uniform_and_symmetric_within_their_bound(layer, side, req
 @pytest.mark.parametrize("side", ["jax", "torch"])
 def test_noise_begins_with_a_scale_of_0_017_everywhere(side, request):
     params = request.getfixturevalue("default_params" if side == "jax" else "torch_params")
-    for layer in ("ff_1", "advantage", "value"):
+    for layer in ("hidden", "advantage", "value"):
         for name in ("sigma_kernel", "sigma_bias"):
             np.testing.assert_array_equal(params[layer][name], np.float32(0.017))
-    assert "sigma_kernel" not in params["head1"]
+    assert "sigma_kernel" not in params["torso"]
 
 
 def test_agents_of_one_experiment_begin_with_different_weights(tiny):
     run = jax.jit(Program(tiny).init)(jnp.int32(0))
-    for kernel in (run.agents.params["head1"]["kernel"], run.agents.params["value"]["kernel"]):
+    for kernel in (run.agents.params["torso"]["kernel"], run.agents.params["head"]["value"]["kernel"]):
         assert not np.array_equal(kernel[0], kernel[1])
 
 
 def test_looking_rows_up_is_the_product_with_the_encoding():
-    layer = CodesDense(width=32, num_codes=6)
+    layer = CodesTorso(width=32, num_codes=6)
     codes = jax.random.randint(jax.random.key(1), (5, 25), 0, 6, jnp.int8)
     params = layer.init(jax.random.key(0), codes)
-    product, lookup = layer.apply(params, codes), layer.apply(params, codes, lookup=True)
+    product, lookup = layer.apply(params, codes), layer.apply(params, codes, method="look_up")
     np.testing.assert_allclose(lookup, product, atol=2e-6)  # the same 125 rows, added in another order
     assert np.abs(product).max() > 0.1
 
 
 def test_an_all_empty_view_is_only_the_bias():
-    layer = CodesDense(width=8, num_codes=6)
+    layer = CodesTorso(width=8, num_codes=6)
     codes = jnp.zeros((2, 9), jnp.int8)
     params = layer.init(jax.random.key(0), codes)
-    for lookup in (False, True):
-        np.testing.assert_array_equal(layer.apply(params, codes, lookup=lookup), params["params"]["bias"])
+    for method in ("__call__", "look_up"):
+        seen = layer.apply(params, codes, method=method)
+        np.testing.assert_array_equal(seen, np.maximum(params["params"]["bias"], 0))
 
 
 def test_cosines_are_right_to_2e_7():
@@ -131,18 +138,13 @@ def small_net(tiny):
     agent = jax.jit(learner.init)(jax.random.key(0))
     codes = jax.random.randint(jax.random.key(1), (tiny.learner.n_frames, learner.cells), 0, 6, jnp.int8)
     taus = jax.random.uniform(jax.random.key(2), (tiny.learner.quantiles,))
-    noise = split_noise(
-        jax.random.normal(jax.random.key(3), (noise_size(tiny.learner.width, 4),)), tiny.learner.width, 4
-    )
+    noise = learner.noise(jax.random.normal(jax.random.key(3), (learner.plain.noise_size,)))
     return learner, agent.params, codes, taus, noise
 
 
 def test_without_noise_the_network_is_that_of_sigma_nought(small_net):
     learner, params, codes, taus, noise = small_net
-    silent = {
-        layer: {name: values * (0.0 if name.startswith("sigma") else 1.0) for name, values in names.items()}
-        for layer, names in params.items()
-    }
+    silent = jax.tree.map_with_path(lambda path, x: x * (0.0 if "sigma" in jax.tree_util.keystr(path) else 1.0), params)
     apply = learner.net.apply
     evaluated = apply({"params": params}, codes, taus)
     np.testing.assert_allclose(apply({"params": silent}, codes, taus, noise), evaluated, atol=1e-6)
@@ -150,9 +152,10 @@ def test_without_noise_the_network_is_that_of_sigma_nought(small_net):
 
 
 def test_noise_is_cut_into_pieces_that_do_not_overlap():
-    width, actions = 3, 2
-    size = noise_size(width, actions)
-    pieces = jax.tree.leaves(split_noise(jnp.arange(size), width, actions))
+    shapes = (("hidden", 3, 3), ("advantage", 3, 2), ("value", 3, 1))
+    size = noise_size(shapes, factorised=False)
+    noise = split_noise(jnp.arange(size), shapes, factorised=False)
+    pieces = [piece for name, *_ in shapes for piece in noise[name]]
     assert sorted(np.concatenate([np.ravel(piece) for piece in pieces])) == list(range(size))
     assert [piece.shape for piece in pieces] == [(3, 3), (3,), (3, 2), (2,), (3, 1), (1,)]
 
@@ -160,7 +163,7 @@ def test_noise_is_cut_into_pieces_that_do_not_overlap():
 def test_the_mean_before_the_heads_is_the_mean_after_them(small_net):
     learner, params, codes, taus, _ = small_net
     quantiles = learner.net.apply({"params": params}, codes, taus)
-    mean = learner.net.apply({"params": params}, codes, learner.embed(params, taus), method="embedded_mean")
+    mean = learner.net.apply({"params": params}, codes, learner.embed(params, taus), method="mean_of_embedded")
     assert mean.shape == (4,)
     np.testing.assert_allclose(mean, quantiles.mean(0), atol=1e-6)
 
@@ -169,9 +172,9 @@ def test_advantages_are_dueling_so_their_mean_is_the_value(small_net):
     learner, params, codes, taus, _ = small_net
     quantiles = learner.net.apply({"params": params}, codes, taus)
     biased = jax.tree.map(lambda x: x, params)
-    biased["advantage"]["bias"] = biased["advantage"]["bias"] + 5.0  # what all actions share is subtracted again
+    biased["head"]["advantage"]["bias"] += 5.0  # what all actions share is subtracted again
     np.testing.assert_allclose(learner.net.apply({"params": biased}, codes, taus), quantiles, atol=2e-6)
-    biased["value"]["bias"] = biased["value"]["bias"] + 5.0
+    biased["head"]["value"]["bias"] += 5.0
     np.testing.assert_allclose(learner.net.apply({"params": biased}, codes, taus), quantiles + 5.0, atol=2e-6)
 
 
@@ -186,14 +189,14 @@ def test_no_leaf_of_an_initial_state_is_weakly_typed(tiny):
 def test_net_and_loss_need_no_implicit_dtype_promotion(small_net, tiny):
     learner, params, codes, taus, noise = small_net
     b = tiny.learner.batch_size
-    from xladder.replay.frames import Batch
+    from xladder.replay.batch import Batch
 
     scalars = jnp.zeros((b,), jnp.float32)
     states = jnp.broadcast_to(codes, (b, *codes.shape))
     batch = Batch(states, jnp.zeros((b,), jnp.int8), scalars, scalars, states, scalars)
     three = jnp.broadcast_to(taus, (3, b, *taus.shape))
     with jax.numpy_dtype_promotion("strict"):
-        loss = jax.eval_shape(learner.loss, params, params, batch, three, (noise, noise, noise))
+        loss, _ = jax.eval_shape(learner.value.loss, params, params, batch, three, (noise, noise, noise))
         greedy = jax.eval_shape(lambda p: learner.greedy(p, codes, learner.embed(p, taus)), params)
     assert loss.dtype == jnp.float32
     assert greedy.dtype == jnp.int8

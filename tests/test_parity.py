@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from xladder.core import keys
-from xladder.learners import iqn
+from xladder.learners import value
 from xladder.learners.iqn_torch import TorchAgent
-from xladder.nets import iqn as nets_iqn
+from xladder.nets import heads
+from xladder.parity import learner as learner_levels
 from xladder.parity import levels
 from xladder.parity import treasurehunt as parity
 from xladder.programs.treasurehunt import Program
@@ -63,10 +64,11 @@ def test_clipping_is_active_where_that_is_claimed(altered):
     walks = [parity.draw_walk(config.world, jax.random.fold_in(key, i)) for i in range(8)]
     *_, host = parity.remember(config, walks, [parity.walk_host(config.world, draws) for draws in walks])
     agent, draws = parity.draw_agent(learner, key), parity.draw_update(learner, key, 0)
-    _, gradient = parity._value_and_grad(learner, agent, parity.record(config, host, draws), draws)
+    batch = parity.record(config, host, draws)
+    _, gradient = learner_levels._differentiate(learner.plain, agent, batch, value.Draws(draws.taus, draws.noise))
     norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(gradient)))
     assert norm > 2 * config.learner.clip
-    clipped = iqn.clip(gradient, config.learner.clip)
+    clipped = value.clip(gradient, config.learner.clip)
     norm = np.sqrt(sum(np.sum(np.square(leaf)) for leaf in jax.tree.leaves(clipped)))
     assert norm == pytest.approx(0.05, rel=1e-3)  # PyTorch's 1e-6 in the denominator makes it a little less
 
@@ -102,25 +104,25 @@ def test_a_host_memory_that_skips_one_slot_less_fails_the_memory(tiny, monkeypat
 
 
 def test_one_weight_changed_on_the_way_to_pytorch_fails_the_forward_pass(tiny, monkeypatch):
-    to_torch = parity.to_torch
+    to_torch = learner_levels.to_torch
 
-    def with_a_scratch(config, agent):
-        other = to_torch(config, agent)
+    def with_a_scratch(agent, twin):
+        other = to_torch(agent, twin)
         with torch.no_grad():
-            other.net.value.bias[0] += 0.001
+            other.net.head.value.bias[0] += 0.001
         return other
 
-    monkeypatch.setattr(parity, "to_torch", with_a_scratch)
+    monkeypatch.setattr(learner_levels, "to_torch", with_a_scratch)
     assert first_failure(tiny) == "forward"
 
 
 def test_a_target_network_that_is_the_online_one_fails_the_forward_pass(tiny, monkeypatch):
-    to_torch = parity.to_torch
+    to_torch = learner_levels.to_torch
 
-    def confused(config, agent):
-        return to_torch(config, agent._replace(target=agent.params))
+    def confused(agent, twin):
+        return to_torch(agent._replace(target=agent.params), twin)
 
-    monkeypatch.setattr(parity, "to_torch", confused)
+    monkeypatch.setattr(learner_levels, "to_torch", confused)
     assert first_failure(tiny) == "forward"
 
 
@@ -135,14 +137,13 @@ def test_another_discount_in_the_learner_fails_the_loss(tiny, monkeypatch):
 
 
 def test_online_and_target_noise_exchanged_fails_the_loss(tiny, monkeypatch):
-    torch_draws = parity.torch_draws
+    torch_draws = learner_levels.torch_draws
 
-    def exchanged(learner, draws):
-        drawn = torch_draws(learner, draws)
-        first, second, third = drawn.noise
-        return drawn._replace(noise=(first, third, second))
+    def exchanged(draws):
+        drawn = torch_draws(draws)
+        return drawn._replace(noise=drawn.noise[[0, 2, 1]])
 
-    monkeypatch.setattr(parity, "torch_draws", exchanged)
+    monkeypatch.setattr(learner_levels, "torch_draws", exchanged)
     assert first_failure(tiny) == "loss"
 
 
@@ -150,13 +151,13 @@ def test_a_gradient_that_is_cut_off_fails_the_gradients(tiny, retraced, monkeypa
     def without_gradient_for_features(features, embedding):
         return jax.lax.stop_gradient(features)[..., None, :] * embedding
 
-    monkeypatch.setattr(nets_iqn, "modulate", without_gradient_for_features)
+    monkeypatch.setattr(heads, "modulate", without_gradient_for_features)
     assert first_failure(tiny) == "gradients"
 
 
 def test_no_clipping_fails_the_first_update(altered, retraced, monkeypatch):
     config = altered(learner={"clip": 0.05})
-    monkeypatch.setattr(iqn, "clip", lambda gradient, largest: gradient)
+    monkeypatch.setattr(value, "clip", lambda gradient, largest: gradient)
     assert first_failure(config) == "one update"
 
 
@@ -172,7 +173,7 @@ def test_a_missing_hard_update_fails_only_many_updates(tiny, monkeypatch):
 
 def test_a_nan_is_never_a_pass(tiny, monkeypatch):
     loss = TorchAgent.loss
-    monkeypatch.setattr(TorchAgent, "loss", lambda self, *args: loss(self, *args) * torch.nan)
+    monkeypatch.setattr(TorchAgent, "loss", lambda self, *args: (loss(self, *args)[0] * torch.nan, torch.zeros(8)))
     assert first_failure(tiny) == "loss"
 
 

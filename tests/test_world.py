@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from xladder.nets.codes import one_hot
-from xladder.nets.iqn_torch import one_hot as one_hot_torch
+from xladder.nets.codes_torch import one_hot as one_hot_torch
 from xladder.parity import treasurehunt as parity
 from xladder.workloads.treasurehunt import DEFAULT, WorldConfig
 from xladder.worlds import treasurehunt as world

@@ -1,7 +1,8 @@
 """Parameters across the border: a PyTorch state_dict ↔ the JAX pytree of the same network, by name, exactly.
 
-Modules bear the same names on both sides, and the names are checked. Kernels are transposed on the way (PyTorch keeps
-[out, in], Flax [in, out]); nothing is rounded, so a round trip returns the same bits.
+Modules bear the same names on both sides, and the names are checked; `iqn` stands for sorrel's own names of the
+treasure hunt's network. Kernels are transposed on the way (PyTorch keeps [out, in] and [out, in, row, column], Flax
+[in, out] and [row, column, in, out]); nothing is rounded, so a round trip returns the same bits.
 """
 
 from __future__ import annotations
@@ -20,23 +21,33 @@ try:
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
-_IQN_NAMES = [
-    *(f"{module}.{name}" for module in ("head1", "cos_embedding") for name in ("weight", "bias")),
-    *(
-        f"{module}.{name}"
-        for module in ("ff_1", "advantage", "value")
-        for name in ("weight", "bias", "sigma_weight", "sigma_bias")
-    ),
-]
+# sorrel's names for the parts of the treasure hunt's network, and ours.
+_SORREL = {
+    "head1": "torso",
+    "cos_embedding": "head.embedding",
+    "ff_1": "head.hidden",
+    "advantage": "head.advantage",
+    "value": "head.value",
+}
+_IQN_NAMES = {
+    f"{module}.{name}"
+    for module in _SORREL
+    for name in ("weight", "bias", "sigma_weight", "sigma_bias")
+    if not (name.startswith("sigma") and module in ("head1", "cos_embedding"))
+}
 # Heads and layers are a matter of settings, so a pattern stands for the names that there may be.
 _FLOW_NAMES = re.compile(
     r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
     r"|((forward|backward|flow)_head\.(weight|bias))"
 )
-LEARNERS = ("iqn", "gflownet")
-# PyTorch's names of kernels, which it keeps as [out, in], and ours.
+_VALUE_NAMES = re.compile(
+    r"torso\.((hidden|conv|norm)_\d+\.)?(weight|bias)"
+    r"|head\.(embedding|hidden|advantage|value|value_hidden)\.(sigma_)?(weight|bias)"
+)
+LEARNERS = ("iqn", "value", "gflownet")
+# PyTorch's names of parameters, and ours; a layer norm's weight is no kernel.
 _KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
-_WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()}
+_WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()} | {"scale": "weight"}
 # Entries of foreign state_dicts that are not parameters: the noise of the last forward call.
 _IGNORED = ("epsilon_weight", "epsilon_bias")
 
@@ -47,17 +58,20 @@ def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, Any]:
     _check_names(learner, given)
     tree: dict[str, Any] = {}
     for name in given:
-        *path, leaf = name.split(".")
+        *path, leaf = (_renamed(name, _SORREL) if learner == "iqn" else name).split(".")
         node = tree
         for module in path:
             node = node.setdefault(module, {})
-        node[_KERNELS.get(leaf, leaf)] = _turn(leaf in _KERNELS, state_dict[name])
+        ours = "scale" if leaf == "weight" and path[-1].startswith("norm_") else _KERNELS.get(leaf, leaf)
+        node[ours] = _turn(ours in _WEIGHTS and ours != "scale", state_dict[name], to_torch=False)
     return tree
 
 
 def to_torch(learner: str, params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """JAX parameters of one agent as a PyTorch state_dict."""
     leaves = dict(_named_leaves(params))
+    if learner == "iqn":
+        leaves = {_renamed(name, {ours: theirs for theirs, ours in _SORREL.items()}): x for name, x in leaves.items()}
     _check_names(learner, leaves)
     return leaves
 
@@ -85,12 +99,19 @@ def load_file(learner: str, path: str | Path) -> dict[str, Any]:
     return {"params": to_jax(learner, content)}
 
 
+def _renamed(name: str, names: Mapping[str, str]) -> str:
+    """A parameter's name with its module's name replaced."""
+    module, _, leaf = name.rpartition(".")
+    return f"{names.get(module, module)}.{leaf}"
+
+
 def _named_leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from _named_leaves(value, f"{prefix}{name}.")
         else:
-            yield prefix + _WEIGHTS.get(name, name), torch.from_numpy(_turn(name in _WEIGHTS, value))
+            turned = _turn(name in _WEIGHTS and name != "scale", value, to_torch=True)
+            yield prefix + _WEIGHTS.get(name, name), torch.from_numpy(turned)
 
 
 def _check_names(learner: str, given: Iterable[str]) -> None:
@@ -98,7 +119,10 @@ def _check_names(learner: str, given: Iterable[str]) -> None:
         raise unknown("learner", learner, LEARNERS)
     names = set(given)
     if learner == "iqn":
-        missing, extra = set(_IQN_NAMES) - names, names - set(_IQN_NAMES)
+        missing, extra = _IQN_NAMES - names, names - _IQN_NAMES
+    elif learner == "value":
+        needed = {f"head.{layer}.{leaf}" for layer in ("hidden", "advantage") for leaf in ("weight", "bias")}
+        missing, extra = needed - names, {name for name in names if not _VALUE_NAMES.fullmatch(name)}
     else:
         missing = _flow_needs(names) - names
         extra = {name for name in names if not _FLOW_NAMES.fullmatch(name)}
@@ -118,8 +142,12 @@ def _flow_needs(names: set[str]) -> set[str]:
     return layers | {f"{head}_head.{name}" for head in heads for name in ("weight", "bias")}
 
 
-def _turn(transposed: bool, values: Any) -> np.ndarray:
+def _turn(kernel: bool, values: Any, to_torch: bool) -> np.ndarray:
+    """Values as float32; those of a kernel in the other side's order."""
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu().numpy()
     values = np.asarray(values, np.float32)
-    return np.array(values.T if transposed else values, order="C")
+    if kernel:
+        convolution = (3, 2, 0, 1) if to_torch else (2, 3, 1, 0)
+        values = values.transpose(convolution if values.ndim == 4 else None)
+    return np.array(values, order="C")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -29,9 +29,11 @@ class Workload:
     name: str
     summary: str
     tick: str
-    """What one tick is called; its plural is the flag for a run's length."""
+    """What one tick is called."""
+    length: str
+    """The flag and field that say how long to train."""
     settings: str
-    """Module with `Config`, `PRESETS`, `check`, `columns` and how they are shown."""
+    """Module with `presets`, `check`, `columns` and how they are shown."""
     evaluation: str
     """Module with `score` and, for workloads that are measured while they train, `measure`."""
     parity: str
@@ -42,11 +44,12 @@ class Workload:
     """Whether it builds objects that `xladder sample` can draw; `evaluation` then has `draw_objects`."""
     missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Rungs it has not: why, and the nearest one it has."""
-
-    @property
-    def length(self) -> str:
-        """The flag and field that say how long to train."""
-        return f"{self.tick}s"
+    package: str | None = None
+    """The package that its world comes from, where that is an extra."""
+    extra: str | None = None
+    """The name of that extra."""
+    population: bool = True
+    """Whether `fused` can run its seeds at once."""
 
     def load_settings(self) -> Any:
         """The settings module."""
@@ -79,6 +82,7 @@ WORKLOADS = {
             name="treasurehunt",
             summary="several IQN agents share a gridworld, each with its own network and memory",
             tick="epoch",
+            length="epochs",
             settings="xladder.workloads.treasurehunt",
             evaluation="xladder.programs.treasurehunt_evaluation",
             parity="xladder.parity.treasurehunt",
@@ -93,6 +97,7 @@ WORKLOADS = {
             name="hypergrid",
             summary="a GFlowNet learns to sample the cells of a grid in proportion to their reward",
             tick="iteration",
+            length="iterations",
             settings="xladder.workloads.hypergrid",
             evaluation="xladder.programs.hypergrid_evaluation",
             parity="xladder.parity.hypergrid",
@@ -108,6 +113,48 @@ WORKLOADS = {
 }
 
 
+_VALUE: dict[str, Any] = {
+    "tick": "tick",
+    "settings": "xladder.workloads.value",
+    "evaluation": "xladder.programs.value_evaluation",
+    "parity": "xladder.parity.value",
+    "picture": "xladder.runs.game",
+}
+_NOT_YET = {rung: ("it is not written yet", "parallel") for rung in ("mesh", "hosts", "actors")}
+_ON_HOST = "`fused` needs a world inside the program, and Gymnasium's live on the host"
+FAMILIES = {
+    "gymnax": Workload(
+        name="cartpole",
+        summary="a value learner in copies of a world of gymnax",
+        length="steps",
+        missing=_NOT_YET,
+        package="gymnax",
+        extra="gymnax",
+        **_VALUE,
+    ),
+    "atari": Workload(
+        name="atari/breakout",
+        summary="a value learner in copies of an Atari game",
+        length="frames",
+        missing=_NOT_YET,
+        package="ale_py",
+        extra="atari",
+        population=False,
+        **_VALUE,
+    ),
+    "gym": Workload(
+        name="gym/CartPole-v1",
+        summary="a value learner in copies of an environment of Gymnasium",
+        length="steps",
+        missing={"fused": (_ON_HOST, "parallel"), **_NOT_YET},
+        package="gymnasium",
+        extra="gym",
+        **_VALUE,
+    ),
+}
+"""Workloads that are many: each stands for all worlds of a package, under the name of one of them."""
+
+
 def part(config: Any, side: str = "") -> Any:
     """A module of the program that a config belongs to.
 
@@ -118,10 +165,16 @@ def part(config: Any, side: str = "") -> Any:
 
 
 def find_workload(name: str) -> Workload:
-    """A workload by name."""
-    if name not in WORKLOADS:
-        raise unknown("workload", name, WORKLOADS)
-    return WORKLOADS[name]
+    """A workload by name; a world's name is the name of a workload."""
+    if name in WORKLOADS:
+        return WORKLOADS[name]
+    from xladder.workloads import names
+
+    place = names.locate(name)
+    found = FAMILIES[place.family]
+    if found.package and found.extra and not is_installed(found.package):
+        raise missing_extra(found.package, found.extra)
+    return replace(found, name=place.name)
 
 
 def find_rung(name: str, workload: Workload) -> Rung:
@@ -135,6 +188,14 @@ def find_rung(name: str, workload: Workload) -> Rung:
     if extra and not is_installed(extra):
         raise missing_extra(extra, extra)
     return RUNGS[name]
+
+
+def check_rung(name: str, workload: Workload, config: Any) -> None:
+    """Raise a `UsageError` if a rung cannot run these settings, though it has others of the workload."""
+    lacking = getattr(workload.load_settings(), "lacking", None)
+    if lacking and name in lacking(config):
+        why, nearest = lacking(config)[name]
+        raise UsageError(f"`{name}` cannot run this: {why}. Use `{nearest}`.")
 
 
 def is_installed(package: str) -> bool:

@@ -19,7 +19,7 @@ import numpy as np
 from xladder import devices
 from xladder.core.types import Params
 from xladder.errors import Diverged, UsageError, unknown
-from xladder.registry import Workload, find_rung, find_workload
+from xladder.registry import Workload, check_rung, find_rung, find_workload
 from xladder.settings import updated
 
 CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
@@ -114,6 +114,7 @@ def plan(
     seeds: int = 1,
     device: str | None = None,
     preset: str = "default",
+    protocol: str | None = None,
     config: Any = None,
     changes: Mapping[str, Any] | None = None,
     **fields: Any,
@@ -125,10 +126,12 @@ def plan(
     found = find_workload(workload)
     find_rung(rung, found)
     settings = found.load_settings()
-    if preset not in settings.PRESETS:
-        raise unknown("preset", preset, settings.PRESETS)
-    config = updated(settings.PRESETS[preset] if config is None else config, {**(changes or {}), **fields})
+    presets = settings.presets(found.name, protocol)
+    if preset not in presets:
+        raise unknown("preset", preset, presets)
+    config = updated(presets[preset] if config is None else config, {**(changes or {}), **fields})
     settings.check(config)
+    check_rung(rung, found, config)
     if seeds < 1:
         raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
     if not 0 <= seed <= seed + seeds - 1 < 2**31:
@@ -146,7 +149,8 @@ def execute(plan: Plan, observer: Observer | None = None) -> Result:
     observer = observer or Observer()
     module = import_module(find_rung(plan.rung, plan.workload).module)
     device = devices.find(plan.device)
-    groups = [plan.seeds] if module.POPULATION else [(seed,) for seed in plan.seeds]
+    at_once = module.POPULATION and plan.workload.population
+    groups = [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
     results = []
     with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
         for seeds in groups:
@@ -175,7 +179,7 @@ def _run(
 
     def measure() -> dict[str, np.ndarray]:
         found = wait("measuring", _measure, plan, running, done)
-        if seeds[0] == plan.seeds[0]:
+        if seeds[0] == plan.seeds[0] and found.picture is not None:
             snapshots.append(Snapshot(done, found.picture, settings.label(found.columns)))
         return found.columns
 

@@ -36,13 +36,14 @@ def parse_with_config(
     short length of a comparison is the default, not that of a whole run.
     """
     settings = workload.load_settings()
-    preset, file = _value(words, "--preset"), _value(words, "--config")
+    preset, file, protocol = (_value(words, flag) for flag in ("--preset", "--config", "--protocol"))
     if preset and file:
         raise UsageError("`--preset` and `--config` both say where to start from: give one of them.")
-    if preset and preset not in settings.PRESETS:
-        raise unknown("preset", preset, settings.PRESETS)
+    presets = settings.presets(workload.name, protocol)
+    if preset and preset not in presets:
+        raise unknown("preset", preset, presets)
     defaults: dict[str, Any] = {}
-    start = settings.PRESETS[preset or "default"]
+    start = presets[preset or "default"]
     if file:
         from xladder.runs.directory import read_plan
 
@@ -53,12 +54,12 @@ def parse_with_config(
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
         start, defaults = plan.config, {k: v for k, v in known.items() if k in names}
     if compared:
-        start = dataclasses.replace(start, **settings.COMPARED)
+        start = settings.compared(start)
     both = dataclasses.make_dataclass(
         "both",
         [
             ("options", Annotated[options, tyro.conf.arg(name="")], dataclasses.field(default=options(**defaults))),
-            ("config", Annotated[settings.Config, tyro.conf.arg(name="")], dataclasses.field(default=start)),
+            ("config", Annotated[type(start), tyro.conf.arg(name="")], dataclasses.field(default=start)),
         ],
     )
     parsed: Any = tyro.cli(both, args=list(words), prog=f"{program} {workload.name}", description=about)

@@ -1,7 +1,8 @@
-"""IQN as the treasure hunt uses it: double Q, dueling, noisy, a soft and a hard target update. One agent, pure JAX.
+"""IQN as the treasure hunt uses it: the value learner with double Q, dueling noisy layers, a soft and a hard update.
 
-What an update or a choice of action needs at random is drawn by `draw_*` and passed in, so that the PyTorch twin can
-be given the same numbers.
+The torso is one layer on the codes of the cells seen; the head multiplies its features with embedded fractions. What
+is added here is what its agents have of their own: ε that decays with the epochs, a memory in which windows are drawn
+without replacement, and fractions that are embedded for a whole epoch at once.
 
 Shapes: B batch, C memory, F frames, V cells, Q quantiles, H width, A actions, T turns.
 """
@@ -16,9 +17,12 @@ import jax.numpy as jnp
 import optax
 
 from xladder.core.types import Array, Params
-from xladder.losses.quantile import quantile_huber
-from xladder.nets.iqn import IQN, Noise, noise_size, split_noise
+from xladder.learners.value import ValueLearner
+from xladder.nets.codes import CodesTorso
+from xladder.nets.heads import Head
+from xladder.nets.value import ValueNet
 from xladder.replay import frames
+from xladder.replay.batch import Batch
 
 if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import LearnerConfig
@@ -52,7 +56,7 @@ class ActDraws(NamedTuple):
 
 
 class UpdateDraws(NamedTuple):
-    """What one update draws. The three passes are: next state online, next state target, state online."""
+    """What one update draws; `taus` and `noise` as in `value.Draws`."""
 
     scores: jax.Array  # float32 [C], one per slot of the memory; the highest are sampled
     taus: jax.Array  # float32 [3, B, Q]
@@ -75,31 +79,50 @@ class IQNLearner:
     align: int = 1
 
     @property
-    def net(self) -> IQN:
+    def value(self) -> ValueLearner:
+        """The learner as it is computed with."""
+        return self._value(-(-self.config.width // self.align) * self.align)
+
+    @property
+    def plain(self) -> ValueLearner:
+        """The learner without alignment."""
+        return self._value(self.config.width)
+
+    @property
+    def net(self) -> ValueNet:
         """The network as it is computed with."""
-        return self._net(-(-self.config.width // self.align) * self.align)
+        return self.value.net
 
-    def _net(self, width: int) -> IQN:
-        return IQN(self.actions, self.num_codes, width, self.config.cosines, self.config.sigma)
+    def _value(self, width: int) -> ValueLearner:
+        c = self.config
+        head = Head(
+            actions=self.actions,
+            features=width,
+            width=width,
+            cosines=c.cosines,
+            dueling=True,
+            apart=False,
+            sigma=c.sigma,
+            factorised=False,
+        )
+        return ValueLearner(c, ValueNet(CodesTorso(width, self.num_codes), head))
 
-    def _shapes(self, net: IQN) -> Params:
+    def _shapes(self, net: ValueNet) -> Params:
         codes = jnp.zeros((self.config.n_frames, self.cells), jnp.int8)
         return jax.eval_shape(net.init, jax.random.key(0), codes, jnp.zeros((1,), jnp.float32))["params"]
 
     def narrow(self, params: Params) -> Params:
         """Parameters as they are without alignment; leaves may have leading axes."""
-        return fit(params, self._shapes(self._net(self.config.width)))
+        return fit(params, self._shapes(self.plain.net))
 
     def init(self, key: jax.Array) -> Agent:
         """An agent that knows nothing."""
         c = self.config
         codes = jnp.zeros((c.n_frames, self.cells), jnp.int8)
-        plain = self._net(c.width).init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
-        params = fit(plain, self._shapes(self.net))
+        plain = self.plain.net.init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
         knobs = Knobs(*(jnp.float32(x) for x in (c.lr, c.gamma, c.epsilon_decay, c.epsilon_min)))
-        # The target is a copy, not an alias: a donated state must not hold one buffer twice.
-        target = jax.tree.map(jnp.copy, params)
-        return Agent(params, target, self._adam().init(params), jnp.float32(c.epsilon), knobs)
+        fresh = self.value.init(fit(plain, self._shapes(self.net)), knobs)
+        return Agent(fresh.params, fresh.target, fresh.moments, jnp.float32(c.epsilon), knobs)
 
     def draw_act(self, key: jax.Array, turns: int) -> ActDraws:
         """The draws for `turns` actions in a row."""
@@ -113,17 +136,17 @@ class IQNLearner:
         size = 3 * c.batch_size * c.quantiles
         uniforms = jax.random.uniform(sample_key, (size + c.memory,))
         taus = uniforms[:size].reshape(3, c.batch_size, c.quantiles)
-        noise = jax.random.normal(noise_key, (3, noise_size(c.width, self.actions)))
+        noise = jax.random.normal(noise_key, (3, self.plain.noise_size))
         return UpdateDraws(uniforms[size:], taus, noise)
 
     def embed(self, params: Params, taus: jax.Array) -> jax.Array:
         """float32 […, Q, H] from fractions […, Q]: known before the states are, so done for many turns at once."""
         flat: Any = self.net.apply({"params": params}, taus.reshape(-1), method="embed")
-        return flat.reshape(*taus.shape, self.net.width)
+        return flat.reshape(*taus.shape, self.net.head.features)
 
     def greedy(self, params: Params, codes: jax.Array, embedding: jax.Array) -> jax.Array:
         """int8 []: the best action in a state, int8 [F, V], given embedded fractions, float32 [Q, H]."""
-        values: Any = self.net.apply({"params": params}, codes, embedding, method="embedded_mean")
+        values: Any = self.net.apply({"params": params}, codes, embedding, method="mean_of_embedded")
         return jnp.argmax(values).astype(jnp.int8)
 
     def act(
@@ -132,39 +155,10 @@ class IQNLearner:
         """int8 []: the random `action` with probability epsilon, else the greedy one."""
         return jnp.where(explore < agent.epsilon, action, self.greedy(agent.params, codes, embedding))
 
-    def loss(
-        self,
-        params: Params,
-        target: Params,
-        batch: frames.Batch,
-        taus: jax.Array,
-        noise: tuple[Noise, Noise, Noise],
-    ) -> jax.Array:
-        """float32 []: mean over the batch of the quantile loss against the double-Q target."""
-
-        net = self.net.apply
-        online: Any = net({"params": params}, batch.next_states, taus[0], noise[0])  # [B, Q, A]
-        quantiles: Any = net({"params": target}, batch.next_states, taus[1], noise[1])
-        prediction: Any = net({"params": params}, batch.states, taus[2], noise[2])
-
-        def one(step: frames.Batch, online: Any, quantiles: Any, prediction: Any, taus: jax.Array) -> jax.Array:
-            best = jnp.argmax(online.mean(0))
-            aim = step.returns + step.discounts * of_action(quantiles, best)
-            taken = of_action(prediction, step.actions)
-            return quantile_huber(taken, taus, aim, self.config.kappa) * step.valid
-
-        return jnp.mean(jax.vmap(one)(batch, online, quantiles, prediction, taus[2]))
-
-    def update(self, agent: Agent, batch: frames.Batch, draws: UpdateDraws) -> tuple[Agent, jax.Array]:
+    def update(self, agent: Agent, batch: Batch, draws: UpdateDraws) -> tuple[Agent, jax.Array]:
         """One gradient step on a batch, then the soft update of the target. Returns the loss too."""
-        noise = tuple(self._noise(draws.noise[i]) for i in range(3))
-        loss, gradient = jax.value_and_grad(self.loss)(agent.params, agent.target, batch, draws.taus, noise)
-        gradient = clip(gradient, self.config.clip)
-        steps, moments = self._adam().update(gradient, agent.moments)
-        params = jax.tree.map(lambda p, step: p - agent.knobs.lr * step, agent.params, steps)
-        soft = jnp.float32(self.config.soft)
-        target = jax.tree.map(lambda t, p: t + soft * (p - t), agent.target, params)
-        return agent._replace(params=params, target=target, moments=moments), loss
+        noise = tuple(self.noise(draws.noise[i]) for i in range(3))
+        return self.value.update_with(agent, batch, draws.taus, noise)[:2]
 
     def study(
         self, cursor: frames.Cursor, agent: Agent, ring: frames.Ring, draws: UpdateDraws
@@ -177,22 +171,18 @@ class IQNLearner:
 
     def sync(self, agent: Agent, due: jax.Array) -> Agent:
         """The hard update, if it is due: the target becomes the online network."""
-        target = jax.lax.cond(due, lambda: agent.params, lambda: agent.target)
-        return agent._replace(target=target)
+        return self.value.sync(agent, due)
 
     def decay(self, agent: Agent) -> Agent:
         """Epsilon after an epoch."""
         epsilon = agent.epsilon * (1 - agent.knobs.epsilon_decay)
         return agent._replace(epsilon=jnp.maximum(epsilon, agent.knobs.epsilon_min))
 
-    def _noise(self, normals: jax.Array) -> Noise:
-        wide = self.net.width
-        size = noise_size(wide, self.actions)
-        shapes = jax.eval_shape(lambda: split_noise(jnp.zeros((size,), jnp.float32), wide, self.actions))
-        return fit(split_noise(normals, self.config.width, self.actions), shapes)
-
-    def _adam(self) -> optax.GradientTransformation:
-        return optax.scale_by_adam(eps=1e-8)
+    def noise(self, normals: jax.Array) -> Any:
+        """The noise of the layers from float32 [noise_size]."""
+        wide = self.value
+        shapes = jax.eval_shape(lambda: wide.split_noise(jnp.zeros((wide.noise_size,), jnp.float32)))
+        return fit(self.plain.split_noise(normals), shapes)
 
 
 def fit(tree: Params, shapes: Params) -> Params:
@@ -205,15 +195,3 @@ def fit(tree: Params, shapes: Params) -> Params:
         return jnp.pad(leaf, [(0, 0)] * lead + [(0, more) for more in missing]) if any(missing) else leaf
 
     return jax.tree.map(one, tree, shapes)
-
-
-def of_action(quantiles: jax.Array, action: jax.Array) -> jax.Array:
-    """float32 [Q]: one column of [Q, A]. As a product, because a gather's gradient is a scatter."""
-    return jnp.sum(quantiles * jax.nn.one_hot(action, quantiles.shape[-1])[None, :], axis=-1)
-
-
-def clip(gradient: Params, largest: float) -> Params:
-    """Scale a gradient to norm `largest` if it is longer; the 1e-6 is PyTorch's (Optax has none)."""
-    norm = optax.tree.norm(gradient)
-    scale = jnp.minimum(1.0, largest / (norm + 1e-6))
-    return jax.tree.map(lambda g: g * scale, gradient)

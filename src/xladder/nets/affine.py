@@ -1,5 +1,8 @@
 """The product that every dense layer is, and the layer itself."""
 
+from functools import partial
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -7,12 +10,39 @@ import jax.numpy as jnp
 from xladder.nets.initial import symmetric_uniform
 
 
-def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
-    """[…, out] from […, in], as one product of all rows.
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def rounded_product(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
+    """float32 [R, out] from [R, in] and [in, out], both rounded to `dtype` and summed up in float32.
+
+    Backwards the gradient is rounded too, so that those products are as quick as this one.
+    """
+    return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32)
+
+
+def _rounded_forward(x: jax.Array, kernel: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
+    return rounded_product(x, kernel, dtype), (x, kernel)
+
+
+def _rounded_backward(dtype: Any, saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
+    x, kernel = saved
+    to_x = rounded_product(gradient, kernel.T, dtype)
+    return to_x.astype(x.dtype), rounded_product(x.T, gradient, dtype)
+
+
+rounded_product.defvjp(_rounded_forward, _rounded_backward)
+
+
+def product(x: jax.Array, kernel: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
+    """float32 [R, out] from [R, in] and [in, out], multiplied in `dtype`."""
+    return x @ kernel if jnp.dtype(dtype) == jnp.float32 else rounded_product(x, kernel, dtype)
+
+
+def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
+    """float32 […, out] from […, in], as one product of all rows, multiplied in `dtype`.
 
     With one axis of rows the kernel's gradient contracts one axis; with several, XLA on a CPU transposes first.
     """
-    rows = x.reshape(-1, x.shape[-1]) @ kernel + bias[None, :]
+    rows = product(x.reshape(-1, x.shape[-1]), kernel, dtype) + bias[None, :]
     return rows.reshape(*x.shape[:-1], kernel.shape[-1])
 
 
@@ -20,10 +50,12 @@ class PlainDense(nn.Module):
     """A dense layer with PyTorch's default initial distribution."""
 
     width: int
+    dtype: Any = jnp.float32  # of the factors; parameters, sums and results are float32
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """[…, H] from […, in]."""
         init = symmetric_uniform(x.shape[-1] ** -0.5)
         kernel = self.param("kernel", init, (x.shape[-1], self.width), jnp.float32)
-        return affine(x, kernel, self.param("bias", init, (self.width,), jnp.float32))
+        bias = self.param("bias", init, (self.width,), jnp.float32)
+        return affine(x, kernel, bias, self.dtype)

@@ -1,8 +1,8 @@
 """Is it the same learner? JAX and its NumPy and PyTorch twins, compared in rising order on the same draws.
 
 World → memory → forward → loss → gradients → one update → many updates: the first level that fails names the
-culprit, because everything below it agreed. From `forward` on, both sides are given the same recorded batches, so
-that a fault of the memory cannot show as a fault of the learner.
+culprit, because everything below it agreed. From `forward` on (see `learner.py`), both sides are given the same
+recorded batches, so that a fault of the memory cannot show as a fault of the learner.
 
 Shapes: N agents, T turns, C cells of the board with its margin, V cells in a view, U updates.
 """
@@ -10,53 +10,35 @@ Shapes: N agents, T turns, C cells of the board with its margin, V cells in a vi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder import bridge
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.types import Array, Params
-from xladder.errors import missing_extra
-from xladder.learners.iqn import Agent, IQNLearner, UpdateDraws
-from xladder.nets.iqn import split_noise
-from xladder.parity.levels import Level, as_vector, compare
+from xladder.core.types import Array
+from xladder.learners.iqn import IQNLearner, UpdateDraws
+from xladder.learners.value import Agent, Draws
+from xladder.parity import learner as learner_levels
+from xladder.parity.levels import Level, compare
 from xladder.programs.treasurehunt import Program
 from xladder.replay import frames
-from xladder.replay.frames_host import HostBatch, HostRing
+from xladder.replay.batch import Batch
+from xladder.replay.frames_host import HostRing
 from xladder.rungs.running import compiled
 from xladder.worlds import treasurehunt as world
 from xladder.worlds.treasurehunt_host import HostWorld
 
-try:
-    import torch
-except ImportError as error:  # pragma: no cover - depends on the installation
-    raise missing_extra("torch", "torch") from error
-
-from xladder.learners import iqn_torch
-from xladder.nets import iqn_torch as net_torch
+from xladder.learners.iqn_torch import TorchAgent  # isort: skip - after the sentence about a missing PyTorch
 
 if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 
-# What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
+# What a difference may be, as a share of the largest number in the array compared; `learner.py` has the other levels'.
 WORLD = 0.0  # all are whole numbers
 MEMORY = 1e-6  # XLA may contract a·b + c in an n-step return: one rounding less
-FORWARD = 2e-5  # sums of up to 750 float32 products, added in another order; the cosines differ by 2e-7
-LOSS = 1e-5  # a mean of such numbers
-GRADIENTS = 3e-4  # the same; and a ReLU that opens on one side only changes it by one sample's share
-# Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
-# learning rate in a direction that rounding decides. So not weights are compared after an update, but what the
-# networks say and what Adam remembers; such weights change that by 1e-4 of its size.
-ONE_UPDATE = 3e-4
-# A hundred times over, this becomes 1 % of what the default network says (1e-6 for a small one), as it does between
-# two runs of the same code from weights one rounding apart. A missing hard update or 5 % more learning rate makes
-# 10 % and more.
-MANY_UPDATES = 3e-2
 
 
 class Walk(NamedTuple):
@@ -95,24 +77,9 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
 
     agent, draws = draw_agent(learner, key), [draw_update(learner, key, i) for i in range(updates)]
     batches = [record(config, host, one) for one in draws]
-    other = to_torch(config, agent)
-    yield compare("forward", FORWARD, *say(learner, agent, other, batches[0], draws[0]))
-
-    loss, gradient = _value_and_grad(learner, agent, batches[0], draws[0])
-    other_loss = other.loss(batches[0], torch_draws(learner, draws[0]))
-    yield compare("loss", LOSS, loss, other_loss.detach().numpy())
-    other_loss.backward()
-    grads = {name: param.grad for name, param in other.net.named_parameters()}
-    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("iqn", grads)))
-
-    other = to_torch(config, agent)
-    pupil = study(learner, agent, other, batches[:1], draws[:1])
-    ours, theirs = say(learner, pupil, other, batches[0], draws[0])
-    yield compare("one update", ONE_UPDATE, (ours, _moments(pupil)), (theirs, _moments_torch(other)))
-
-    other = to_torch(config, agent)
-    pupil = study(learner, agent, other, batches, draws)
-    yield compare(f"{updates} updates", MANY_UPDATES, *say(learner, pupil, other, batches[0], draws[0]))
+    yield from learner_levels.levels(
+        learner.plain, agent, lambda: twin(config), batches, [Draws(one.taus, one.noise) for one in draws]
+    )
 
 
 def draw_walk(config: WorldConfig, key: jax.Array) -> WalkDraws:
@@ -211,7 +178,8 @@ def _choose_and_cut(c: LearnerConfig, cursor: frames.Cursor, ring: frames.Ring, 
 def draw_agent(learner: IQNLearner, key: jax.Array) -> Agent:
     """A fresh agent whose target is another network than its own: else confusing the two would not show."""
     agent, another = (compiled(IQNLearner.init)(learner, keys.address(key, 0, i, Stream.INIT)) for i in range(2))
-    return agent._replace(target=another.params)
+    c = learner.config
+    return learner_levels.fresh_agent(learner.plain, agent.params, another.params, c.lr, c.gamma)
 
 
 def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws:
@@ -220,113 +188,17 @@ def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws
     return jax.tree.map(np.asarray, compiled(IQNLearner.draw_update)(learner, *address))
 
 
-def record(config: Config, host: HostRing, draws: UpdateDraws) -> HostBatch:
+def record(config: Config, host: HostRing, draws: UpdateDraws) -> Batch:
     """The batch that both sides learn from."""
     return host.cut(host.choose(np.asarray(draws.scores), config.learner.batch_size), config.learner.gamma)
 
 
-def to_torch(config: Config, agent: Agent) -> iqn_torch.TorchAgent:
-    """The PyTorch twin of a JAX agent that has not learned yet."""
+def twin(config: Config) -> TorchAgent:
+    """The PyTorch side."""
     learner = Program(config).learner
-    other = iqn_torch.TorchAgent(config.learner, learner.actions, learner.num_codes, learner.cells)
-    other.net.load_state_dict(bridge.to_torch("iqn", agent.params))
-    other.target.load_state_dict(bridge.to_torch("iqn", agent.target))
-    return other
-
-
-def torch_draws(learner: IQNLearner, draws: UpdateDraws) -> iqn_torch.UpdateDraws:
-    """The same draws for PyTorch, whose weights are [out, in]."""
-
-    def one(normals: np.ndarray) -> net_torch.Noise:
-        layers = split_noise(jnp.asarray(normals), learner.config.width, learner.actions)
-        return net_torch.Noise(
-            *(net_torch.LayerNoise(_tensor(layer.kernel).T, _tensor(layer.bias)) for layer in layers)
-        )
-
-    first, second, third = (one(normals) for normals in draws.noise)
-    return iqn_torch.UpdateDraws(_tensor(draws.taus), (first, second, third))
-
-
-def study(
-    learner: IQNLearner,
-    agent: Agent,
-    other: iqn_torch.TorchAgent,
-    batches: list[HostBatch],
-    draws: list[UpdateDraws],
-) -> Agent:
-    """Both sides learn from the batches, with a hard update half-way. Returns what the JAX agent has become."""
-    for i, (batch, drawn) in enumerate(zip(batches, draws, strict=True)):
-        if i > 0 and i == len(batches) // 2:
-            agent = compiled(_sync)(learner, agent)
-            other.sync()
-        agent, _ = compiled(IQNLearner.update)(learner, agent, frames.Batch(*batch), drawn)
-        other.update(batch, torch_draws(learner, drawn))
-    return agent
-
-
-def _moments(agent: Agent) -> Any:
-    """Adam's memory: mean gradient and root mean square gradient."""
-    return as_vector(agent.moments.mu), np.sqrt(as_vector(agent.moments.nu))
-
-
-def _moments_torch(other: iqn_torch.TorchAgent) -> Any:
-    """The same of the PyTorch twin, as the JAX pytree."""
-    states = {name: other.optimiser.state[param] for name, param in other.net.named_parameters()}
-    mean, square = (
-        as_vector(bridge.to_jax("iqn", {name: state[which] for name, state in states.items()}))
-        for which in ("exp_avg", "exp_avg_sq")
-    )
-    return mean, np.sqrt(square)
-
-
-def _sync(learner: IQNLearner, agent: Agent) -> Agent:
-    return learner.sync(agent, jnp.bool_(True))
-
-
-def _value_and_grad(
-    learner: IQNLearner, agent: Agent, batch: HostBatch, draws: UpdateDraws
-) -> tuple[jax.Array, Params]:
-    width, actions = learner.config.width, learner.actions
-    noise = tuple(split_noise(jnp.asarray(normals), width, actions) for normals in draws.noise)
-    given = agent.params, agent.target, frames.Batch(*batch), draws.taus, noise
-    return compiled(_differentiate)(learner, *given)
-
-
-def _differentiate(learner: IQNLearner, *given: Any) -> tuple[jax.Array, Params]:
-    return jax.value_and_grad(learner.loss)(*given)
-
-
-def say(
-    learner: IQNLearner, agent: Agent, other: iqn_torch.TorchAgent, batch: HostBatch, draws: UpdateDraws
-) -> tuple[Any, Any]:
-    """What online and target networks say on both sides: quantiles with noise and without, and their mean."""
-    drawn = torch_draws(learner, draws)
-    theirs = []
-    with torch.no_grad():
-        encoded = other.encode(batch.states)
-        for net in (other.net, other.target):
-            noisy, plain = net(encoded, drawn.taus[0], drawn.noise[0]), net(encoded, drawn.taus[0])
-            theirs.append((noisy.numpy(), plain.numpy(), plain.mean(1).numpy()))
-    ours = [compiled(_say)(learner, params, batch.states, draws.taus[0], draws.noise[0]) for params in agent[:2]]
-    return ours, theirs
-
-
-def _say(learner: IQNLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
-    noise = split_noise(normals, learner.config.width, learner.actions)
-
-    def one(codes: jax.Array, taus: jax.Array) -> Any:
-        apply = partial(learner.net.apply, {"params": params})
-        # The mean is what acting looks at, by a path of its own.
-        mean = apply(codes, learner.embed(params, taus), method="embedded_mean")
-        return apply(codes, taus, noise), apply(codes, taus), mean
-
-    return jax.vmap(one)(states, taus)
+    return TorchAgent(config.learner, learner.actions, learner.num_codes, learner.cells)
 
 
 def _epochs(config: Config) -> int:
     """Enough to go round the memory and over its beginning."""
     return 2 + config.learner.memory // config.world.max_turns
-
-
-def _tensor(values: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(values))

@@ -8,6 +8,7 @@ Shapes: S seeds, B trajectories, O of them from remembered objects, T steps of t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -77,7 +78,7 @@ class Program:
     compact: bool = False
 
     @classmethod
-    def laid_out(cls, config: Config, platform: str) -> Program:
+    def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
         """The program as it suits a kind of device.
 
         On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the

@@ -8,6 +8,7 @@ Shapes: S seeds, N agents, T turns, F frames, V cells, K items.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -83,7 +84,7 @@ class Program:
     unroll: int = 1
 
     @classmethod
-    def laid_out(cls, config: Config, platform: str) -> Program:
+    def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
         """The program as it suits a kind of device.
 
         On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores

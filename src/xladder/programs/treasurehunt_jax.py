@@ -13,7 +13,6 @@ from xladder.core.keys import Stream
 from xladder.core.types import Compiled, Params
 from xladder.learners.iqn import Agent, IQNLearner
 from xladder.programs.treasurehunt import PlayDraws, Program
-from xladder.replay.frames import Batch
 from xladder.replay.frames_host import HostRing
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Verbs:
         """One update from a memory."""
         draws = self._draw_study(self.program, self.key, tick, agent)
         starts = ring.choose(np.asarray(draws.scores), self.config.learner.batch_size)
-        batch = Batch(*ring.cut(starts, self.config.learner.gamma))
+        batch = ring.cut(starts, self.config.learner.gamma)
         self.agents[agent], loss = self._update(self.learner, self.agents[agent], batch, draws)
         return float(loss)
 
@@ -64,7 +63,7 @@ class Verbs:
         ring = HostRing(c.memory, self.learner.cells, c.n_frames, c.n_step)
         batch = ring.cut(np.arange(c.batch_size), c.gamma)
         self.greedy(0, batch.states[0], self.draw(0).acts.taus[0, 0])
-        jax.block_until_ready(self._update(self.learner, agent, Batch(*batch), draws))
+        jax.block_until_ready(self._update(self.learner, agent, batch, draws))
 
     def give(self, agent: int) -> Params:
         """The parameters of one agent."""

@@ -55,7 +55,7 @@ class Verbs:
         """One update from a memory."""
         c = self.config.learner
         starts = self.rng.choice(ring.limit(), c.batch_size, replace=False)
-        return self.agents[agent].update(ring.cut(starts, c.gamma))
+        return self.agents[agent].update(ring.cut(starts, c.gamma))[0]
 
     def sync(self) -> None:
         """The hard update of every target network."""
@@ -64,11 +64,11 @@ class Verbs:
 
     def give(self, agent: int) -> Params:
         """The parameters of one agent as the JAX pytree."""
-        return bridge.to_jax("iqn", self.agents[agent].net.state_dict())
+        return bridge.to_jax("value", self.agents[agent].net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
         """Go on with these parameters."""
-        self.agents[agent].net.load_state_dict(bridge.to_torch("iqn", params))
+        self.agents[agent].net.load_state_dict(bridge.to_torch("value", params))
 
     def params(self) -> Params:
         """Parameters as the JAX pytree, leaves [N, …]."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from xladder.core.types import Array
+from xladder.replay.batch import Batch
 
 
 class Cursor(NamedTuple):
@@ -33,17 +33,6 @@ class Ring(NamedTuple):
     rewards: jax.Array  # float32 [C]
     dones: jax.Array  # bool [C]
     breaks: jax.Array  # bool [C]: this frame does not follow the one before it
-
-
-class Batch(NamedTuple):
-    """B transitions."""
-
-    states: Array  # int8 [B, F, V]
-    actions: Array  # int8 [B]
-    returns: Array  # float32 [B]: discounted sum of n rewards
-    discounts: Array  # float32 [B]: γⁿ, or 0 after a terminal step
-    next_states: Array  # int8 [B, F, V]
-    valid: Array  # float32 [B]
 
 
 def init(capacity: int, cells: int) -> Ring:

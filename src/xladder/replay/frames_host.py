@@ -1,19 +1,8 @@
 """The ring of frames on the host, in NumPy: the twin of `frames.py`, for one agent, changed in place."""
 
-from typing import NamedTuple
-
 import numpy as np
 
-
-class HostBatch(NamedTuple):
-    """B transitions; the fields of `frames.Batch`."""
-
-    states: np.ndarray  # int8 [B, F, V]
-    actions: np.ndarray  # int8 [B]
-    returns: np.ndarray  # float32 [B]
-    discounts: np.ndarray  # float32 [B]
-    next_states: np.ndarray  # int8 [B, F, V]
-    valid: np.ndarray  # float32 [B]
+from xladder.replay.batch import Batch
 
 
 class HostRing:
@@ -61,7 +50,7 @@ class HostRing:
         """int [B]: where windows start, without replacement, given a random score for every slot."""
         return np.argsort(-scores[: self.limit()], kind="stable")[:batch_size]
 
-    def cut(self, starts: np.ndarray, gamma: float) -> HostBatch:
+    def cut(self, starts: np.ndarray, gamma: float) -> Batch:
         """The transitions whose state windows begin at `starts`, int [B]."""
         n_frames, n_step, last = self.n_frames, self.n_step, self.n_frames - 1
         slots = (starts[:, None] + np.arange(n_frames + n_step)) % self.capacity
@@ -75,7 +64,7 @@ class HostRing:
         if n_step > 1:
             after = slots[:, last + 1 :]
             valid &= ~np.any(self.breaks[after] | (after == self.index), axis=1)
-        return HostBatch(
+        return Batch(
             states=frames[:, :n_frames],
             actions=self.actions[slots[:, last]],
             returns=returns,

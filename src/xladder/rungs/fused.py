@@ -30,7 +30,7 @@ class FusedRun:
 
     def __init__(self, config: Any, seeds: Sequence[int], device: Any):
         self.seeds = tuple(seeds)
-        self.program = program = part(config).Program.laid_out(config, device.platform)
+        self.program = program = part(config).Program.laid_out(config, device.platform, self.seeds)
 
         def init(seeds: jax.Array) -> tuple[Any, Any]:
             return program.init_clock(), jax.vmap(program.init)(seeds)

@@ -1,6 +1,7 @@
 """`parallel`: one jitted call per tick. All agents act and learn at once; the world is in the program.
 
-The metrics come to the host after every tick, which is what `fused` saves.
+The metrics come to the host after every tick, which is what `fused` saves. Worlds that live on the host are stepped
+there, by threads of their own, while the device learns.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.registry import part
-from xladder.rungs.running import Metrics, timed
+from xladder.rungs.running import Metrics, compiled, timed
 
 POPULATION = False
 STARTING = "compiling"
@@ -27,7 +28,7 @@ class ParallelRun:
     note = ""
 
     def __init__(self, config: Any, seed: int, device: Any):
-        self.program = program = part(config).Program.laid_out(config, device.platform)
+        self.program = program = part(config).Program.laid_out(config, device.platform, (seed,))
         with jax.default_device(device):
             init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
             self.clock, self.runs = init(jnp.asarray([seed], jnp.int32))
@@ -57,7 +58,36 @@ class ParallelRun:
         return jax.tree.map(np.asarray, self.program.params(self.runs))
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> ParallelRun:
+class OverlappedRun:
+    """One experiment whose worlds are stepped on the host while the device learns."""
+
+    note = ""
+
+    def __init__(self, config: Any, seed: int, device: Any):
+        self.device = device
+        with jax.default_device(device):
+            begun = time.perf_counter()
+            self.experiment = part(config, "overlapped").Overlapped(config, seed, device.platform, compiled)
+            self.experiment.warm_up()
+            self.compile_seconds = time.perf_counter() - begun
+
+    def advance(self, ticks: int) -> Metrics:
+        """Train for exactly so many ticks."""
+        with jax.default_device(self.device):
+            return {name: values[None] for name, values in self.experiment.advance(ticks).items()}
+
+    def phases(self) -> dict[str, float]:
+        """Median seconds per tick of playing alone and of learning alone, which happen at once in a run."""
+        with jax.default_device(self.device):
+            return self.experiment.phases()
+
+    def params(self) -> Any:
+        """Parameters, leaves [1, …]."""
+        return self.experiment.params()
+
+
+def start(config: Any, seeds: Sequence[int], device: Any = None) -> ParallelRun | OverlappedRun:
     """Begin one experiment."""
     (seed,) = seeds
-    return ParallelRun(config, seed, device or jax.devices()[0])
+    kind = ParallelRun if getattr(config.world, "pure", True) else OverlappedRun
+    return kind(config, seed, device or jax.devices()[0])

@@ -71,6 +71,21 @@ def flow_panels(exact: bool = True) -> tuple[Panel, ...]:
     )
 
 
+def value_panels(evaluated: bool) -> tuple[Panel, ...]:
+    """The panels of a learner of values in a world of episodes, whose greedy policy is measured now and then or not.
+
+    What belongs to an episode is not a number in ticks in which none ended.
+    """
+    greedy = "return of the greedy policy (measured now and then)"
+    return (
+        Panel(("return",), "return per episode", wide=True),
+        *[Panel(("eval_return",), greedy, wide=True, smooth=False)] * evaluated,
+        LOSS,
+        EPSILON,
+        Panel(("length",), "steps per episode"),
+    )
+
+
 def draw_curves(
     path: str | Path,
     columns: Mapping[str, np.ndarray],
@@ -188,7 +203,16 @@ def _curve(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
         return at + 1, values[:, at]
     if len(at) > MOST_POINTS:  # a moving mean has no spikes to be missed between them
         at = at[np.linspace(0, len(at) - 1, MOST_POINTS).round().astype(int)]
-    return at + 1, moving_mean(values, window)[:, at]
+    return at + 1, np.stack([_join(line, window)[at] for line in moving_mean(values, window)])
+
+
+def _join(line: np.ndarray, window: int) -> np.ndarray:
+    """A moving mean [T] in the gaps, too: seeds whose episodes end in different ticks could not be averaged."""
+    measured, ticks = np.flatnonzero(np.isfinite(line)), np.arange(len(line))
+    if not len(measured):
+        return line
+    ended = (ticks < measured[0] - window) | (ticks > measured[-1] + window)
+    return np.where(ended, np.nan, np.interp(ticks, measured, line[measured]))
 
 
 def _draw_line(axes: Axes, x: np.ndarray, values: np.ndarray, **look: Any) -> None:

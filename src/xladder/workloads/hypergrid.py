@@ -118,6 +118,11 @@ class Config:
         return self.iterations
 
     @property
+    def units_per_tick(self) -> int:
+        """How much of its length a tick is."""
+        return 1
+
+    @property
     def num_learners(self) -> int:
         """How many agents learn apart from each other."""
         return 1
@@ -150,7 +155,6 @@ class Config:
 
 
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
-COMPARED = {"iterations": 500, "evaluate_every": 500}
 LAST_MEASURED = ("tv", "logz_error")  # columns that `compare` reports the last entry of
 EPISODES = TRAIN_EPISODES = 10_000  # objects of an evaluation that has to sample
 DEFAULT = Config()
@@ -162,6 +166,16 @@ PRESETS = {
     # The same on a grid that can be looked at whole.
     "demo": replace(DEFAULT, world=WorldConfig(dim=2, side=16), iterations=5000),
 }
+
+
+def presets(name: str, protocol: str | None = None) -> dict[str, Config]:
+    """The named settings."""
+    return PRESETS
+
+
+def compared(config: Config) -> Config:
+    """As long as a comparison needs, measured at the end."""
+    return replace(config, iterations=500, evaluate_every=500)
 
 
 def check(config: Config) -> None:

@@ -40,6 +40,12 @@ class WorldConfig:
 class LearnerConfig:
     """IQN with double Q, dueling heads and noisy layers (Dabney et al. 2018 and "iRainbow")."""
 
+    # What of the value learner is fixed here.
+    head: ClassVar[str] = "implicit"
+    double: ClassVar[bool] = True
+    munchausen: ClassVar[bool] = False
+    optimiser: ClassVar[str] = "adam"
+    optimiser_eps: ClassVar[float] = 1e-8
     lr: float = 2.5e-4
     """Adam's step size."""
     gamma: float = 0.99
@@ -99,13 +105,17 @@ class Config:
         return 0
 
     @property
+    def units_per_tick(self) -> int:
+        """How much of its length a tick is."""
+        return 1
+
+    @property
     def num_learners(self) -> int:
         """How many agents learn apart from each other."""
         return self.world.num_agents
 
 
 SHOWN = {"return": "return {:.1f}", "loss": "loss {:.3f}", "epsilon": "ε {:.2f}"}  # beside the progress bar
-COMPARED = {"epochs": 40}  # enough to fill the memory and to time some thirty epochs of learning
 LAST_MEASURED: tuple[str, ...] = ()  # columns that `compare` reports the last entry of
 EPISODES, TRAIN_EPISODES = 100, 20  # of an evaluation, and of one at the end of training
 RESERVED = ("return", "loss", "epsilon", "seed", "epoch", "elapsed")  # columns of the metrics table
@@ -121,6 +131,16 @@ PRESETS = {
         learner=replace(DEFAULT.learner, epsilon=0.6, epsilon_decay=0.0005, batch_size=64),
     ),
 }
+
+
+def presets(name: str, protocol: str | None = None) -> dict[str, Config]:
+    """The named settings."""
+    return PRESETS
+
+
+def compared(config: Config) -> Config:
+    """As long as a comparison needs to fill the memory and to time some thirty epochs of learning."""
+    return replace(config, epochs=40)
 
 
 def check(config: Config) -> None:

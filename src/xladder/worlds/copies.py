@@ -19,7 +19,7 @@ from xladder.core.types import Array
 
 
 class Step(NamedTuple):
-    """What N copies answer."""
+    """What N copies answer. A step that ends a game for good and reaches its limit too is `terminated` alone."""
 
     frame: Array  # [N, *shape]: what is seen next
     reward: Array  # float32 [N], as the game gives it
@@ -39,7 +39,9 @@ class View(NamedTuple):
 class Copies(Protocol):
     """N copies as pure functions; may be hashed, so that it can be a static argument."""
 
-    num_envs: int
+    @property
+    def num_envs(self) -> int:
+        """How many copies there are."""
 
     @property
     def view(self) -> View:
@@ -68,4 +70,13 @@ class HostCopies(Protocol):
         """Wait for what `send` began."""
 
     def close(self) -> None:
-        """End threads and the like."""
+        """End threads and the like; may be called twice."""
+
+
+def copy_seeds(seed: int, num_envs: int) -> np.ndarray:
+    """int64 [N]: a seed below 2³¹ for each copy of a world that has its own generator.
+
+    Unlike seed, seed + 1, …, runs with neighbouring seeds share no copy; and a copy keeps its seed when more are added.
+    """
+    drawn = [np.random.SeedSequence((seed, copy)).generate_state(1)[0] for copy in range(num_envs)]
+    return np.array(drawn, np.int64) >> 1

@@ -1,0 +1,72 @@
+"""Torsos in PyTorch: the twins of `torsos.py`, on batches.
+
+Shapes: B batch, F frames, C channels.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Mlp(nn.Module):
+    """Dense layers with ReLU, each normalised before it if `norm`."""
+
+    def __init__(self, inputs: int, widths: tuple[int, ...], norm: bool = False):
+        super().__init__()
+        self.layers, self.norm = len(widths), norm
+        for layer, (before, width) in enumerate(zip((inputs, *widths), widths, strict=False)):
+            self.add_module(f"hidden_{layer}", nn.Linear(before, width))
+            if norm:
+                self.add_module(f"norm_{layer}", nn.LayerNorm(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float32 [B, H] from [B, F, …]."""
+        x = x.flatten(1).float()
+        for layer in range(self.layers):
+            x = self.get_submodule(f"hidden_{layer}")(x)
+            x = functional.relu(self.get_submodule(f"norm_{layer}")(x) if self.norm else x)
+        return x
+
+
+class ChannelNorm(nn.LayerNorm):
+    """LayerNorm over the channels of each cell."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, h, w]."""
+        return super().forward(x.movedim(1, -1)).movedim(-1, 1)
+
+
+class NatureCnn(nn.Module):
+    """Three convolutions for pictures in bytes."""
+
+    def __init__(self, frames: int = 4, norm: bool = False):
+        super().__init__()
+        self.norm = norm
+        self.conv_0 = nn.Conv2d(frames, 32, 8, 4)
+        self.conv_1 = nn.Conv2d(32, 64, 4, 2)
+        self.conv_2 = nn.Conv2d(64, 64, 3, 1)
+        if norm:
+            self.norm_0, self.norm_1, self.norm_2 = ChannelNorm(32), ChannelNorm(64), ChannelNorm(64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float32 [B, 64·h·w] from uint8 [B, F, H, W]."""
+        x = x.float() / 255
+        for layer in range(3):
+            x = self.get_submodule(f"conv_{layer}")(x)
+            x = functional.relu(self.get_submodule(f"norm_{layer}")(x) if self.norm else x)
+        return x.flatten(1)
+
+
+class MinAtarCnn(nn.Module):
+    """One convolution for small grids, whose frames are stacked as further channels."""
+
+    def __init__(self, channels: int, frames: int = 1, norm: bool = False):
+        super().__init__()
+        self.conv_0 = nn.Conv2d(frames * channels, 16, 3, 1)
+        self.norm_0 = ChannelNorm(16) if norm else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """float32 [B, 16·h·w] from [B, F, H, W, C]."""
+        x = x.movedim(-1, 2).flatten(1, 2).float()  # [B, F·C, H, W]
+        return functional.relu(self.norm_0(self.conv_0(x))).flatten(1)

@@ -1,0 +1,150 @@
+"""The levels of a value learner: JAX and PyTorch on the same recorded batches and draws, from forward to many updates.
+
+Shapes: B batch, Z numbers per action, A actions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder import bridge
+from xladder.core.types import Params
+from xladder.errors import missing_extra
+from xladder.learners.value import Agent, Draws, Knobs, ValueLearner
+from xladder.parity.levels import Level, as_vector, compare
+from xladder.replay.batch import Batch
+from xladder.rungs.running import compiled
+
+try:
+    import torch
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise missing_extra("torch", "torch") from error
+
+from xladder.learners import value_torch
+
+# What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
+FORWARD = 2e-5  # sums of up to 3136 float32 products, added in another order; the cosines differ by 2e-7
+LOSS = 2e-5  # a mean of such numbers
+GRADIENTS = 3e-4  # the same; and a ReLU that opens on one side only changes it by one sample's share
+# Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
+# learning rate in a direction that rounding decides. So not weights are compared after an update, but what the
+# networks say and what the optimiser remembers; such weights change that by 1e-4 of its size.
+ONE_UPDATE = 3e-4
+# A hundred times over, this becomes 1 % of what a network of the default size says (1e-6 for a small one), as it does
+# between two runs of the same code from weights one rounding apart. A missing hard update or 5 % more learning rate
+# makes 10 % and more.
+MANY_UPDATES = 3e-2
+
+MakeTwin = Callable[[], value_torch.TorchLearner]
+
+
+def levels(
+    learner: ValueLearner, agent: Agent, twin: MakeTwin, batches: Sequence[Batch], draws: Sequence[Draws]
+) -> Iterator[Level]:
+    """Every level in rising order. `agent` has not learned yet, and its target is another network than its own."""
+    other = to_torch(agent, twin)
+    yield compare("forward", FORWARD, *say(learner, agent, other, batches[0], draws[0]))
+
+    (loss, errors), gradient = compiled(_differentiate)(learner, agent, batches[0], draws[0])
+    other_loss, other_errors = other.loss(batches[0], torch_draws(draws[0]))
+    yield compare("loss", LOSS, (loss, errors), (other_loss.detach().numpy(), other_errors.detach().numpy()))
+    other_loss.backward()
+    grads = {name: param.grad for name, param in other.net.named_parameters()}
+    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("value", grads)))
+
+    other = to_torch(agent, twin)
+    pupil = study(learner, agent, other, batches[:1], draws[:1])
+    ours, theirs = say(learner, pupil, other, batches[0], draws[0])
+    yield compare("one update", ONE_UPDATE, (ours, _moments(pupil)), (theirs, _moments_torch(other)))
+
+    other = to_torch(agent, twin)
+    pupil = study(learner, agent, other, batches, draws)
+    yield compare(f"{len(batches)} updates", MANY_UPDATES, *say(learner, pupil, other, batches[0], draws[0]))
+
+
+def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float, gamma: float) -> Agent:
+    """An agent that has not learned, with two different networks: else confusing the two would not show."""
+    return learner.init(params, Knobs(jnp.float32(lr), jnp.float32(gamma)))._replace(target=target)
+
+
+def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
+    """The PyTorch twin of a JAX agent that has not learned yet."""
+    other = twin()
+    other.net.load_state_dict(bridge.to_torch("value", agent.params))
+    other.target.load_state_dict(bridge.to_torch("value", agent.target))
+    return other
+
+
+def torch_draws(draws: Draws) -> value_torch.Draws:
+    """The same draws for PyTorch."""
+    return value_torch.Draws(*(torch.from_numpy(np.array(x)) for x in draws))
+
+
+def study(
+    learner: ValueLearner,
+    agent: Agent,
+    other: value_torch.TorchLearner,
+    batches: Sequence[Batch],
+    draws: Sequence[Draws],
+) -> Agent:
+    """Both sides learn from the batches, with a hard update half-way. Returns what the JAX agent has become."""
+    for i, (batch, drawn) in enumerate(zip(batches, draws, strict=True)):
+        if i > 0 and i == len(batches) // 2:
+            agent = compiled(_sync)(learner, agent)
+            other.sync()
+        agent, *_ = compiled(ValueLearner.update)(learner, agent, batch, drawn)
+        other.update(batch, torch_draws(drawn))
+    return agent
+
+
+def say(
+    learner: ValueLearner, agent: Agent, other: value_torch.TorchLearner, batch: Batch, draws: Draws
+) -> tuple[Any, Any]:
+    """What online and target networks say on both sides: with noise and without, and what acting looks at."""
+    drawn, theirs = torch_draws(draws), []
+    with torch.no_grad():
+        states = other.tensor(batch.states)
+        noise = other.net.head.split_noise(drawn.noise[0])
+        for net in (other.net, other.target):
+            noisy, plain = net(states, drawn.taus[0], noise), net(states, drawn.taus[0])
+            theirs.append((noisy.numpy(), plain.numpy(), other.expected(plain).numpy()))
+    given = batch.states, draws.taus[0], draws.noise[0]
+    return [compiled(_say)(learner, params, *given) for params in (agent.params, agent.target)], theirs
+
+
+def _say(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
+    noise = learner.split_noise(normals)
+    noisy, plain = (learner.say(params, states, taus, one) for one in (noise, None))
+    # Acting may come by a path of its own.
+    return noisy, plain, learner.values(params, states, taus, None)
+
+
+def _differentiate(learner: ValueLearner, agent: Agent, batch: Batch, draws: Draws) -> Any:
+    noise = tuple(learner.split_noise(draws.noise[i]) for i in range(3))
+    differentiate = jax.value_and_grad(learner.loss, has_aux=True)
+    return differentiate(agent.params, agent.target, batch, draws.taus, noise)
+
+
+def _sync(learner: ValueLearner, agent: Agent) -> Agent:
+    return learner.sync(agent, jnp.bool_(True))
+
+
+def _moments(agent: Agent) -> Any:
+    """The optimiser's memory: mean gradient and root mean square gradient."""
+    moments: Any = agent.moments
+    return as_vector(moments.mu), np.sqrt(as_vector(moments.nu))
+
+
+def _moments_torch(other: value_torch.TorchLearner) -> Any:
+    """The same of the PyTorch twin, in the order of the JAX pytree."""
+    states = {name: other.optimiser.state[param] for name, param in other.net.named_parameters()}
+    names = ("mean", "square") if "mean" in next(iter(states.values())) else ("exp_avg", "exp_avg_sq")
+    mean, square = (
+        as_vector(bridge.to_jax("value", {name: state[which] for name, state in states.items()})) for which in names
+    )
+    return mean, np.sqrt(square)

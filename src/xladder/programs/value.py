@@ -1,0 +1,417 @@
+"""One tick of a value learner in copies of its world, for XLA: *play* some steps, then *study* what is remembered.
+
+A tick is the least play that owes a whole number of updates: a few steps of every copy and one update, or one step and
+several updates. Within its last step the order is choose → study → step → remember: what is studied does not depend
+on what the worlds answer, so a rung may let both happen at once, and all rungs still compute the same.
+
+The parts of a tick are functions of their own (`choose`, `study`, `remember`): worlds on the host are stepped between
+them (`value_overlapped.py`, `value_host.py`), worlds inside the program by `tick`.
+
+Shapes: S seeds, N copies, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core import keys, schedules
+from xladder.core.keys import Stream
+from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.types import Array, Params
+from xladder.learners.value import Agent, Draws, Knobs, ValueLearner
+from xladder.nets.heads import Head
+from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
+from xladder.nets.value import ValueNet
+from xladder.replay import history, priorities
+from xladder.replay.batch import Batch
+from xladder.worlds.copies import Copies, Step, View
+
+
+class Clock(NamedTuple):
+    """What all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+
+    tick: jax.Array  # int32 []: ticks done
+    cursor: history.Cursor
+
+
+class Seen(NamedTuple):
+    """What N copies show."""
+
+    stack: jax.Array  # [N, F, *frame]: the state to act in
+    first: jax.Array  # bool [N]: whether its newest frame begins a game
+
+
+class Score(NamedTuple):
+    """What the games of N copies have come to."""
+
+    total: jax.Array  # float32 [N]: reward of the game under way
+    steps: jax.Array  # int32 [N]: its length
+
+
+class Experiment(NamedTuple):
+    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+
+    key: jax.Array  # the run's root key []
+    agent: Agent
+    memory: history.History
+    chances: Any  # priorities.Priorities, or () where replay is uniform
+    seen: Seen
+    score: Score
+    worlds: Any  # where the copies stand
+
+
+class Metrics(NamedTuple):
+    """What one tick reports."""
+
+    returns: jax.Array  # float32 [S]: mean over the games that ended; nan where none did
+    length: jax.Array  # float32 [S]: their mean length
+    episodes: jax.Array  # int32 [S]: how many ended
+    loss: jax.Array  # float32 [S]: mean over the updates; nan where nothing was learned
+    epsilon: jax.Array  # float32 [S]
+    updates: jax.Array  # int32 [S]
+
+
+class ActDraws(NamedTuple):
+    """What one choice of action of every copy draws."""
+
+    explore: Array  # float32 [N], compared with ε
+    action: Array  # int32 [N], taken when exploring
+    taus: Array  # float32 [N, Q]; Q = 0 where the head needs none
+    noise: Array  # float32 [N, noise_size]; empty where nothing is noisy
+
+
+class StudyDraws(NamedTuple):
+    """What one update draws."""
+
+    picks: Array  # float32 [B, R, 2]: where samples start; with priorities [B, 2]
+    learner: Draws
+
+
+@dataclass(frozen=True)
+class Program:
+    """A value learner and its world as pure functions.
+
+    How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
+    are computed; `unroll`, how many updates stand side by side in the program. `copies` are the worlds, where they are
+    inside the program.
+    """
+
+    config: Any
+    mapped: bool = True
+    patches: bool = True
+    unroll: int = 1
+    copies: Copies | None = None
+
+    @classmethod
+    def laid_out(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Program:
+        """The program as it suits a kind of device, with the worlds inside.
+
+        On a CPU seeds learn one after another, and convolutions are products with patches: XLA has no fast
+        convolution inside a loop there. On a GPU all at once, and several updates between two steps of the loop.
+        """
+        copies = import_module(config.world.maker).inside(config.world, seeds[0])
+        return cls.for_device(config, platform, copies)
+
+    @classmethod
+    def for_device(cls, config: Any, platform: str, copies: Copies | None = None) -> Program:
+        """The same with other worlds inside, or none."""
+        if platform == "cpu":
+            return cls(config, mapped=False, patches=True, copies=copies)
+        return cls(config, mapped=True, patches=False, unroll=4, copies=copies)
+
+    @property
+    def view(self) -> View:
+        """What the world's frames look like, and how many actions there are."""
+        return import_module(self.config.world.maker).view(self.config.world)
+
+    @property
+    def learner(self) -> ValueLearner:
+        """The learner, fitted to the world's frames."""
+        return build(self.config.learner, self.view, self.config.world.stack, self.patches)
+
+    @property
+    def window(self) -> history.Window:
+        """What a sample spans."""
+        c = self.config
+        return history.Window(c.world.stack, c.learner.n_step, c.learner.memory // c.world.num_envs)
+
+    def init_clock(self) -> Clock:
+        """Before the first tick."""
+        return Clock(jnp.int32(0), history.init_cursor())
+
+    def init(self, seed: jax.Array) -> Experiment:
+        """One fresh experiment; map it over seeds for a population."""
+        assert self.copies is not None
+        key = keys.root(seed)
+        state, frames = self.copies.reset(self.reset_keys(key))
+        return self.begin(key, frames, state)
+
+    def init_params(self, key: jax.Array) -> Params:
+        """Parameters that know nothing, of the run with this root key."""
+        state = jnp.zeros((self.config.world.stack, *self.view.shape), self.view.dtype)
+        learner = self.learner
+        taus = jnp.zeros((max(1, learner.fractions),), jnp.float32) if learner.fractions else None
+        noise = learner.split_noise(jnp.zeros((learner.noise_size,), jnp.float32))
+        return learner.net.init(keys.address(key, 0, 0, Stream.INIT), state, taus, noise)["params"]
+
+    def init_agent(self, key: jax.Array) -> Agent:
+        """An agent that knows nothing, of the run with this root key."""
+        c = self.config.learner
+        return self.learner.init(self.init_params(key), Knobs(jnp.float32(c.lr), jnp.float32(c.gamma)))
+
+    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
+        """A fresh experiment whose worlds show these frames [N, *frame]."""
+        n, view = self.config.world.num_envs, self.view
+        first = jnp.ones((n,), bool)
+        stack = jnp.zeros((n, self.config.world.stack, *view.shape), view.dtype)
+        return Experiment(
+            key=key,
+            agent=self.init_agent(key),
+            memory=history.init(n, self.window.length, view.shape, view.dtype),
+            chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
+            seen=Seen(history.push(stack, frames, first), first),
+            score=Score(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32)),
+            worlds=worlds,
+        )
+
+    def params(self, runs: Experiment) -> Params:
+        """What a population has learned, leaves [S, …]."""
+        return runs.agent.params
+
+    def reset_keys(self, key: jax.Array) -> jax.Array:
+        """Keys [N] of the copies' first games."""
+        return keys.addresses(key, 0, self.config.world.num_envs, Stream.RESET)
+
+    def step_keys(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
+        """Keys [N] of one step of the copies."""
+        return keys.addresses(key, step, self.config.world.num_envs, Stream.SPAWN)
+
+    def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
+        """The draws for one choice of action of every copy."""
+        c, n, learner = self.config.learner, self.config.world.num_envs, self.learner
+        fractions = c.act_quantiles if learner.fractions else 0
+        uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
+        noise = jnp.zeros((n, 0), jnp.float32)
+        if learner.noise_size:
+            noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
+        action = (uniforms[:, 1] * self.view.actions).astype(jnp.int32)
+        return ActDraws(uniforms[:, 0], jnp.minimum(action, self.view.actions - 1), uniforms[:, 2:], noise)
+
+    def draw_study(self, key: jax.Array, update: jax.Array | int) -> StudyDraws:
+        """The draws for one update."""
+        c = self.config.learner
+        sample, noise = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
+        picks = (c.batch_size, 2) if c.prioritised else (c.batch_size, history.CANDIDATES, 2)
+        uniforms = jax.random.uniform(jax.random.fold_in(sample, 1), picks)
+        return StudyDraws(uniforms, self.learner.draw_update(sample, noise))
+
+    def epsilon(self, tick: Array) -> Array:
+        """float32 []: how often actions are random in a tick."""
+        c, step = self.config.learner, tick * self.config.per_tick
+        schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
+        return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
+
+    def beta(self, tick: Array) -> Array:
+        """float32 []: how far the bias of priorities is taken back."""
+        c = self.config
+        return schedules.linear(c.learner.beta, 1.0, c.agent_steps, tick * c.per_tick)
+
+    def is_learning(self, tick: Array) -> Array:
+        """bool []: whether a tick has updates."""
+        c = self.config
+        steps = max(c.learner.learning_starts, c.learner.batch_size, (c.learner.n_step + 1) * c.world.num_envs)
+        return tick * c.per_tick >= steps
+
+    def is_syncing(self, tick: Array) -> Array:
+        """bool []: whether the target network becomes the online one before a tick."""
+        c = self.config
+        return tick % max(1, round(c.learner.sync_every / c.per_tick)) == 0
+
+    def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
+        """int32 [N]: the best actions in states [N, F, …]."""
+        noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
+        return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
+
+    def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
+        """int32 [N]: an action for every copy, random with probability ε."""
+        return jnp.where(draws.explore < epsilon, draws.action, self.greedy(agent.params, seen.stack, draws))
+
+    def remember(
+        self, cursor: history.Cursor, run: Experiment, actions: jax.Array, step: Step
+    ) -> tuple[Experiment, jax.Array, jax.Array]:
+        """What has come of the actions, into the memory. Also the total and length of each game that ended, or nan."""
+        c = self.config.learner
+        reward = jnp.clip(step.reward, -1.0, 1.0) if c.clip_rewards else step.reward
+        row = history.History(
+            run.seen.stack[:, -1], actions, reward, step.terminated, step.truncated, run.seen.first
+        )
+        memory = history.add(cursor, run.memory, row)
+        chances = run.chances
+        if c.prioritised:
+            chances = priorities.admit(self.window, cursor, chances, memory.first)
+        seen = Seen(history.push(run.seen.stack, step.frame, step.first), step.first)
+        totals = jnp.where(step.first, run.score.total, jnp.nan)
+        lengths = jnp.where(step.first, run.score.steps.astype(jnp.float32), jnp.nan)
+        score = Score(
+            jnp.where(step.first, 0.0, run.score.total + step.reward), jnp.where(step.first, 0, run.score.steps + 1)
+        )
+        return run._replace(memory=memory, chances=chances, seen=seen, score=score), totals, lengths
+
+    def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
+        """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
+        updates, window = self.config.updates_per_tick, self.window
+        map_over = jax.vmap if self.mapped else one_by_one
+        seeds = runs.key.shape[0]
+
+        def one(carry: tuple[Agent, Any], k: jax.Array) -> tuple[Any, jax.Array]:
+            agents, chances = carry
+            draws = jax.vmap(lambda key: self.draw_study(key, clock.tick * updates + k))(runs.key)
+
+            def sample(one: Any) -> tuple[Any, Batch]:
+                memory, chances, gamma, uniforms = one
+                picks = self.pick(clock, memory, chances, uniforms)
+                return picks, history.cut(window, memory, picks, gamma)
+
+            picks, batch = over_seeds(sample, (runs.memory, chances, agents.knobs.gamma, draws.picks))
+            if seeds == 1:
+                alone = self.learner.update(*jax.tree.map(lambda x: x[0], (agents, batch, draws.learner)))
+                agents, loss, errors = jax.tree.map(lambda x: x[None], alone)
+            else:
+                agents, loss, errors = map_over(lambda one: self.learner.update(*one))((agents, batch, draws.learner))
+            if self.config.learner.prioritised:
+                chances = over_seeds(lambda one: self.rate(*one), (chances, picks, errors))
+            return (agents, chances), loss
+
+        def learn(agents: Agent, chances: Any) -> tuple[Agent, Any, jax.Array]:
+            if updates == 1:
+                (agents, chances), loss = one((agents, chances), jnp.int32(0))
+                return agents, chances, loss
+            (agents, chances), losses = jax.lax.scan(
+                one, (agents, chances), jnp.arange(updates), unroll=min(self.unroll, updates)
+            )
+            return agents, chances, losses.mean(0)
+
+        nothing = jnp.full((seeds,), jnp.nan, jnp.float32)
+        agents = runs.agent
+        if self.config.learner.sync_every:
+            agents = self.learner.sync(agents, self.is_syncing(clock.tick))
+        agents, chances, loss = jax.lax.cond(
+            self.is_learning(clock.tick), learn, lambda a, c: (a, c, nothing), agents, runs.chances
+        )
+        return runs._replace(agent=agents, chances=chances), loss
+
+    def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
+        """Where the samples of an update start."""
+        if not self.config.learner.prioritised:
+            return history.choose(self.window, clock.cursor, memory, uniforms)
+        even = jnp.stack([priorities.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
+        return priorities.choose(chances, even, self.beta(clock.tick))
+
+    def rate(self, chances: Any, picks: history.Picks, errors: jax.Array) -> Any:
+        """Priorities by how far off the predictions were."""
+        alpha = jnp.float32(self.config.learner.alpha)
+        return priorities.assign(chances, picks, priorities.from_errors(errors, alpha))
+
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+        """One tick of a population, leaves [S, …]."""
+        first, before = clock.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
+
+        def play(carry: tuple, step: jax.Array) -> tuple:
+            cursor, runs = carry
+            cursor, runs, ended = self._advance(cursor, runs, self._choose(clock.tick, step, runs), step)
+            return (cursor, runs), ended
+
+        cursor, earlier = clock.cursor, None
+        if before:
+            (cursor, runs), earlier = jax.lax.scan(play, (cursor, runs), first + jnp.arange(before))  # [T − 1, S, N]
+        actions = self._choose(clock.tick, first + before, runs)
+        runs, loss = self.study(Clock(clock.tick, cursor), runs)
+        cursor, runs, ended = self._advance(cursor, runs, actions, first + before)
+        if before:
+            ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
+        return Clock(clock.tick + 1, cursor), runs, self.report(clock.tick, *ended, loss)
+
+    def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
+        """int32 [S, N]: what every seed does in a step."""
+        epsilon = self.epsilon(tick)
+        return over_seeds(lambda run: self.choose(run.agent, run.seen, self.draw_act(run.key, step), epsilon), runs)
+
+    def _advance(
+        self, cursor: history.Cursor, runs: Experiment, actions: jax.Array, step: jax.Array
+    ) -> tuple[history.Cursor, Experiment, tuple[jax.Array, jax.Array]]:
+        """One step of every copy of every seed; and what the games that ended came to, [S, N] each."""
+        runs, *ended = over_seeds(lambda one: self._step(cursor, step, *one), (runs, actions))
+        return history.advance(cursor, self.window.length), runs, tuple(ended)
+
+    def _step(
+        self, cursor: history.Cursor, step: jax.Array, run: Experiment, actions: jax.Array
+    ) -> tuple[Experiment, jax.Array, jax.Array]:
+        assert self.copies is not None
+        worlds, answer = self.copies.step(self.step_keys(run.key, step), run.worlds, actions)
+        return self.remember(cursor, run._replace(worlds=worlds), actions, answer)
+
+    def report(self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any) -> Metrics:
+        """The metrics of a tick, from the totals and lengths of games [S, T·N], nan where none ended."""
+        seeds = totals.shape[0]
+        ended = jnp.isfinite(totals)
+        count = ended.sum(1)
+
+        def mean(values: jax.Array) -> jax.Array:
+            return jnp.where(ended, values, 0.0).sum(1) / jnp.where(count > 0, count, jnp.nan)
+
+        updates = jnp.where(self.is_learning(tick), self.config.updates_per_tick, 0)
+        return Metrics(
+            returns=mean(totals),
+            length=mean(lengths),
+            episodes=count,
+            loss=loss,
+            epsilon=jnp.broadcast_to(self.epsilon(tick), (seeds,)),
+            updates=jnp.broadcast_to(updates, (seeds,)),
+        )
+
+    def rehearse(self, clock: Clock, runs: Experiment) -> Any:
+        """The play of a tick without learning from it: what it chooses, and what the worlds answer."""
+        epsilon, step = self.epsilon(clock.tick), clock.tick * self.config.steps_per_tick
+
+        def play(run: Experiment) -> Any:
+            for t in range(self.config.steps_per_tick):
+                actions = self.choose(run.agent, run.seen, self.draw_act(run.key, step + t), epsilon)
+                run, *_ = self._step(clock.cursor, step + t, run, actions)
+            return run.seen, run.score
+
+        return over_seeds(play, runs)
+
+
+@cache
+def build(config: Any, view: View, stack: int, patches: bool = True) -> ValueLearner:
+    """The learner that the settings describe, for a world's frames."""
+    dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
+    torso: Any
+    if config.torso == "nature":
+        torso = NatureCnn(patches=patches, dtype=dtype)
+    elif config.torso == "minatar":
+        torso = MinAtarCnn(patches=patches, dtype=dtype)
+    else:
+        torso = Mlp(config.hidden, dtype=dtype)
+    example = jax.ShapeDtypeStruct((stack, *view.shape), view.dtype)
+    features = jax.eval_shape(lambda x: torso.init_with_output(jax.random.key(0), x)[0], example).shape[-1]
+    head = Head(
+        actions=view.actions,
+        features=features,
+        width=config.width,
+        atoms={"categorical": config.atoms, "quantile": config.quantiles}.get(config.head, 1),
+        cosines=config.cosines if config.head == "implicit" else 0,
+        dueling=config.dueling,
+        sigma=config.sigma if config.noisy else None,
+        dtype=dtype,
+    )
+    return ValueLearner(config, ValueNet(torso, head))
+
+

@@ -1,0 +1,173 @@
+"""One tick of a value learner for worlds on the host: the play and study of `value.py`, in Python.
+
+Who acts and who learns are two arguments, so that a PyTorch learner (`torch`), a jitted JAX learner (`sequential`) and
+a PyTorch actor that JAX teaches (`hybrid`) run the same loop. The memory is NumPy's, the twin of the one on a device.
+
+Shapes: N copies, F frames per state, T steps per tick, K updates per tick, B batch.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from xladder.programs.value import ActDraws, Program
+from xladder.replay import history_host, priorities_host
+from xladder.replay.batch import Batch
+from xladder.replay.history import History, Picks
+from xladder.replay.history_host import HostHistory
+from xladder.worlds.copies import HostCopies, Step
+
+
+class Actor(Protocol):
+    """Who plays."""
+
+    worlds: HostCopies
+
+    def draw(self, step: int) -> ActDraws:
+        """The draws for one choice of action of every copy, as NumPy arrays."""
+
+    def greedy(self, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
+        """int [N]: the best actions in states [N, F, …]."""
+
+
+class Learner(Protocol):
+    """Who studies."""
+
+    def learn(self, update: int, agent: int, memory: HostMemory) -> float:
+        """One update from a memory. Returns the loss."""
+
+    def sync(self) -> None:
+        """The hard update of the target network."""
+
+    def params(self) -> Any:
+        """Parameters as the JAX pytree."""
+
+
+class HostMemory:
+    """What is remembered, and how likely each row is to be replayed."""
+
+    def __init__(self, program: Program):
+        config, view = program.config, program.view
+        n, c = config.world.num_envs, config.learner
+        self.history = HostHistory(n, program.window, view.shape, view.dtype)
+        self.chances = priorities_host.HostPriorities(n, program.window.length) if c.prioritised else None
+        self.clip, self.alpha, self.beta = c.clip_rewards, c.alpha, np.float32(c.beta)
+
+    def add(self, frames: np.ndarray, first: np.ndarray, actions: np.ndarray, step: Step) -> None:
+        """One row of every copy."""
+        reward = np.clip(step.reward, -1.0, 1.0) if self.clip else step.reward
+        self.history.add(History(frames, actions, reward, step.terminated, step.truncated, first))
+        if self.chances is not None:
+            self.chances.admit(self.history)
+
+    def sample(self, uniforms: np.ndarray, gamma: float) -> tuple[Picks, Batch]:
+        """A batch of transitions, and where they are from."""
+        if self.chances is None:
+            picks = self.history.choose(uniforms)
+        else:
+            even = np.stack([priorities_host.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
+            picks = self.chances.choose(even, float(self.beta))
+        return picks, self.history.cut(picks, gamma)
+
+    def rate(self, picks: Picks, errors: np.ndarray) -> None:
+        """Priorities by how far off the predictions were."""
+        if self.chances is not None:
+            self.chances.assign(picks, priorities_host.from_errors(np.asarray(errors), self.alpha))
+
+
+class Score:
+    """What the games of N copies have come to."""
+
+    def __init__(self, num_envs: int):
+        self.total, self.steps = np.zeros(num_envs, np.float32), np.zeros(num_envs, np.int32)
+
+    def add(self, step: Step) -> list[tuple[float, int]]:
+        """Count a step. Returns total and length of every game that ended."""
+        first = np.asarray(step.first)
+        ended = list(zip(self.total[first].tolist(), self.steps[first].tolist(), strict=True))
+        self.total = np.where(first, np.float32(0), self.total + step.reward)
+        self.steps = np.where(first, 0, self.steps + 1)
+        return ended
+
+
+class Row(NamedTuple):
+    """What one tick reports."""
+
+    ended: Sequence[tuple[float, int]]
+    loss: float
+    epsilon: float
+    updates: int
+
+    def columns(self) -> dict[str, Any]:
+        """Under the names of `value.Metrics`."""
+        totals, lengths = zip(*self.ended, strict=True) if self.ended else ((np.nan,), (np.nan,))
+        return {
+            "returns": np.float32(np.mean(totals)),
+            "length": np.float32(np.mean(lengths)),
+            "episodes": np.int32(len(self.ended)),
+            "loss": np.float32(self.loss),
+            "epsilon": np.float32(self.epsilon),
+            "updates": np.int32(self.updates),
+        }
+
+
+class HostExperiment:
+    """One experiment: N copies of a world, an agent and its memory."""
+
+    def __init__(self, config: Any, actor: Actor, learner: Learner):
+        self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
+        self.program = Program(config)
+        self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
+        self.memory = HostMemory(self.program)
+        self.score = Score(config.world.num_envs)
+        frames = actor.worlds.reset()
+        self.first = np.ones(config.world.num_envs, bool)
+        stack = np.zeros((len(frames), config.world.stack, *frames.shape[1:]), frames.dtype)
+        self.stack = history_host.push(stack, frames, self.first)
+
+    def advance(self) -> dict[str, np.ndarray]:
+        """One tick: choose, study in the last step, step, remember."""
+        c, begun, studying, losses = self.config, time.perf_counter(), 0.0, []
+        epsilon, ended = float(self.program.epsilon(self.tick)), []
+        learning = bool(self.program.is_learning(self.tick))
+        for t in range(c.steps_per_tick):
+            actions = self.choose(self.tick * c.steps_per_tick + t, epsilon)
+            if t == c.steps_per_tick - 1:
+                self.actor.worlds.send(actions)
+                paused = time.perf_counter()
+                losses = self.study() if learning else []
+                studying = time.perf_counter() - paused
+            else:
+                self.actor.worlds.send(actions)
+            ended += self.observe(actions, self.actor.worlds.recv())
+        self.seconds["sampling"].append(time.perf_counter() - begun - studying)
+        self.seconds["update"].append(studying)
+        self.tick += 1
+        return Row(ended, float(np.mean(losses)) if losses else np.nan, epsilon, len(losses)).columns()
+
+    def choose(self, step: int, epsilon: float) -> np.ndarray:
+        """int [N]: an action for every copy, random with probability ε."""
+        draws = self.actor.draw(step)
+        explore = draws.explore < epsilon
+        if explore.all():
+            return np.asarray(draws.action)
+        return np.where(explore, draws.action, self.actor.greedy(self.stack, draws))
+
+    def study(self) -> list[float]:
+        """The updates of a tick. Returns the losses."""
+        updates = self.config.updates_per_tick
+        self.memory.beta = self.program.beta(self.tick)
+        if self.config.learner.sync_every and self.program.is_syncing(self.tick):
+            self.learner.sync()
+        return [self.learner.learn(self.tick * updates + k, 0, self.memory) for k in range(updates)]
+
+    def observe(self, actions: np.ndarray, step: Step) -> list[tuple[float, int]]:
+        """What has come of the actions, into the memory. Returns what the games that ended came to."""
+        self.memory.add(self.stack[:, -1], self.first, actions, step)
+        self.stack = history_host.push(self.stack, np.asarray(step.frame), step.first)
+        self.first = np.asarray(step.first)
+        return self.score.add(step)

@@ -1,0 +1,75 @@
+"""The value learner in JAX, each verb called by itself; the caller says how a verb is compiled."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.types import Compiled, Params
+from xladder.learners.value import ValueLearner
+from xladder.programs.value import ActDraws, Program
+from xladder.programs.value_host import HostMemory
+
+
+class Verbs:
+    """One JAX agent and the copies of its world, called step by step."""
+
+    def __init__(self, config: Any, seed: int, compiled: Compiled):
+        self.config = config
+        self.program = Program(config)
+        self.learner = self.program.learner
+        self.key = keys.root(seed)
+        self.worlds = import_module(config.world.maker).on_host(config.world, config.world.num_envs, seed, compiled)
+        self._draw_act, self._draw_study = compiled(Program.draw_act), compiled(Program.draw_study)
+        self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
+        self._init = compiled(Program.init_agent)
+        self.agent = self._init(self.program, self.key)
+
+    def draw(self, step: int) -> ActDraws:
+        """The draws for one choice of action, from the keys that `fused` uses."""
+        return jax.device_get(self._draw_act(self.program, self.key, step))
+
+    def greedy(self, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
+        """The best actions in states."""
+        return np.asarray(self._greedy(self.program, self.agent.params, stack, draws))
+
+    def learn(self, update: int, agent: int, memory: HostMemory) -> float:
+        """One update from a memory."""
+        draws = self._draw_study(self.program, self.key, update)
+        picks, batch = memory.sample(np.asarray(draws.picks), self.config.learner.gamma)
+        self.agent, loss, errors = self._update(self.learner, self.agent, batch, draws.learner)
+        memory.rate(picks, errors)
+        return float(loss)
+
+    def sync(self) -> None:
+        """The hard update of the target network."""
+        self.agent = self.agent._replace(target=jax.tree.map(jnp.copy, self.agent.params))
+
+    def warm_up(self) -> None:
+        """Compile every verb, on an agent and a memory that are thrown away."""
+        agent, draws = self._init(self.program, self.key), self._draw_study(self.program, self.key, 0)
+        memory = HostMemory(self.program)
+        n, view = self.config.world.num_envs, self.program.view
+        self.greedy(np.zeros((n, self.config.world.stack, *view.shape), view.dtype), self.draw(0))
+        # With importance weights that need no priorities: their shapes are what is compiled for.
+        zeros = np.zeros(self.config.learner.batch_size, np.int32)
+        batch = memory.history.cut(memory.history.choose(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
+        jax.block_until_ready(self._update(self.learner, agent, batch, draws.learner))
+
+    def give(self, agent: int) -> Params:
+        """The parameters of the agent."""
+        return self.agent.params
+
+    def take(self, agent: int, params: Params) -> None:
+        """Go on with these parameters, in the target network too."""
+        copies = [jax.tree.map(jnp.array, params) for _ in range(2)]
+        self.agent = self.agent._replace(params=copies[0], target=copies[1])
+
+    def params(self) -> Params:
+        """The parameters as NumPy arrays."""
+        return jax.tree.map(np.asarray, self.agent.params)

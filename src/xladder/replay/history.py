@@ -1,0 +1,203 @@
+"""A memory of single frames, one ring per copy of the world, from which stacked states are cut when a batch is drawn.
+
+Row t of a copy holds what was seen, what was done and what came of it. A game that is over leaves one more row, with
+its last frame: nothing was decided there, so this *reset row* is never a start, but a state to bootstrap from it can
+be. It is known by the row after it, which is marked `first`. A life lost may be terminal while the game goes on: then
+the row after it is like any other.
+
+All copies step together, so how far the rings are written is one `Cursor`, kept apart from what is written and shared
+by all copies and seeds: writes stay slices, and happen in place where the memory is donated or carried by a loop.
+
+Shapes: N copies, L rows per copy, F frames per state, n steps, B batch, R candidates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core.types import Array
+from xladder.errors import UsageError
+from xladder.replay.batch import Batch
+
+CANDIDATES = 4
+"""How many candidates to draw for each start. All are reset rows once in T⁴ when games last T steps."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What a sample spans, and in how long a ring."""
+
+    stack: int  # F
+    n_step: int  # n
+    length: int  # L
+
+    def __post_init__(self) -> None:
+        if min(self.stack, self.n_step) < 1:
+            raise UsageError(
+                f"A sample of {self.stack} frames and {self.n_step} steps is not possible: each has to be at least 1."
+            )
+        if self.length < self.stack + self.n_step:
+            raise UsageError(
+                f"A memory of {self.length} rows per copy cannot hold a sample of {self.stack} frames and "
+                f"{self.n_step} steps: use fewer copies, or a memory of at least {self.stack + self.n_step} rows each."
+            )
+
+
+class Cursor(NamedTuple):
+    """Where the next row goes, and how many are held."""
+
+    head: jax.Array  # int32 []
+    size: jax.Array  # int32 []
+
+
+class History(NamedTuple):
+    """The rows of N copies; what was never written is zero. One row of each copy has the same fields, without L."""
+
+    frames: Array  # [N, L, *frame]
+    actions: Array  # int8 [N, L]
+    rewards: Array  # float32 [N, L]
+    terminated: Array  # bool [N, L]: what follows the action has no value
+    truncated: Array  # bool [N, L]: the game was cut after the action
+    first: Array  # bool [N, L]: the frame begins a game
+
+
+class Picks(NamedTuple):
+    """Where B samples start."""
+
+    env: Array  # int32 [B]
+    slot: Array  # int32 [B]
+    valid: Array  # float32 [B]: the weight of each, 0 for what must not be learned from
+
+
+def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any) -> History:
+    """An empty memory for frames of that shape and dtype."""
+    rows = (num_envs, length)
+    return History(
+        frames=jnp.zeros((*rows, *shape), dtype),
+        actions=jnp.zeros(rows, jnp.int8),
+        rewards=jnp.zeros(rows, jnp.float32),
+        terminated=jnp.zeros(rows, bool),
+        truncated=jnp.zeros(rows, bool),
+        first=jnp.zeros(rows, bool),
+    )
+
+
+def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any) -> int:
+    """What such a memory takes."""
+    action, reward, flags = 1, 4, 3
+    return num_envs * length * (math.prod(shape) * jnp.dtype(dtype).itemsize + action + reward + flags)
+
+
+def init_cursor() -> Cursor:
+    """The cursor of an empty memory."""
+    return Cursor(jnp.int32(0), jnp.int32(0))
+
+
+def advance(cursor: Cursor, length: int) -> Cursor:
+    """The cursor after one more row."""
+    return Cursor((cursor.head + 1) % length, jnp.minimum(cursor.size + 1, length))
+
+
+def add(cursor: Cursor, history: History, rows: History) -> History:
+    """Write one row of every copy, leaves [N, …], where the cursor points; then `advance` it."""
+    rows = rows._replace(actions=rows.actions.astype(history.actions.dtype))
+    return jax.tree.map(
+        lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new[:, None], cursor.head, axis=1), history, rows
+    )
+
+
+def eligible(window: Window, cursor: Cursor) -> tuple[jax.Array, jax.Array]:
+    """int32 [], []: the slot of the earliest start, and how many there are from there on, reset rows among them.
+
+    What a start needs is held: n rows after it, and its stack. A ring that is not full yet still holds the beginning
+    of its first game, and what is missing before that is zero anyway.
+    """
+    broken = jnp.where(cursor.size == window.length, window.stack - 1, 0)  # stacks that reach into what is overwritten
+    earliest = (cursor.head - cursor.size + broken) % window.length
+    return earliest, jnp.maximum(cursor.size - broken - window.n_step, 0)
+
+
+def choose(window: Window, cursor: Cursor, history: History, uniforms: jax.Array) -> Picks:
+    """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2].
+
+    Each is the first of R candidates that is not a reset row; if all are, it is not valid.
+    """
+    earliest, count = eligible(window, cursor)
+    envs = _scale(uniforms[:, :, 0], jnp.int32(history.first.shape[0]))  # [B, R]
+    slots = (earliest + _scale(uniforms[:, :, 1], count)) % window.length
+    usable = ~history.first[envs, (slots + 1) % window.length] & (count > 0)
+    chosen = jnp.argmax(usable, axis=1, keepdims=True)  # the first that is usable
+    env, slot, valid = (jnp.take_along_axis(x, chosen, axis=1)[:, 0] for x in (envs, slots, usable))
+    return Picks(env, slot, valid.astype(jnp.float32))
+
+
+def cut(window: Window, history: History, picks: Picks, gamma: jax.Array) -> Batch:
+    """The transitions that start at `picks`.
+
+    They end where the game does, by termination or truncation, or after n steps. What was cut short still has a
+    future: it bootstraps from the game's last frame.
+    """
+    returns, discounts, steps = _look_ahead(window, history, picks, gamma)
+    now = picks.slot[:, None] + jnp.arange(1 - window.stack, 1)[None, :]  # [B, F]
+    if window.n_step == 1:  # `steps` is 1, and both states are parts of F + 1 frames, read once
+        slots = jnp.concatenate([now, picks.slot[:, None] + 1], axis=1) % window.length
+        frames, first = history.frames[picks.env[:, None], slots], history.first[picks.env[:, None], slots]
+        states = _blank(frames[:, :-1], first[:, :-1])
+        next_states = _blank(frames[:, 1:], first[:, 1:])
+    else:
+        states = _stack(history, picks.env, now % window.length)
+        next_states = _stack(history, picks.env, (now + steps[:, None]) % window.length)
+    return Batch(states, history.actions[picks.env, picks.slot], returns, discounts, next_states, picks.valid)
+
+
+def push(stack: jax.Array, frame: jax.Array, first: jax.Array) -> jax.Array:
+    """The state to act on, [N, F, *frame]: the one before, and what is seen now, [N, *frame].
+
+    Where a game begins, bool [N], nothing was seen before. It is the state that `cut` makes of the same row.
+    """
+    older = jnp.where(_beside(first, stack.ndim), 0, stack[:, 1:])
+    return jnp.concatenate([older, frame[:, None]], axis=1)
+
+
+def _scale(uniforms: jax.Array, count: jax.Array) -> jax.Array:
+    """Uniform over 0 … count − 1; a number just below one must not be rounded up to `count`."""
+    return jnp.clip((uniforms * count.astype(uniforms.dtype)).astype(jnp.int32), 0, jnp.maximum(count - 1, 0))
+
+
+def _look_ahead(
+    window: Window, history: History, picks: Picks, gamma: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """float32 [B], float32 [B], int32 [B]: Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
+    returns = jnp.zeros(picks.slot.shape, jnp.float32)
+    discounts = jnp.ones(picks.slot.shape, jnp.float32)
+    steps = jnp.zeros(picks.slot.shape, jnp.int32)
+    goes_on = jnp.ones(picks.slot.shape, bool)
+    for step in range(window.n_step):
+        row = picks.env, (picks.slot + step) % window.length
+        terminated = history.terminated[row]
+        returns = returns + discounts * jnp.where(goes_on, history.rewards[row], 0.0)
+        discounts = discounts * jnp.where(goes_on, jnp.where(terminated, 0.0, gamma), 1.0)
+        steps = steps + goes_on.astype(jnp.int32)
+        goes_on = goes_on & ~terminated & ~history.truncated[row]
+    return returns, discounts, steps
+
+
+def _stack(history: History, env: jax.Array, slots: jax.Array) -> jax.Array:
+    """[B, F, *frame]: the frames at `slots` [B, F] that are of the game of the last of them."""
+    return _blank(history.frames[env[:, None], slots], history.first[env[:, None], slots])
+
+
+def _blank(frames: jax.Array, first: jax.Array) -> jax.Array:
+    """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
+    games_after = jax.lax.cumsum(first.astype(jnp.int32), axis=1, reverse=True) - first.astype(jnp.int32)  # [B, F]
+    return jnp.where(_beside(games_after > 0, frames.ndim), 0, frames)
+
+
+def _beside(flags: jax.Array, rank: int) -> jax.Array:
+    """Flags with axes of length one added behind, to go with an array of that rank."""
+    return flags.reshape(flags.shape + (1,) * (rank - flags.ndim))

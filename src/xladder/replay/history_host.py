@@ -1,0 +1,107 @@
+"""The memory of single frames on the host, in NumPy: the twin of `history.py`, changed in place.
+
+Shapes: N copies, L rows per copy, F frames per state, B batch, R candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from xladder.replay.batch import Batch
+from xladder.replay.history import History, Picks, Window
+
+
+class HostHistory:
+    """The rows of N copies, and how far they are written."""
+
+    def __init__(self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any):
+        self.num_envs, self.window = num_envs, window
+        rows = (num_envs, window.length)
+        self.rows = History(
+            frames=np.zeros((*rows, *shape), dtype),
+            actions=np.zeros(rows, np.int8),
+            rewards=np.zeros(rows, np.float32),
+            terminated=np.zeros(rows, bool),
+            truncated=np.zeros(rows, bool),
+            first=np.zeros(rows, bool),
+        )
+        self.head = self.size = 0
+
+    def add(self, rows: History) -> None:
+        """Write one row of every copy, leaves [N, …]."""
+        for old, new in zip(self.rows, rows, strict=True):
+            old[:, self.head] = new
+        self.head = (self.head + 1) % self.window.length
+        self.size = min(self.size + 1, self.window.length)
+
+    def eligible(self) -> tuple[int, int]:
+        """The slot of the earliest start, and how many there are from there on, reset rows among them."""
+        window = self.window
+        broken = window.stack - 1 if self.size == window.length else 0
+        return (self.head - self.size + broken) % window.length, max(self.size - broken - window.n_step, 0)
+
+    def choose(self, uniforms: np.ndarray) -> Picks:
+        """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2]."""
+        earliest, count = self.eligible()
+        envs = _scale(uniforms[:, :, 0], self.num_envs)  # [B, R]
+        slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
+        usable = ~self.rows.first[envs, (slots + 1) % self.window.length] & (count > 0)
+        each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)
+        return Picks(envs[each, chosen], slots[each, chosen], usable[each, chosen].astype(np.float32))
+
+    def cut(self, picks: Picks, gamma: float) -> Batch:
+        """The transitions that start at `picks`."""
+        window = self.window
+        returns, discounts, steps = self._look_ahead(picks, gamma)
+        now = picks.slot[:, None] + np.arange(1 - window.stack, 1)  # [B, F]
+        if window.n_step == 1:  # both states are parts of F + 1 frames
+            slots = np.append(now, picks.slot[:, None] + 1, axis=1)
+            frames, first = self._read(picks.env, slots)
+            states, next_states = _blank(frames[:, :-1], first[:, :-1]), _blank(frames[:, 1:], first[:, 1:])
+        else:
+            states = _blank(*self._read(picks.env, now))
+            next_states = _blank(*self._read(picks.env, now + steps[:, None]))
+        return Batch(states, self.rows.actions[picks.env, picks.slot], returns, discounts, next_states, picks.valid)
+
+    def _look_ahead(self, picks: Picks, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
+        returns = np.zeros(picks.slot.shape, np.float32)
+        discounts = np.ones(picks.slot.shape, np.float32)
+        steps = np.zeros(picks.slot.shape, int)
+        goes_on = np.ones(picks.slot.shape, bool)
+        for step in range(self.window.n_step):
+            row = picks.env, (picks.slot + step) % self.window.length
+            terminated = self.rows.terminated[row]
+            returns += discounts * np.where(goes_on, self.rows.rewards[row], np.float32(0))
+            discounts[goes_on] *= np.where(terminated, np.float32(0), np.float32(gamma))[goes_on]
+            steps += goes_on
+            goes_on &= ~terminated & ~self.rows.truncated[row]
+        return returns, discounts, steps
+
+    def _read(self, env: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Frames [B, F, *frame] and whether they are first, bool [B, F]."""
+        places = env[:, None], slots % self.window.length
+        return self.rows.frames[places], self.rows.first[places]
+
+
+def push(stack: np.ndarray, frame: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """The state to act on, [N, F, *frame]: the one before, and what is seen now; a new array."""
+    pushed = np.concatenate([stack[:, 1:], frame[:, None]], axis=1)
+    pushed[first, :-1] = 0
+    return pushed
+
+
+def _scale(uniforms: np.ndarray, count: int) -> np.ndarray:
+    """Uniform over 0 … count − 1; a number just below one must not be rounded up to `count`."""
+    return np.clip((uniforms * np.float32(count)).astype(int), 0, max(count - 1, 0))
+
+
+def _blank(frames: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
+    games_after = np.cumsum(first[:, ::-1], axis=1)[:, ::-1] - first  # [B, F]
+    if games_after.any():
+        frames = frames.copy()  # two states may share them
+        frames[games_after > 0] = 0
+    return frames

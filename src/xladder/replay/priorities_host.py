@@ -1,0 +1,79 @@
+"""Priorities of the rows of a `HostHistory`, in NumPy: the twin of `priorities.py`, changed in place.
+
+Running sums are added up in another order than in XLA, so where a uniform number falls within rounding of the border
+between two rows, the twins may choose either.
+
+Shapes: N copies, G blocks of T times each, B batch.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from xladder.replay.history import Picks
+from xladder.replay.history_host import HostHistory
+from xladder.replay.priorities import times_per_block
+
+
+class HostPriorities:
+    """Priorities, already raised to the power of alpha; the row in slot s is at [s // T, s % T]."""
+
+    def __init__(self, num_envs: int, length: int):
+        self.times = times_per_block(num_envs, length)
+        self.blocks = np.zeros((math.ceil(length / self.times), self.times, num_envs), np.float32)
+        self.sums = np.zeros(len(self.blocks), np.float32)
+        self.largest = np.float32(1)
+
+    def admit(self, history: HostHistory) -> None:
+        """Follow the history after a row was added to it."""
+        window, newest = history.window, history.head - 1
+        slots = (newest + np.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1]
+        touched, by_slot = slots // self.times, self.blocks.reshape(-1, self.blocks.shape[2])  # a view [G·T, N]
+        by_slot[slots[1]] = 0
+        if history.size == window.length:
+            by_slot[slots[2:]] = 0  # their stacks are broken
+        if history.size > window.n_step:
+            is_reset = history.rows.first[:, (slots[0] + 1) % window.length]
+            by_slot[slots[0]] = np.where(is_reset, np.float32(0), self.largest)
+        self.sums[touched] = self.blocks[touched].sum(axis=(1, 2))
+
+    def choose(self, uniforms: np.ndarray, beta: float) -> Picks:
+        """Starts in proportion to their priorities, with replacement, from uniform numbers float32 [B, 2]."""
+        num_envs = self.blocks.shape[2]
+        block = _find(self.sums[None], uniforms[:, 0])
+        rows = self.blocks[block].reshape(len(block), -1)  # [B, T·N]
+        row = _find(rows, uniforms[:, 1])
+        priority = rows[np.arange(len(row)), row]
+        weight = (priority.min() / np.where(priority > 0, priority, np.float32(1))) ** np.float32(beta)
+        weight[priority == 0] = 0
+        return Picks(env=row % num_envs, slot=block * self.times + row // num_envs, valid=weight)
+
+    def assign(self, picks: Picks, values: np.ndarray) -> None:
+        """New priorities, positive float32 [B], for rows that were chosen; of a row chosen twice the larger counts."""
+        place = picks.slot // self.times, picks.slot % self.times, picks.env
+        values = np.where(self.blocks[place] > 0, values, np.float32(0))
+        self.blocks[place] = 0
+        np.maximum.at(self.blocks, place, values)
+        self.largest = np.maximum(self.largest, values.max())
+        self.sums[place[0]] = self.blocks[place[0]].sum(axis=(1, 2))
+
+
+def stratified(uniforms: np.ndarray) -> np.ndarray:
+    """Uniform numbers float32 [B], made to fall into one of B equal parts each, in order."""
+    return (np.arange(uniforms.size, dtype=uniforms.dtype) + uniforms) / np.float32(uniforms.size)
+
+
+def from_errors(errors: np.ndarray, alpha: float, offset: float = 1e-6) -> np.ndarray:
+    """(|δ| + offset)^α, float32."""
+    return (np.abs(errors) + np.float32(offset)) ** np.float32(alpha)
+
+
+def _find(weights: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """int [B]: a place in each row of weights [B, K], or in the only one, [1, K], in proportion to its weight."""
+    heights = np.cumsum(weights, axis=1)
+    positive, place = weights > 0, np.arange(weights.shape[1])
+    last = np.max(np.where(positive, place, 0), axis=1, keepdims=True)  # where rounding leaves nothing above
+    above = positive & (heights > uniforms[:, None] * heights[:, -1:]) | (place == last)
+    return np.argmax(above, axis=1)

@@ -1,0 +1,158 @@
+"""Atari as workloads: `atari/GAME`, under the protocols that scores were published with.
+
+A protocol sets emulator, learner and evaluation together, because it explains more of a score than the code does.
+`nature`: Mnih et al. 2015. `dopamine`: Castro et al. 2018, after Machado et al. 2018. `cleanrl`: Huang et al. 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from xladder.errors import UsageError, unknown
+from xladder.workloads import names
+from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso, members
+
+FRAMES_PER_STEP = 4
+SHAPE = (84, 84)
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Copies of an Atari game, preprocessed as published: 4 frames per step, the last two maximised, grey, 84 × 84."""
+
+    maker: ClassVar[str] = "xladder.worlds.atari_host"
+    pure: ClassVar[bool] = False
+    name: str = "atari/breakout"
+    """Which game; the workload's name says it already."""
+    num_envs: int = 32
+    """How many copies are played at once; `sequential` and `torch` are the paper's with 1."""
+    stack: int = 4
+    """Frames stacked into a state."""
+    sticky: float = 0.0
+    """Probability that the last action is repeated whatever is chosen."""
+    life_loss: bool = True
+    """A life lost is the end for the target, while the game goes on."""
+    noops: int = 30
+    """At most so many random steps of doing nothing begin a game."""
+    fire: bool = True
+    """Press the button that starts a game, where it has one."""
+    cap_frames: int = 108_000
+    """A game is cut after so many frames: half an hour."""
+    threads: int = 0
+    """Threads that step the games; 0: one for every core."""
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """A value learner in copies of an Atari game."""
+
+    length: ClassVar[str] = "frames"
+    length_per_step: ClassVar[int] = FRAMES_PER_STEP
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay"] = "replay"
+    """The value learner with its memory."""
+    protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
+    """Under whose rules a score is compared; as a preset it also sets them."""
+    frames: int = 10_000_000
+    """How long to train: frames of all copies together, 4 for each agent step."""
+    evaluate_every: int = 0
+    """Frames between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 8
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.01
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` that names what the emulator cannot do."""
+        w = self.world
+        names.find_atari(w.name)
+        check_torso(self.learner.torso, SHAPE, w.name)
+        if not 0.0 <= w.sticky < 1.0:
+            raise UsageError(f"`--world.sticky` is {w.sticky}, but it has to lie in [0, 1).")
+        for flag, count in [("noops", w.noops), ("threads", w.threads)]:
+            if not 0 <= count <= 10_000:
+                raise UsageError(f"`--world.{flag}` is {count}, but it has to lie between 0 and 10,000.")
+        if w.cap_frames < 40:
+            raise UsageError(f"`--world.cap-frames` is {w.cap_frames}, but a game needs 40 or more.")
+        if self.frames % FRAMES_PER_STEP:
+            raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP} of them.")
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return f"{self.tick_in_words}; protocol {self.protocol}"
+
+
+NATURE = Config(
+    world=WorldConfig(sticky=0.0, life_loss=True),
+    learner=LearnerConfig(
+        torso="nature",
+        width=512,
+        lr=2.5e-4,
+        optimiser="rmsprop",
+        optimiser_eps=0.01 / 32**2,
+        loss="huber",
+        clip=float("inf"),
+        clip_rewards=True,
+        batch_size=32,
+        memory=1_000_000,
+        learning_starts=50_000,
+        steps_per_update=4,
+        sync_every=40_000,
+        epsilon_end=0.1,
+        epsilon_steps=1_000_000,
+    ),
+    protocol="nature",
+    evaluate_epsilon=0.05,
+)
+DOPAMINE = replace(
+    NATURE,
+    world=WorldConfig(sticky=0.25, life_loss=False, noops=0, fire=False),
+    learner=replace(
+        NATURE.learner,
+        lr=6.25e-5,
+        optimiser="adam",
+        optimiser_eps=1.5e-4,
+        loss="squared",
+        learning_starts=20_000,
+        sync_every=8000,
+        epsilon_end=0.01,
+        epsilon_steps=250_000,
+    ),
+    protocol="dopamine",
+    evaluate_epsilon=0.001,
+)
+CLEANRL = replace(
+    NATURE,
+    learner=replace(
+        NATURE.learner,
+        lr=1e-4,
+        optimiser="adam",
+        optimiser_eps=1e-8,
+        loss="squared",
+        learning_starts=80_000,
+        sync_every=1000,
+        epsilon_end=0.01,
+        epsilon_steps=0,
+        epsilon_share=0.1,
+    ),
+    protocol="cleanrl",
+    evaluate_epsilon=0.01,
+)
+PROTOCOLS = {"nature": NATURE, "dopamine": DOPAMINE, "cleanrl": CLEANRL}
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a game: the protocols, and the family's members under the rules of one of them."""
+    if protocol is not None and protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    game = {k: replace(c, world=replace(c.world, name=place.name)) for k, c in PROTOCOLS.items()}
+    rules = game[protocol or "cleanrl"]
+    return {"default": rules, **game, **members(rules)}

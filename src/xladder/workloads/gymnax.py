@@ -1,0 +1,108 @@
+"""The worlds of gymnax as workloads: `cartpole`, `minatar/breakout` and the others in `names.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from xladder.workloads import names
+from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso, members
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Copies of a world of gymnax."""
+
+    maker: ClassVar[str] = "xladder.worlds.gymnax_world"
+    pure: ClassVar[bool] = True
+    name: str = "cartpole"
+    """Which world; the workload's name says it already."""
+    num_envs: int = 8
+    """How many copies are played at once."""
+    stack: int = 1
+    """Frames stacked into a state."""
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """A value learner in copies of a world of gymnax."""
+
+    length: ClassVar[str] = "steps"
+    length_per_step: ClassVar[int] = 1
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay", "pqn"] = "replay"
+    """The value learner with its memory, or PQN, which needs none and many copies."""
+    steps: int = 100_000
+    """How long to train: steps of all copies together."""
+    evaluate_every: int = 0
+    """Steps between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 10
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.0
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if the torso cannot see the world's frames."""
+        check_torso(self.learner.torso, names.find_gymnax(self.world.name).shape, self.world.name)
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return ""
+
+
+# What CartPole needs, and other worlds of a few numbers with it: quick, and stable enough to stay solved.
+VECTORS = Config(
+    learner=LearnerConfig(lr=5e-4, batch_size=128, steps_per_update=8, sync_every=1000, epsilon_share=0.3),
+    steps=100_000,
+)
+# After Young and Tian (2019): their network, batch, memory and exploration; Adam where they had RMSProp.
+PICTURES = Config(
+    world=WorldConfig(num_envs=16),
+    learner=LearnerConfig(
+        torso="minatar",
+        width=128,
+        lr=2.5e-4,
+        batch_size=32,
+        memory=100_000,
+        learning_starts=5000,
+        steps_per_update=4,
+        sync_every=4000,
+        epsilon_steps=100_000,
+        epsilon_end=0.1,
+        optimiser_eps=1e-5,
+    ),
+    steps=2_000_000,
+)
+PQN_COPIES = {"mlp": 32, "minatar": 128}
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a world."""
+    world = names.GYMNAX[place.name]
+    start = PICTURES if len(world.shape) == 3 else VECTORS
+    start = replace(start, world=replace(start.world, name=place.name))
+    start.check_world()
+    found = members(start)
+    pqn = replace(
+        start,
+        algorithm="pqn",
+        world=replace(start.world, num_envs=PQN_COPIES[start.learner.torso]),
+        learner=replace(start.learner, optimiser="radam", optimiser_eps=1e-5, epsilon_end=0.05, epsilon_steps=0),
+    )
+    if start.learner.torso == "mlp":
+        pqn = replace(
+            pqn,
+            pqn=PQNConfig(rollout=64, minibatches=16, passes=4, trace=0.95),
+            learner=replace(pqn.learner, lr=2e-4, epsilon_share=0.2),
+            steps=512_000,
+        )
+    else:
+        pqn = replace(pqn, learner=replace(pqn.learner, lr=5e-4, epsilon_share=0.1), steps=10_002_432)
+    return {"default": found["dqn"], **found, "pqn": pqn}

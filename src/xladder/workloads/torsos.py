@@ -1,0 +1,28 @@
+"""Which torso can see which frames. Imports nothing heavy."""
+
+from typing import Literal, get_args
+
+TorsoName = Literal["mlp", "nature", "minatar"]
+TORSOS: tuple[TorsoName, ...] = get_args(TorsoName)
+LEAST_NATURE = 36  # pixels a side, of which its three convolutions leave one
+LEAST_MINATAR = 3  # cells a side, likewise
+
+
+def takes(torso: str, shape: tuple[int, ...]) -> bool:
+    """Whether a torso can take single frames of this shape.
+
+    `mlp` takes numbers and vectors, `nature` grey pictures [height, width], `minatar` [height, width, channels].
+    """
+    match torso:
+        case "mlp":
+            return len(shape) <= 1
+        case "nature":
+            return len(shape) == 2 and min(shape) >= LEAST_NATURE
+        case "minatar":
+            return len(shape) == 3 and min(shape[:2]) >= LEAST_MINATAR
+    raise ValueError(f"There is no torso `{torso}`, only {', '.join(TORSOS)}.")
+
+
+def suited(shape: tuple[int, ...]) -> TorsoName | None:
+    """The torso that can take single frames of this shape, if there is one."""
+    return next((torso for torso in TORSOS if takes(torso, shape)), None)

@@ -1,0 +1,425 @@
+"""What the value worlds share: the settings of their learners, how these are checked, and how a run is described.
+
+Agents in `cartpole`, `minatar/breakout`, `atari/pong` or `gym/LunarLander-v3` are members of one family: a torso, a
+head and ingredients. The named members are `MEMBERS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, Literal
+
+import numpy as np
+
+from xladder.core.statistics import in_words
+from xladder.errors import UsageError
+from xladder.workloads import names
+from xladder.workloads.torsos import suited, takes
+
+SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
+EPISODES, TRAIN_EPISODES = 100, 20  # of an evaluation, and of one at the end of training
+LAST_MEASURED: tuple[str, ...] = ()
+COMPARED_TICKS = 400
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """A value learner: torso × head × ingredients."""
+
+    torso: Literal["mlp", "nature", "minatar"] = "mlp"
+    """mlp for vectors, nature for screens of 84 × 84, minatar for small pictures."""
+    hidden: tuple[int, ...] = (128,)
+    """Widths of the mlp torso's layers."""
+    width: int = 128
+    """Width of the head's hidden layer."""
+    head: Literal["scalar", "categorical", "quantile", "implicit"] = "scalar"
+    """What describes a return: its mean, atoms (C51), quantiles (QR-DQN) or drawn quantiles (IQN)."""
+    dueling: bool = False
+    """Value and advantage in branches of their own."""
+    double: bool = False
+    """The online network chooses the action that the target network judges."""
+    noisy: bool = False
+    """Explore by noise on the head's weights; ε is then best 0."""
+    n_step: int = 1
+    """Rewards summed before bootstrapping."""
+    prioritised: bool = False
+    """Replay what was predicted badly more often."""
+    munchausen: bool = False
+    """Add the scaled logarithm of the policy to the reward (M-DQN, M-IQN)."""
+    lr: float = 1e-3
+    """The optimiser's step size."""
+    optimiser: Literal["adam", "rmsprop", "radam"] = "adam"
+    """rmsprop is centred, as in Mnih et al. 2015."""
+    optimiser_eps: float = 1e-8
+    """What the optimiser adds to its denominator."""
+    loss: Literal["huber", "squared"] = "huber"
+    """Of a scalar head; the others have their own."""
+    kappa: float = 1.0
+    """Where the Huber loss turns from square to linear."""
+    clip: float = 10.0
+    """Largest norm of a gradient; inf for none."""
+    gamma: float = 0.99
+    """Discount per step."""
+    clip_rewards: bool = False
+    """Learn from rewards cut to [−1, 1]."""
+    batch_size: int = 64
+    """Transitions per update."""
+    memory: int = 20_000
+    """Steps remembered, of all copies together."""
+    learning_starts: int = 1000
+    """Steps before the first update."""
+    steps_per_update: int = 8
+    """Agent steps for each update; a multiple of the copies, or they a multiple of it."""
+    sync_every: int = 500
+    """Agent steps between hard updates of the target network; 0 for none."""
+    soft: float = 0.0
+    """Share of the online network that the target network takes over after each update."""
+    epsilon: float = 1.0
+    """Probability of a random action at the start."""
+    epsilon_end: float = 0.05
+    """The same at the end of exploring."""
+    epsilon_steps: int = 0
+    """Agent steps until then, or a half-life if exponential; 0: `epsilon_share` of the run."""
+    epsilon_share: float = 0.2
+    """The part of the run in which ε falls."""
+    epsilon_schedule: Literal["linear", "exponential"] = "linear"
+    """How it falls."""
+    atoms: int = 51
+    """Atoms of a categorical head."""
+    v_min: float = -10.0
+    """The lowest of them."""
+    v_max: float = 10.0
+    """The highest of them."""
+    quantiles: int = 32
+    """Quantiles of a quantile head, or drawn per state by an implicit one."""
+    act_quantiles: int = 32
+    """Quantiles that an implicit head draws per state when acting."""
+    cosines: int = 64
+    """Cosines that embed a quantile."""
+    sigma: float = 0.5
+    """Initial scale of the noise."""
+    alpha: float = 0.5
+    """How much priorities count: 0 not at all, 1 in full."""
+    beta: float = 0.4
+    """How far the bias of priorities is taken back at first; it grows to 1."""
+    munchausen_scale: float = 0.9
+    """Of the added logarithm."""
+    munchausen_floor: float = -1.0
+    """It is never less than this."""
+    temperature: float = 0.03
+    """Of the policy whose logarithm it is."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """What the layers multiply; parameters, targets and losses stay float32."""
+
+
+@dataclass(frozen=True)
+class PQNConfig:
+    """What the replay-free learner has of its own (Gallici et al. 2024); torso, width, lr … are the learner's."""
+
+    rollout: int = 32
+    """Steps of every copy between two rounds of learning."""
+    minibatches: int = 8
+    """Parts that a rollout is learned from in."""
+    passes: int = 2
+    """How often each is."""
+    trace: float = 0.65
+    """λ of Q(λ)."""
+
+
+# The named members of the family, as changes to a world's own settings.
+MEMBERS: dict[str, dict[str, Any]] = {
+    "dqn": {},
+    "double": {"double": True},
+    "dueling": {"double": True, "dueling": True},
+    "c51": {"head": "categorical"},
+    "qrdqn": {"head": "quantile"},
+    "iqn": {"head": "implicit"},
+    "munchausen": {"munchausen": True},
+    "rainbow": {
+        "head": "categorical",
+        "dueling": True,
+        "double": True,
+        "noisy": True,
+        "n_step": 3,
+        "prioritised": True,
+        "epsilon": 0.0,
+        "epsilon_end": 0.0,
+    },
+}
+
+
+def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a world, under a protocol where there are several."""
+    place = names.locate(name)
+    return import_module(f"xladder.workloads.{place.family}").presets(place, protocol)
+
+
+def compared(config: Any) -> Any:
+    """A comparison: a small memory that is soon full enough, a few hundred ticks of learning, no evaluation."""
+    c, tick = config.learner, config.per_tick
+    starts = -(-max(10 * config.world.num_envs, c.batch_size) // tick) * tick
+    learner = replace(c, learning_starts=starts, memory=min(c.memory, 20_000))
+    ticks = COMPARED_TICKS if c.torso == "mlp" else COMPARED_TICKS // 4
+    length = (starts + ticks * tick) * config.length_per_step
+    return replace(config, learner=learner, evaluate_episodes=0, **{config.length: length})
+
+
+def lacking(config: Any) -> dict[str, tuple[str, str]]:
+    """Rungs that cannot run these settings: why, and which can."""
+    if config.algorithm == "pqn":
+        why = "PQN learns from many copies at once, inside the program"
+        return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")}
+    if config.learner.precision != "float32":
+        return {rung: ("the PyTorch twin computes in float32", "sequential") for rung in ("torch", "hybrid")}
+    return {}
+
+
+def check(config: Any) -> None:
+    """Raise a `UsageError` that names the field, its value and what is allowed."""
+    check_learner(config)
+    config.check_world()
+
+
+def check_torso(torso: str, shape: tuple[int, ...], name: str) -> None:
+    """Raise a `UsageError` if a torso cannot take frames of that shape; it says which one can."""
+    if takes(torso, shape):
+        return
+    other = suited(shape)
+    way_out = f"use `--learner.torso {other}`" if other else "none of the torsos can"
+    shown = " × ".join(map(str, shape)) or "a single number"
+    raise UsageError(f"The `{torso}` torso cannot take the frames of `{name}` ({shown}): {way_out}.")
+
+
+def note(config: Any) -> str:
+    """What the user should know before it starts, or nothing."""
+    return config.note()
+
+
+def members(config: Any) -> dict[str, Any]:
+    """Every member of the family, with a world's own settings for the rest."""
+    return {name: replace(config, learner=replace(config.learner, **changes)) for name, changes in MEMBERS.items()}
+
+
+def check_learner(config: Any) -> None:
+    """The part of `check` that is the same for every world."""
+    c, p, envs = config.learner, config.pqn, config.world.num_envs
+
+    def need(ok: bool, flag: str, value: object, allowed: str) -> None:
+        if not ok:
+            raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
+
+    for flag, count in [
+        ("world.num-envs", envs),
+        ("world.stack", config.world.stack),
+        *((f"learner.{name.replace('_', '-')}", getattr(c, name)) for name in _COUNTS),
+        *((f"pqn.{name}", getattr(p, name)) for name in ("rollout", "minibatches", "passes")),
+        *(("learner.hidden", width) for width in c.hidden),
+    ]:
+        need(count >= 1, flag, count, "it has to be 1 or more")
+    for name in ("learning_starts", "sync_every", "epsilon_steps"):
+        need(getattr(c, name) >= 0, f"learner.{name.replace('_', '-')}", getattr(c, name), "it cannot be negative")
+    for flag, positive in [
+        ("learner.lr", c.lr),
+        ("learner.optimiser-eps", c.optimiser_eps),
+        ("learner.kappa", c.kappa),
+        ("learner.temperature", c.temperature),
+    ]:
+        need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
+    need(c.clip > 0.0, "learner.clip", c.clip, "it has to be positive (inf for no clipping)")
+    for name in ("gamma", "soft", "epsilon", "epsilon_end", "epsilon_share", "alpha", "beta", "munchausen_scale"):
+        flag, fraction = f"learner.{name.replace('_', '-')}", getattr(c, name)
+        need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
+    need(0.0 <= p.trace <= 1.0, "pqn.trace", p.trace, "it has to lie in [0, 1]")
+    need(0.0 <= c.sigma < float("inf"), "learner.sigma", c.sigma, "it cannot be negative")
+    need(-float("inf") < c.munchausen_floor <= 0.0, "learner.munchausen-floor", c.munchausen_floor, "it cannot be > 0")
+    need(
+        -float("inf") < c.v_min < c.v_max < float("inf"),
+        "learner.v-min",
+        c.v_min,
+        f"it has to be below `--learner.v-max` ({c.v_max})",
+    )
+    need(c.head != "categorical" or c.atoms >= 2, "learner.atoms", c.atoms, "a categorical head needs 2 or more")
+    need(
+        not (c.munchausen and c.head == "categorical"),
+        "learner.head",
+        c.head,
+        "Munchausen's bonus needs values or quantiles: use scalar, quantile or implicit",
+    )
+    need(
+        c.sync_every > 0 or c.soft > 0,
+        "learner.sync-every",
+        c.sync_every,
+        "without it `--learner.soft` has to be positive, or the target network never learns",
+    )
+    per, whole = c.steps_per_update, max(1, round(c.steps_per_update / envs)) * envs
+    need(
+        per % envs == 0 or envs % per == 0,
+        "learner.steps-per-update",
+        per,
+        f"with {envs} copies of the world it has to divide them or be a multiple of them: {whole} is the nearest",
+    )
+    rows = c.memory // envs
+    need(
+        rows >= config.world.stack + c.n_step + 1,
+        "learner.memory",
+        c.memory,
+        f"{envs} copies with {config.world.stack} frames and {c.n_step} steps per sample need at least "
+        f"{(config.world.stack + c.n_step + 1) * envs}",
+    )
+    if config.algorithm == "pqn":
+        size = p.rollout * envs
+        need(
+            size % p.minibatches == 0,
+            "pqn.minibatches",
+            p.minibatches,
+            f"a rollout of {p.rollout} steps of {envs} copies has {size} transitions, which it has to divide",
+        )
+        need(c.head == "scalar", "learner.head", c.head, "PQN learns values: use scalar")
+        for name in ("double", "noisy", "prioritised", "munchausen"):
+            need(not getattr(c, name), f"learner.{name}", True, "PQN has no use for it: leave it out")
+    steps, tick = config.agent_steps, config.per_tick
+    need(steps >= 1, config.length, getattr(config, config.length), "it has to be 1 or more")
+    need(
+        steps % tick == 0,
+        config.length,
+        getattr(config, config.length),
+        f"{config.tick_in_words}, so it has to be a multiple of {tick * config.length_per_step}: "
+        + " or ".join(str(n * tick * config.length_per_step) for n in sorted({steps // tick, -(-steps // tick)}) if n),
+    )
+    need(steps < 2**31, config.length, getattr(config, config.length), f"{2**31 - 1} steps are possible")
+    need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
+    need(config.evaluate_episodes >= 0, "evaluate-episodes", config.evaluate_episodes, "it cannot be negative")
+
+
+_COUNTS = (
+    "width",
+    "n_step",
+    "batch_size",
+    "memory",
+    "steps_per_update",
+    "atoms",
+    "quantiles",
+    "act_quantiles",
+    "cosines",
+)
+
+
+class Ticks:
+    """What follows from the settings of any value world. A tick is the least play that owes whole updates."""
+
+    world: Any
+    learner: LearnerConfig
+    pqn: PQNConfig
+    algorithm: str
+    evaluate_every: int
+    evaluate_episodes: int
+    length: Any
+    length_per_step: Any
+
+    @property
+    def program(self) -> str:
+        """The module that runs it."""
+        return "xladder.programs.pqn" if self.algorithm == "pqn" else "xladder.programs.value"
+
+    @property
+    def agent_steps(self) -> int:
+        """How long to train, in steps of all copies together."""
+        return getattr(self, self.length) // self.length_per_step
+
+    @property
+    def steps_per_tick(self) -> int:
+        """Steps of every copy in a tick."""
+        if self.algorithm == "pqn":
+            return self.pqn.rollout
+        return max(1, self.learner.steps_per_update // self.world.num_envs)
+
+    @property
+    def updates_per_tick(self) -> int:
+        """Updates in a tick, once learning has started."""
+        if self.algorithm == "pqn":
+            return self.pqn.minibatches * self.pqn.passes
+        return max(1, self.world.num_envs // self.learner.steps_per_update)
+
+    @property
+    def per_tick(self) -> int:
+        """Agent steps in a tick."""
+        return self.steps_per_tick * self.world.num_envs
+
+    @property
+    def units_per_tick(self) -> int:
+        """The same in what the length is given in."""
+        return self.per_tick * self.length_per_step
+
+    @property
+    def ticks(self) -> int:
+        """How long to train, in ticks."""
+        return self.agent_steps // self.per_tick
+
+    @property
+    def tick_in_words(self) -> str:
+        """What a tick is."""
+        steps, envs, updates = self.steps_per_tick, self.world.num_envs, self.updates_per_tick
+        many = "" if updates == 1 else "s"
+        return f"a tick is {steps} step{'s' * (steps > 1)} of {envs} cop{'ies' if envs > 1 else 'y'} and {updates} update{many}"
+
+    @property
+    def interval(self) -> int:
+        """Ticks between two evaluations."""
+        if not self.evaluate_episodes:
+            return 0
+        asked = self.evaluate_every // self.length_per_step
+        return max(1, asked // self.per_tick) if asked else max(1, self.ticks // 10)
+
+    @property
+    def explore_steps(self) -> int:
+        """Agent steps in which ε falls, or its half-life."""
+        return self.learner.epsilon_steps or round(self.learner.epsilon_share * self.agent_steps)
+
+    @property
+    def num_learners(self) -> int:
+        """How many agents learn apart from each other."""
+        return 1
+
+
+def measured(config: Any) -> dict[str, float]:
+    """The columns that evaluations fill, empty as between two of them."""
+    return {"eval_return": float("nan")}
+
+
+def label(values: Mapping[str, np.ndarray]) -> str:
+    """An evaluation in two words, for the first seed."""
+    return f"return {values['eval_return'][0]:.1f}"
+
+
+def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
+    shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
+    return {"return": metrics["returns"], **shown}
+
+
+def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
+    """How training went, in words."""
+    returns = metrics["return"]
+    tenth = max(1, returns.shape[1] // 10)
+    parts = [part[:, :] for part in (returns[:, :tenth], returns[:, -tenth:])]
+    if not all(np.isfinite(part).any(axis=1).all() for part in parts):
+        return [f"{int(np.nansum(metrics['episodes']))} episodes ended while training"]
+    first, last = (in_words(np.nanmean(part, axis=1)) for part in parts)
+    return [f"return per episode while exploring: {first} at first, {last} at the end (first and last tenth)"]
+
+
+def headline(config: Any) -> str:
+    """What a comparison runs, beyond the workload's name."""
+    return config.tick_in_words
+
+
+def describe_score(score: Mapping[str, Any]) -> list[str]:
+    """An evaluation in words."""
+    over = "seeds" if score["seeds"] > 1 else "episodes"
+    return [
+        f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), median "
+        f"{score['median_return']:.1f}, ε = {score['epsilon']:g}, {score['episodes']} episodes",
+        f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}",
+    ]

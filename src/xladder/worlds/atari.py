@@ -1,0 +1,66 @@
+"""Copies of an Atari game inside an XLA program: ale-py's emulators as foreign calls.
+
+The games themselves stay on the host: what the program carries is the address of the emulators. On a GPU the device
+waits while they run, so where speed counts step `AtariCopies` on the host while the device learns.
+
+Shapes: N copies.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Unpack
+
+import jax
+import jax.numpy as jnp
+
+from xladder.errors import missing_extra
+from xladder.registry import is_installed
+from xladder.worlds.atari_host import Options, emulator_view, frames_before, open_emulator
+from xladder.worlds.copies import Step, View, copy_seeds
+
+
+class AtariState(NamedTuple):
+    """Which emulators, and what tells their games apart. It orders calls; the games are not in it."""
+
+    handle: jax.Array  # uint8 [8]: an address in this process
+    before: jax.Array  # int32 [N]: frames that earlier games took
+
+
+class AtariXla:
+    """N copies of a game for `jit`, `scan` and `fori_loop`; equal to no other, and hashed by identity.
+
+    The same games as `AtariCopies` with the same seed and actions. Keys are ignored: the emulators draw their own
+    numbers, from `seed`. There is one set of games, whatever happens to the state: `reset` begins them anew for every
+    state there is, an old state cannot be gone back to, and copies cannot be mapped over (`vmap` over seeds is
+    impossible: all would play in the same games, so make one for each seed).
+    """
+
+    def __init__(self, game: str, num_envs: int, seed: int, **options: Unpack[Options]):
+        self.num_envs = num_envs
+        self._emulator: Any = open_emulator(game, num_envs, **options)
+        if not is_installed("chex"):  # the only thing that its XLA interface needs besides
+            raise missing_extra("chex", "atari")
+        self._handle, self._reset, self._step = self._emulator.xla()
+        self._seeds = copy_seeds(seed, num_envs)
+        self._view = emulator_view(self._emulator)
+
+    @property
+    def view(self) -> View:
+        """What its frames look like, and how many actions there are."""
+        return self._view
+
+    def reset(self, keys: Any) -> tuple[AtariState, jax.Array]:
+        """State and first frames [N, 84, 84]; keys are ignored."""
+        handle, (stacks, info) = self._reset(self._handle, seed=self._seeds)
+        return AtariState(handle, frames_before(info)), stacks[:, 0]
+
+    def step(self, keys: Any, state: AtariState, actions: jax.Array) -> tuple[AtariState, Step]:
+        """One step of every copy; actions int32 [N]; keys are ignored."""
+        handle, (stacks, rewards, terminated, truncated, info) = self._step(state.handle, actions.astype(jnp.int32))
+        before = frames_before(info)
+        step = Step(stacks[:, 0], rewards.astype(jnp.float32), terminated, truncated, before != state.before)
+        return AtariState(handle, before), step
+
+    def close(self) -> None:
+        """End the emulators' threads. No program that steps these copies may be run afterwards."""
+        self._emulator = self._reset = self._step = None

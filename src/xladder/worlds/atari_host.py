@@ -1,0 +1,244 @@
+"""Copies of an Atari game on the host: ale-py's emulators, each step of which runs in threads of their own.
+
+Frames are prepared as published (Mnih et al. 2015): an action lasts 4 frames, of the last 2 of which the brighter
+pixels are kept, in grey, 84×84. Stacking is left to the memory, and clipping rewards to the learner.
+
+Shapes: N copies, T steps, F frames per state, H × W pixels of the screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+import numpy as np
+
+from xladder.errors import missing_extra
+from xladder.workloads.names import find_atari
+from xladder.worlds.copies import Step, View, copy_seeds
+
+SIDE = 84
+SKIP = 4
+FULL_CAP = 108_000  # frames: half an hour of play, or 27,000 steps
+
+
+class Options(TypedDict, total=False):
+    """How a game is played; `open_emulator` has the defaults."""
+
+    sticky: float
+    """How likely the emulator repeats the last action instead, frame by frame."""
+    noops: int
+    """A game begins with up to so many frames in which nothing is done."""
+    life_loss: bool
+    """Whether a life lost is `terminated`; the game goes on either way."""
+    cap_frames: int
+    """After so many frames of its own a game is cut."""
+    full_actions: bool
+    """All 18 actions instead of those that the game knows."""
+    fire: bool
+    """Whether games that wait for the fire button find it pressed at their start."""
+    num_threads: int
+    """Of the emulators; 0 takes one for each processor. It changes nothing but the speed."""
+
+
+class AtariCopies:
+    """N copies of a game, as `breakout` or `atari/SpaceInvaders`; see `copies.HostCopies`.
+
+    Between `send` and `recv` the games run on by themselves.
+    """
+
+    def __init__(self, game: str, num_envs: int, seed: int, **options: Unpack[Options]):
+        self.num_envs = num_envs
+        self._emulator: Any = open_emulator(game, num_envs, **options)
+        self._seeds = copy_seeds(seed, num_envs)
+        self._before: Any = None
+        self.view = emulator_view(self._emulator)
+
+    def reset(self) -> np.ndarray:
+        """Begin anew: first frames [N, 84, 84]."""
+        stacks, info = self._emulator.reset(seed=self._seeds)
+        self._before = frames_before(info)
+        return stacks[:, 0]
+
+    def send(self, actions: np.ndarray) -> None:
+        """Begin a step of every copy; actions int [N]."""
+        self._emulator.send(np.asarray(actions, np.int32))
+
+    def recv(self) -> Step:
+        """Wait for what `send` began."""
+        stacks, rewards, terminated, truncated, info = self._emulator.recv()
+        before, self._before = self._before, frames_before(info)
+        return Step(stacks[:, 0], rewards.astype(np.float32), terminated, truncated, self._before != before)
+
+    def close(self) -> None:
+        """End the emulators' threads."""
+        self._emulator = None
+
+
+class Played(NamedTuple):
+    """One game."""
+
+    screens: np.ndarray  # uint8 [T + 1, H, W, 3]: the screen before each step, and the last
+    actions: np.ndarray  # int64 [T]
+    rewards: np.ndarray  # float32 [T]
+    over: bool  # whether it was played to its end
+
+
+def play_rgb(
+    game: str,
+    policy: Callable[[np.ndarray], int],
+    seed: int,
+    *,
+    frames_per_state: int = 4,
+    most_steps: int = 3_000,
+    **options: Unpack[Options],
+) -> Played:
+    """Play one game for a video; `policy` is shown uint8 [F, 84, 84], the newest frame last, and answers an action.
+
+    What it sees is what copy 0 of `AtariCopies` shows for the same seed and actions, with zeros before the first frame.
+    A step's screen takes 100 kB, so a game is left after `most_steps`.
+    """
+    options = {**options, "life_loss": False, "num_threads": 1}
+    # The same game twice, in lock step: once as it is learned from, once in colour.
+    seen = AtariCopies(game, 1, seed, **options)
+    shown = open_emulator(game, 1, size=screen_size(game), colour=True, **options)
+    try:
+        state = np.zeros((frames_per_state, SIDE, SIDE), np.uint8)
+        state[-1] = seen.reset()[0]
+        screens = [shown.reset(seed=copy_seeds(seed, 1))[0][0, 0]]
+        actions: list[int] = []
+        rewards: list[float] = []
+        over = False
+        while not over and len(actions) < most_steps:
+            actions.append(int(policy(state.copy())))
+            chosen = np.array(actions[-1:], np.int32)
+            seen.send(chosen)
+            step, colours = seen.recv(), shown.step(chosen)[0]
+            state = np.concatenate([state[1:], step.frame])
+            screens.append(colours[0, 0])
+            rewards.append(float(step.reward[0]))
+            over = bool(step.terminated[0] or step.truncated[0])
+        return Played(np.stack(screens), np.array(actions), np.array(rewards, np.float32), over)
+    finally:
+        seen.close()
+
+
+def action_names(game: str, full_actions: bool = False) -> tuple[str, ...]:
+    """What the actions of a game are called, such as NOOP and UPFIRE."""
+    console = _load(game)
+    chosen = console.getLegalActionSet() if full_actions else console.getMinimalActionSet()
+    return tuple(action.name for action in chosen)
+
+
+def minimal_actions(game: str) -> int:
+    """How many actions a game knows."""
+    return len(action_names(game))
+
+
+def screen_size(game: str) -> tuple[int, int]:
+    """Height and width of a game's screen: 210 and 160, but for a few."""
+    height, width = _load(game).getScreenDims()
+    return height, width
+
+
+def open_emulator(
+    game: str,
+    num_envs: int,
+    *,
+    sticky: float = 0.0,
+    noops: int = 30,
+    life_loss: bool = False,
+    cap_frames: int = FULL_CAP,
+    full_actions: bool = False,
+    fire: bool = True,
+    num_threads: int = 0,
+    size: tuple[int, int] = (SIDE, SIDE),
+    colour: bool = False,
+) -> Any:
+    """ale-py's `AtariVectorEnv` with one frame per observation, and rewards as the game gives them."""
+    game = find_atari(game)
+    _import_ale()
+    try:
+        from ale_py.vector_env import AtariVectorEnv
+    except ImportError as error:
+        raise missing_extra("gymnasium", "gym") from error
+    return AtariVectorEnv(
+        game,
+        num_envs,
+        num_threads=min(num_threads, num_envs),
+        max_num_frames_per_episode=cap_frames,
+        repeat_action_probability=sticky,
+        full_action_space=full_actions,
+        img_height=size[0],
+        img_width=size[1],
+        grayscale=not colour,
+        stack_num=1,
+        frameskip=SKIP,
+        noop_max=noops,
+        life_loss_info=life_loss,
+        reward_clipping=False,
+        use_fire_reset=fire,
+    )
+
+
+def emulator_view(emulator: Any) -> View:
+    """What the frames of an open emulator look like, and how many actions it takes."""
+    return View((SIDE, SIDE), np.dtype(np.uint8), int(emulator.single_action_space.n))
+
+
+def frames_before(info: Mapping[str, Any]) -> Any:
+    """int32 [N]: how many frames earlier games took. It changes when a game begins, and at no other time.
+
+    `terminated` cannot tell, since lives lost may be among it; nor lives, which some games do not have.
+    """
+    return info["frame_number"] - info["episode_frame_number"]
+
+
+def _import_ale() -> Any:
+    try:
+        import ale_py
+    except ImportError as error:
+        raise missing_extra("ale-py", "atari") from error
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on the error stream otherwise
+    return ale_py
+
+
+def _load(game: str) -> Any:
+    """A single console with the game in it."""
+    game = find_atari(game)
+    console = _import_ale().ALEInterface()
+    from ale_py import roms
+
+    console.loadROM(roms.get_rom_path(game))
+    return console
+
+
+@cache
+def view(world: Any) -> View:
+    """What the frames of a configured game look like, and how many actions there are."""
+    return View((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name))
+
+
+def inside(world: Any, seed: int) -> Any:
+    """The copies of a configured game, for a program."""
+    from xladder.worlds.atari import AtariXla
+
+    return AtariXla(world.name, world.num_envs, seed, **options(world))
+
+
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any) -> AtariCopies:
+    """Copies of a configured game, on the host."""
+    return AtariCopies(world.name, num_envs, seed, **options(world))
+
+
+def options(world: Any) -> Options:
+    """What the settings say about the emulator."""
+    return Options(
+        sticky=world.sticky,
+        noops=world.noops,
+        life_loss=world.life_loss,
+        cap_frames=world.cap_frames,
+        fire=world.fire,
+        num_threads=world.threads,
+    )

@@ -1,0 +1,148 @@
+"""Copies of a Gymnasium world on the host, one after another in this process.
+
+Actions have to be a few to choose from, and observations an array. Pictures (uint8) stay as they are, anything else
+becomes a vector of float32.
+
+Shapes: N copies, D numbers in a vector.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from xladder.errors import UsageError, missing_extra
+from xladder.worlds.copies import Step, View, copy_seeds
+
+MOST_PICTURE_AXES = 3  # height, width, channels
+
+
+class GymCopies:
+    """N copies of the world with this id, as `CartPole-v1` or `gym/CartPole-v1`; see `copies.HostCopies`.
+
+    `module:ID` imports the module first, which may register a world of one's own.
+    """
+
+    def __init__(self, env_id: str, num_envs: int, seed: int):
+        env_id = env_id.removeprefix("gym/")
+        if env_id.startswith("ALE/"):  # it would show bare screens, and play by none of the published rules
+            raise UsageError(f"Atari games have names of their own here: instead of `gym/{env_id}`, say `atari/GAME`.")
+        self.num_envs = num_envs
+        self._envs: Any = _make(env_id, num_envs)
+        try:
+            self.view = _view(env_id, self._envs)
+        except UsageError:
+            self.close()
+            raise
+        self._lowest_action = int(self._envs.single_action_space.start)
+        self._seeds = [int(copy_seed) for copy_seed in copy_seeds(seed, num_envs)]
+        self._over = np.zeros(num_envs, bool)
+        self._actions: Any = None
+
+    def reset(self) -> np.ndarray:
+        """Begin anew: first frames [N, *shape]."""
+        observations, _ = self._envs.reset(seed=self._seeds)
+        self._over = np.zeros(self.num_envs, bool)
+        return self._frames(observations)
+
+    def send(self, actions: np.ndarray) -> None:
+        """Say what every copy does next; actions int [N]."""
+        self._actions = np.asarray(actions, np.int64) + self._lowest_action
+
+    def recv(self) -> Step:
+        """Take the step that `send` asked for."""
+        observations, rewards, terminated, truncated, _ = self._envs.step(self._actions)
+        first = self._over
+        step = Step(self._frames(observations), rewards.astype(np.float32), terminated, truncated & ~terminated, first)
+        self._over = step.terminated | step.truncated
+        return step
+
+    def close(self) -> None:
+        """Close every copy."""
+        if self._envs is not None:
+            self._envs.close()
+        self._envs = None
+
+    def _frames(self, observations: np.ndarray) -> np.ndarray:
+        return observations.reshape(self.num_envs, *self.view.shape).astype(self.view.dtype)
+
+
+def _view(env_id: str, envs: Any) -> View:
+    """What its frames look like; or a sentence on why it cannot be played in."""
+    from gymnasium.spaces import Box, Discrete
+
+    actions, observations = envs.single_action_space, envs.single_observation_space
+    if not isinstance(actions, Discrete):
+        raise UsageError(
+            f"`gym/{env_id}` has the actions {actions}, and value learners choose among a few: "
+            "take a world whose actions are `Discrete`, such as `gym/CartPole-v1`."
+        )
+    if not isinstance(observations, Box):
+        raise UsageError(
+            f"`gym/{env_id}` shows {observations}, and networks take arrays: "
+            "take a world whose observations are a `Box`, such as `gym/CartPole-v1`, or wrap it and register that."
+        )
+    shape, dtype, size = observations.shape, np.dtype(observations.dtype), math.prod(observations.shape)
+    picture = dtype == np.uint8
+    if size == 0 or dtype.kind not in "biuf" or (picture and len(shape) > MOST_PICTURE_AXES):
+        raise UsageError(
+            f"`gym/{env_id}` shows {dtype} {list(shape)}, and what can be learned from are numbers in a vector or a "
+            "picture: wrap it so that it shows one of these, and register that."
+        )
+    if picture and shape:
+        return View(shape, np.dtype(np.uint8), int(actions.n))
+    return View((size,), np.dtype(np.float32), int(actions.n))
+
+
+def _make(env_id: str, num_envs: int) -> Any:
+    try:
+        import gymnasium
+        from gymnasium import error
+        from gymnasium.vector import AutoresetMode
+    except ImportError as missing:
+        raise missing_extra("gymnasium", "gym") from missing
+    try:
+        return gymnasium.make_vec(
+            env_id,
+            num_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
+        )
+    except (error.Error, ImportError) as reason:
+        # Importing ale-py adds a hundred games under old names.
+        known = [name for name, spec in gymnasium.registry.items() if "ale_py" not in str(spec.entry_point)]
+        raise _explain(env_id, reason, known) from reason
+
+
+def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
+    """Why there is no such world, in a sentence with a way out."""
+    from gymnasium import error
+
+    said = " ".join(str(reason).split()).removesuffix(".")
+    if isinstance(reason, error.UnregisteredEnv | error.DeprecatedEnv):
+        near = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
+        hint = f"The nearest are {', '.join(f'`gym/{name}`' for name in near)}. " if near else ""
+        return UsageError(
+            f"Gymnasium has no world `{env_id}`. {hint}"
+            "Worlds of your own are found as `gym/module:ID`, where importing the module registers them."
+        )
+    if isinstance(reason, error.DependencyNotInstalled):
+        return UsageError(f"`gym/{env_id}` needs a package that is not installed. Gymnasium says: {said}.")
+    return UsageError(f"`gym/{env_id}` cannot be made. Gymnasium says: {said}.")
+
+
+@cache
+def view(world: Any) -> View:
+    """What the frames of a configured environment look like, and how many actions there are."""
+    copies = GymCopies(world.name, 1, 0)
+    copies.close()
+    return copies.view
+
+
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any) -> GymCopies:
+    """Copies of a configured environment."""
+    return GymCopies(world.name, num_envs, seed)
