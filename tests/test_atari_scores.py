@@ -72,6 +72,7 @@ def test_bands_belong_to_games_and_frames_that_were_published():
         ("breakout", "dopamine", 10 * M, 51.9, "inside"),
         ("breakout", "dopamine", 10 * M, 55.3, "inside"),  # the ends belong to the band: 51.9 + 3.4 and 51.9 − 3.4
         ("breakout", "dopamine", 10 * M, 48.5, "inside"),
+        ("pong", "cleanrl", 40 * M, 20.7, "inside"),  # 20.7 − 20.4 is a little more than 0.3, by rounding
         ("breakout", "dopamine", 10 * M, 55.31, "above"),
         ("breakout", "dopamine", 10 * M, 48.49, "below"),
         ("breakout", "dopamine", 10 * M + 128, 52.0, "inside"),  # a run ends with a whole tick

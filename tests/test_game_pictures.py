@@ -117,8 +117,8 @@ def test_cart_pole_and_car_are_where_the_state_says():
     assert centre(leaning, orange)[0] == pytest.approx(0.5 + 0.18 * np.sin(0.1), abs=0.005)
     assert centre(other, orange)[0] == pytest.approx(0.5 - 0.18 * np.sin(0.1), abs=0.005)
     hanging, right, *_, upright = draw_acrobot(ACROBOT)
-    assert centre(hanging, blue) == pytest.approx((0.5, 0.5 + 0.1075), abs=0.01)
-    assert centre(right, blue) == pytest.approx((0.5 + 0.1075 * np.sin(1), 0.5 + 0.1075 * np.cos(1)), abs=0.01)
+    assert centre(hanging, blue) == pytest.approx((0.5, 0.5 + 0.1075), abs=0.02)
+    assert centre(right, blue) == pytest.approx((0.5 + 0.1075 * np.sin(1), 0.5 + 0.1075 * np.cos(1)), abs=0.02)
     assert centre(upright, orange)[1] < 0.25
     valley, left, goal, _ = draw_mountain_car(CAR)
     assert centre(valley, blue)[1] > centre(left, blue)[1] > centre(goal, blue)[1]
@@ -194,39 +194,41 @@ def steps_of(frames, side=21):
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("steps", "seconds", "every", "milliseconds"),
-    [(1, 0.06, 1, 60), (2, 0.06, 1, 60), (50, 0.1, 1, 100), (400, 0.06, 1, 60), (402, 0.06, 2, 60), (170, 0.5, 3, 500)],
+    [
+        (1, 0.06, 1, 60),
+        (2, 0.06, 1, 60),
+        (40, 0.1, 1, 100),
+        (42, 0.001, 2, 20),
+        (95, 1.0, 4, 1000),
+        (3, 99.0, 3, 99000),
+    ],
 )
-def test_animation_shows_every_kth_step_and_holds_the_last(steps, seconds, every, milliseconds, tmp_path):
+def test_animation_shows_every_kth_step_and_holds_the_last(steps, seconds, every, milliseconds, tmp_path, monkeypatch):
+    monkeypatch.setattr(game_gif, "MOST_FRAMES", 40)
     rewards = np.zeros(steps)
     write_game_gif(tmp_path / "a.gif", ball(steps), rewards, "a title that is rather long " * 3, seconds)
     frames, durations = played(tmp_path / "a.gif")
     shown = sorted({*range(0, steps, every), steps - 1})
     assert steps_of(frames) == shown
     assert durations == [milliseconds] * (len(shown) - 1) + [1500]
-    assert sum(durations) <= 30_000
+    assert sum(durations) <= 30_000 or len(shown) == 2
     cell = 360 // 21
+    assert {*np.unique(frames[-1][34:-33, 2:-2])} == {40, 255}  # nothing is blurred
     assert {frame.shape for frame in frames} == {(34 + 21 * cell + 33, 360, 3)}
 
 
 def test_animation_stays_small(tmp_path, monkeypatch):
-    monkeypatch.setattr(game_gif, "MOST_BYTES", 150_000)
-    noise = np.random.default_rng(0).integers(0, 256, (60, 60, 60, 3)).astype(np.uint8)
-    write_game_gif(tmp_path / "a.gif", noise, np.zeros(60), "noise")
+    noise = np.random.default_rng(0).integers(0, 256, (30, 20, 20, 3)).astype(np.uint8)
+    write_game_gif(tmp_path / "a.gif", noise, np.zeros(30), "noise")
+    large = (tmp_path / "a.gif").stat().st_size
+    monkeypatch.setattr(game_gif, "MOST_BYTES", large // 2)
+    write_game_gif(tmp_path / "a.gif", noise, np.zeros(30), "noise")
     frames, durations = played(tmp_path / "a.gif")
-    assert (tmp_path / "a.gif").stat().st_size <= 150_000
-    assert 2 < len(frames) < 60 and durations[-1] == 1500
+    assert large // 5 < (tmp_path / "a.gif").stat().st_size <= large // 2
+    assert 6 < len(frames) < 16 and durations[-1] == 1500
     monkeypatch.setattr(game_gif, "MOST_BYTES", 1)  # cannot be: the first and the last step remain
     write_game_gif(tmp_path / "a.gif", ball(9), np.zeros(9), "a run")
     assert steps_of(played(tmp_path / "a.gif")[0]) == [0, 8]
-
-
-def test_a_long_game_on_a_full_screen_keeps_to_the_limit(tmp_path):
-    rng = np.random.default_rng(0)
-    screens = np.tile(rng.integers(0, 256, (84, 84)), (300, 1, 1)).astype(np.uint8)  # worse than any game
-    for step, screen in enumerate(screens):
-        screen[40:56, step % 60 : step % 60 + 16] = rng.integers(0, 256, (16, 16))
-    write_game_gif(tmp_path / "a.gif", screens, np.zeros(300), "a run", draw=draw_grey)
-    assert (tmp_path / "a.gif").stat().st_size < 3_000_000
 
 
 def test_colours_are_kept(tmp_path):
@@ -240,15 +242,16 @@ def test_colours_are_kept(tmp_path):
     np.testing.assert_array_equal(cells, draw_minatar(grid[1])[18::36, 18::36])
 
 
-def test_only_steps_that_are_shown_are_drawn(tmp_path):
+def test_only_steps_that_are_shown_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(game_gif, "MOST_FRAMES", 40)
     asked = []
 
     def draw(observations):
         asked.extend(observations.tolist())
-        return ball(441)[observations]
+        return ball(79)[observations]
 
-    write_game_gif(tmp_path / "a.gif", np.arange(441), np.zeros(441), "a run", draw=draw)
-    assert asked == [*range(0, 441, 2)]  # among them the last
+    write_game_gif(tmp_path / "a.gif", np.arange(79), np.zeros(79), "a run", draw=draw)
+    assert asked == [*range(0, 79, 2)]  # among them the last
     assert steps_of(played(tmp_path / "a.gif")[0]) == asked
 
 
@@ -276,12 +279,13 @@ def test_captions_count_steps_and_points(monkeypatch, tmp_path):
 
 
 def test_captions_count_what_was_earned_between_pictures(monkeypatch, tmp_path):
-    rewards = np.zeros(402)
-    rewards[[101, 103, 200]] = 7, 3, -10
+    rewards = np.zeros(80)
+    rewards[[21, 23, 60]] = 7, 3, -10
     monkeypatch.setattr(game_gif, "FLASH_MS", 60)
+    monkeypatch.setattr(game_gif, "MOST_FRAMES", 40)
     said = written(monkeypatch, tmp_path, rewards)
     earned = {caption[0]: caption[3] for caption in said if caption[3]}
-    assert earned == {103: 7, 105: 3, 201: -10}  # every second step is shown, counted from 1
+    assert earned == {23: 7, 25: 3, 61: -10}  # every second step is shown, counted from 1
     assert sum(earned.values()) == said[-1][2] == 0
 
 
@@ -314,9 +318,11 @@ def test_score_is_written_in_its_colours(tmp_path):
     assert [has(below[step], game_gif.LOSS) for step in (21, 70, 71, 79)] == [False, False, True, False]
 
 
-@pytest.mark.parametrize(("height", "width", "size"), [(210, 160, (420, 320)), (96, 96, (288, 288))])
-def test_small_pictures_grow_by_whole_pixels(height, width, size, tmp_path):
-    """A picture is at most 360 pixels long, unless it was longer."""
+@pytest.mark.parametrize(
+    ("height", "width", "size"),
+    [(210, 160, (420, 320)), (96, 96, (288, 288)), (100, 500, (100, 500)), (400, 960, (267, 640))],
+)
+def test_small_pictures_grow_by_whole_pixels_and_large_ones_shrink(height, width, size, tmp_path):
     write_game_gif(tmp_path / "a.gif", np.zeros((2, height, width, 3), np.uint8), np.zeros(2), "a run")
     dark = (played(tmp_path / "a.gif")[0][0] == 0).all(axis=-1)
     rows, columns = np.flatnonzero(dark.any(axis=1)), np.flatnonzero(dark.any(axis=0))

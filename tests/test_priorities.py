@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import assert_trees_equal
 from tests.test_history import Oracle, Worlds, gather
 from xladder.replay import history, priorities, priorities_host
-from xladder.replay.history import Cursor, Picks, Window
+from xladder.replay.history import Cursor, History, Picks, Window
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities import Priorities
 from xladder.replay.priorities_host import HostPriorities
@@ -153,14 +153,15 @@ def test_which_numbers_choose_which_rows():
 
 def test_rows_without_priority_are_never_chosen_however_sums_are_rounded():
     rng = np.random.default_rng(4)
-    values = np.where(rng.random((300, 4)) < 0.5, 0, rng.lognormal(0, 3, (300, 4)))
-    state, host = stand(values)
-    # Numbers just at the borders between blocks and between rows, where rounding decides.
-    edges = np.cumsum(host.sums) / host.sums.sum()
-    row_edges = np.cumsum(host.blocks.reshape(len(host.blocks), -1), axis=1) / host.sums[:, None]
-    uniforms = np.float32([[a, b] for a, row in zip(edges, row_edges, strict=True) for b in row])
-    nudged = [np.nextafter(uniforms, np.float32(to)) for to in (0, 1)]
-    uniforms = np.concatenate([uniforms, *nudged, rng.random((5000, 2), dtype=np.float32)])
+    values = np.where(rng.random((1, 4000)) < 0.5, 0, rng.lognormal(0, 3, (1, 4000))).astype(np.float32)
+    state, host = stand(values)  # one block
+    heights = np.asarray(jax.jit(jnp.cumsum)(values[0]))
+    steps = np.flatnonzero((np.diff(heights) > 0) & (values[0, 1:] == 0))  # rounding makes them look chosen
+    assert len(steps) > 5
+    # Numbers that fall right before and right after such a place.
+    edges = np.concatenate([heights[steps], heights[steps + 1]]) / heights[-1]
+    edges = np.concatenate([edges, *(np.nextafter(edges, np.float32(to)) for to in (0, 1)), np.float32([0, 1])])
+    uniforms = np.stack([np.full_like(edges, 0.5), edges], axis=1)
     for picks in (choose(state, uniforms, BETA), host.choose(uniforms, BETA)):
         assert np.all(values[picks.slot, picks.env] > 0)
         assert np.all(np.asarray(picks.valid) > 0)
@@ -193,7 +194,7 @@ def test_weights_become_the_weights_of_a_batch():
     window = Window(stack=1, n_step=1, length=3)
     memory = history.init(2, 3, (), jnp.uint8)
     picks = Picks(np.array([0, 1]), np.array([1, 0]), np.float32([0.25, 1]))
-    np.testing.assert_array_equal(history.cut(window, memory, picks, jnp.float32(0.9)).valid, [0.25, 1])
+    np.testing.assert_array_equal(jax.jit(partial(history.cut, window))(memory, picks, 0.9).valid, [0.25, 1])
 
 
 def test_a_row_chosen_twice_gets_the_larger_and_one_that_has_gone_gets_none():
@@ -218,19 +219,33 @@ def test_a_new_row_gets_the_largest_so_far_even_if_no_row_has_it_any_more():
     np.testing.assert_array_equal(between.blocks.reshape(-1, 2)[:3], [[32, 32], [0, 0], [1, 1]])
 
 
-def test_without_a_start_nothing_is_valid():
+@pytest.mark.parametrize("beta", [0.0, 0.5])
+def test_without_a_start_nothing_is_valid(beta):
     state, host = priorities.init(2, 10), HostPriorities(2, 10)
-    uniforms = np.random.default_rng(7).random((5, 2), dtype=np.float32)
+    uniforms, values = np.random.default_rng(7).random((5, 2), dtype=np.float32), np.ones(5, np.float32)
     with jax.debug_nans(True):
-        ours = choose(state, uniforms, BETA)
-        state = assign(state, ours, np.ones(5, np.float32))
-    theirs = host.choose(uniforms, BETA)
+        ours = choose(state, uniforms, np.float32(beta))
+        state = assign(state, ours, values)
+    theirs = host.choose(uniforms, beta)
     for picks in (ours, theirs):
         np.testing.assert_array_equal(picks.valid, np.zeros(5))
         assert np.all((np.asarray(picks.slot) < 10) & (np.asarray(picks.slot) >= 0))
-    host.assign(theirs, np.ones(5, np.float32))
+    host.assign(theirs, values)
     assert not state.blocks.any() and not host.blocks.any()
     assert float(state.largest) == host.largest == 1
+
+
+def test_a_row_has_to_wait_for_n_others_whether_or_not_a_game_begins_with_it():
+    window = Window(stack=2, n_step=2, length=5)
+    memory, host = HostHistory(1, window, (), np.uint8), HostPriorities(1, 5)
+    state = priorities.init(1, 5)
+    for told in range(4):
+        cursor = Cursor(np.int32(memory.head), np.int32(memory.size))
+        memory.add(History(*(leaf[:, 0] for leaf in memory.rows)))
+        state = admit(window, cursor, state, memory.rows.first)
+        host.admit(memory)
+        for blocks in (state.blocks, host.blocks):
+            np.testing.assert_array_equal(np.ravel(blocks)[:5], np.arange(5) < told - 1)
 
 
 def test_strata_and_errors_by_hand():

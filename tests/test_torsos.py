@@ -35,25 +35,19 @@ CASES = {
     "mlp_norm": (torsos.Mlp((24, 16), norm=True), torsos_torch.Mlp(2 * 5, (24, 16), norm=True), (2, 5), vectors),
     "nature": (torsos.NatureCnn(), torsos_torch.NatureCnn(), (4, 84, 84), pictures),
     "nature_odd": (torsos.NatureCnn(), torsos_torch.NatureCnn(frames=1), (1, 45, 50), pictures),
-    "nature_norm": (torsos.NatureCnn(norm=True), torsos_torch.NatureCnn(norm=True), (4, 44, 44), pictures),
+    "nature_norm": (torsos.NatureCnn(norm=True), torsos_torch.NatureCnn(2, norm=True), (2, 44, 40), pictures),
     "minatar": (torsos.MinAtarCnn(), torsos_torch.MinAtarCnn(4), (1, 10, 10, 4), grids),
     "minatar_stack": (torsos.MinAtarCnn(), torsos_torch.MinAtarCnn(6, frames=3), (3, 10, 7, 6), grids),
     "minatar_norm": (torsos.MinAtarCnn(norm=True), torsos_torch.MinAtarCnn(4, norm=True), (1, 10, 10, 4), grids),
 }
-CONVOLUTIONS = [name for name in CASES if not name.startswith("mlp")]
 
 
-def make_params(net, state, seed=0):
-    """Parameters for one state; those of norms are moved off their ones and zeros."""
-    params = jax.jit(net.init)(jax.random.key(seed), state)["params"]
-    rng = np.random.default_rng(seed)
-    return {
-        layer: {
-            name: np.asarray(values) + (rng.normal(0, 0.3, values.shape).astype(np.float32) if "norm" in layer else 0)
-            for name, values in leaves.items()
-        }
-        for layer, leaves in params.items()
-    }
+def make_params(net, state):
+    """Parameters for one state, drawn without compiling anything; none of them is zero or one."""
+    shapes = jax.eval_shape(net.init, jax.random.key(0), state)["params"]
+    rng = np.random.default_rng(0)
+    spread = {1: 0.3, 2: 0.3, 4: 0.05}
+    return jax.tree.map(lambda leaf: rng.normal(0, spread[leaf.ndim], leaf.shape).astype(np.float32), shapes)
 
 
 def to_torch(params):
@@ -78,13 +72,20 @@ def features(net, params, x):
     return np.asarray(jax.jit(net.apply)({"params": params}, x))
 
 
-def gradients(net, params, x, weights):
-    """Of a sum of squares with weights, which tells every feature apart."""
-    return jax.jit(jax.grad(lambda params: jnp.sum(weights * net.apply({"params": params}, x) ** 2)))(params)
+def weights_for(x):
+    """Weights for all features, which tell each apart."""
+    return np.random.default_rng(2).normal(size=x.shape).astype(np.float32)
 
 
-def weights_for(shape):
-    return np.random.default_rng(2).normal(size=shape).astype(np.float32)
+def features_and_gradients(net, params, x):
+    """The gradients are those of a weighted sum of squares."""
+
+    def score(params):
+        said = net.apply({"params": params}, x)
+        return jnp.sum(weights_for(said) * said**2), said
+
+    gradients, said = jax.jit(jax.grad(score, has_aux=True))(params)
+    return np.asarray(said), gradients
 
 
 def assert_close(ours, theirs, tolerance, what=""):
@@ -93,49 +94,45 @@ def assert_close(ours, theirs, tolerance, what=""):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=tolerance * np.abs(theirs).max(), err_msg=what)
 
 
-@pytest.mark.parametrize("patches", [True, False])
-@pytest.mark.parametrize("name", CASES)
-def test_the_pytorch_twin_agrees_in_value_and_gradient(name, patches):
-    if name not in CONVOLUTIONS:
-        if not patches:
-            pytest.skip("there is one way only")
-        fields = {}
-    else:
-        fields = {"patches": patches}
+def assert_near(ours, theirs, tolerance):
+    """On the whole: a feature near zero may be cut off on one side only, and takes its gradient with it."""
+    assert np.linalg.norm(ours - theirs) < tolerance * np.linalg.norm(theirs)
+
+
+WAYS = [(name, {}) for name in CASES]
+WAYS += [(name, {"patches": False}) for name in ("nature_odd", "nature_norm", "minatar_stack")]
+
+
+@pytest.mark.parametrize(("name", "fields"), WAYS)
+def test_the_pytorch_twin_agrees_in_value_and_gradient(name, fields):
     net, twin, params, x = setup(name, BATCH, **fields)
     twin.load_state_dict(to_torch(params), strict=True)
     twin.zero_grad()
     said = twin(torch.tensor(x))
-    ours = features(net, params, x)
+    ours, gradients = features_and_gradients(net, params, x)
     assert ours.dtype == np.float32
     assert ours.shape == said.shape
     assert (ours == 0).any() and (ours > 0).mean() > 0.1
     assert_close(ours, said.detach(), 2e-6)  # float32 sums of up to 576 terms
-    weights = weights_for(ours.shape)
-    (torch.tensor(weights) * said**2).sum().backward()
+    (torch.tensor(weights_for(ours)) * said**2).sum().backward()
     expected = {path: value.grad for path, value in twin.named_parameters()}
-    found = to_torch(gradients(net, params, x, weights))
+    found = to_torch(gradients)
     assert found.keys() == expected.keys()
     for path, gradient in found.items():
         assert_close(gradient, expected[path], 2e-5, path)  # sums over up to 1200 cells of those
 
 
-@pytest.mark.parametrize("name", CONVOLUTIONS)
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_products_are_the_same_convolution(name, dtype):
-    tolerance = 5e-6 if dtype == jnp.float32 else 5e-3  # the second layer's inputs are rounded to 8 bits
-    net, _, params, x = setup(name, BATCH, dtype=dtype)
-    other = net.clone(patches=False)
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, make_params(other, x[0]))
-    assert_close(features(net, params, x), features(other, params, x), tolerance)
-    weights = weights_for(features(net, params, x).shape)
-    ours, theirs = (gradients(each, params, x, weights) for each in (net, other))
-    for layer in ours:
-        for leaf in ours[layer]:
-            assert_close(ours[layer][leaf], theirs[layer][leaf], 4 * tolerance, f"{layer}.{leaf}")
+@pytest.mark.parametrize("name", ["nature_odd", "minatar_stack"])
+def test_in_bfloat16_too_products_are_the_same_convolution(name):
+    net, _, params, x = setup(name, BATCH, dtype=jnp.bfloat16)
+    ours, gradients = features_and_gradients(net, params, x)
+    theirs, expected = features_and_gradients(net.clone(patches=False), params, x)
+    # Later layers may round a number up here and down there, which is 2⁻⁸ of one among many terms.
+    assert_close(ours, theirs, 2e-3)
+    jax.tree.map(lambda a, b: assert_near(a, b, 0.02), gradients, expected)
 
 
-@pytest.mark.parametrize("name", ["mlp_norm", "mlp_of_grids", "nature_odd", "minatar_stack"])
+@pytest.mark.parametrize("name", ["mlp_norm", "nature_odd", "minatar_stack"])
 def test_any_leading_axes_are_states_of_a_batch(name):
     net, _, params, x = setup(name, 2, BATCH)
     shape = x.shape[2:]
@@ -151,23 +148,19 @@ def test_any_leading_axes_are_states_of_a_batch(name):
     assert_close(mapped, both, 1e-6)
 
 
-@pytest.mark.parametrize("name", ["mlp", "nature", "nature_norm", "minatar"])
+@pytest.mark.parametrize("name", ["mlp", "nature_odd", "minatar_norm"])
 def test_bfloat16_is_close_and_leaves_float32(name):
     net, _, params, x = setup(name, BATCH)
     halved = net.clone(dtype=jnp.bfloat16)
-    exact, rounded = features(net, params, x), features(halved, params, x)
+    exact, expected = features_and_gradients(net, params, x)
+    rounded, gradients = features_and_gradients(halved, params, x)
     assert rounded.dtype == np.float32
-    assert {v.dtype for v in jax.tree.leaves(make_params(halved, x[0]))} == {np.dtype(np.float32)}
+    assert {v.dtype for v in jax.tree.leaves((make_params(halved, x[0]), gradients))} == {np.dtype(np.float32)}
     assert_close(rounded, exact, 0.02)  # 8 bits in each factor, errors mostly cancelling
     assert np.abs(rounded - exact).max() > 1e-4 * np.abs(exact).max()  # it is another precision indeed
     # Sums are not rounded: few features are numbers of 8 bits.
     assert (rounded != np.asarray(jnp.asarray(rounded, jnp.bfloat16), np.float32)).mean() > 0.3
-    weights = weights_for(exact.shape)
-    ours, theirs = (gradients(each, params, x, weights) for each in (halved, net))
-    for layer in ours:
-        for leaf, gradient in ours[layer].items():
-            assert gradient.dtype == jnp.float32
-            assert_close(gradient, theirs[layer][leaf], 0.05, f"{layer}.{leaf}")
+    jax.tree.map(lambda a, b: assert_near(a, b, 0.1), gradients, expected)
 
 
 def test_a_dense_layer_in_float32_is_the_plain_product():
@@ -183,7 +176,8 @@ def test_a_dense_layer_in_float32_is_the_plain_product():
     [("mlp", "hidden_0", 10), ("nature", "conv_0", 256), ("nature", "conv_2", 576), ("minatar", "conv_0", 36)],
 )
 def test_weights_begin_uniform_within_the_bound_of_pytorch(name, layer, inputs):
-    _, _, params, _ = setup(name)
+    net, _, shape, _ = CASES[name]
+    params = jax.jit(net.init)(jax.random.key(0), np.zeros(shape, np.uint8))["params"]
     bound = inputs**-0.5
     for values in params[layer].values():
         assert np.abs(values).max() <= bound
@@ -192,18 +186,19 @@ def test_weights_begin_uniform_within_the_bound_of_pytorch(name, layer, inputs):
     assert kernel.std() == pytest.approx(bound / np.sqrt(3), rel=0.1)  # of a uniform distribution
 
 
-def test_features_are_as_many_as_published():
-    assert features(*setup("nature", 1)[::2], setup("nature", 1)[3]).shape == (1, 3136)
-    assert features(*setup("minatar", 1)[::2], setup("minatar", 1)[3]).shape == (1, 1024)
+@pytest.mark.parametrize(("name", "count"), [("nature", 3136), ("minatar", 1024)])
+def test_features_are_as_many_as_published(name, count):
+    net, _, shape, _ = CASES[name]
+    said = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.zeros(shape, jnp.uint8))[0]
+    assert said.shape == (count,)
 
 
 def test_255_stands_for_1():
-    net, _, params, _ = setup("nature_odd")
-    white = np.full((1, 45, 50), 255, np.uint8)
-    first = {"conv_0": {k: np.abs(v) for k, v in params["conv_0"].items()}}
-    said = torsos.Conv(32, 8, 4, True, jnp.float32, True).apply({"params": first["conv_0"]}, white[None])
-    expected = first["conv_0"]["kernel"].sum((0, 1, 2)) + first["conv_0"]["bias"]
-    np.testing.assert_allclose(said[0, 3, 5], expected, rtol=1e-5)
+    conv = torsos.Conv(32, 8, 4, True, jnp.float32, True)
+    white = np.full((1, 1, 8, 8), 255, np.uint8)
+    params = conv.init(jax.random.key(0), white)
+    said = conv.apply(params, white)[0, 0, 0]
+    np.testing.assert_allclose(said, params["params"]["kernel"].sum((0, 1, 2)) + params["params"]["bias"], atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from xladder.cli import startup
+from xladder.core.statistics import mean_and_interval
 from xladder.runs.directory import RunDirectory
 from xladder.training import Observer, Plan
 
 PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
 SMOOTH = 20  # ticks that what is shown is averaged over
-UNSMOOTHED = ("epsilon", "tv", "tv_marginal")  # what follows a rule, and what is measured now and then
+UNSMOOTHED = ("epsilon", "tv", "tv_marginal", "eval_return")  # what follows a rule, and what is measured now and then
 
 
 class Screen(Observer):
@@ -100,7 +101,7 @@ class Screen(Observer):
         self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
         for name, values in self._recent.items():
             if name in columns:
-                means = columns[name].mean(0)
+                means = mean_and_interval(columns[name])[0]
                 values.extend(means[np.isfinite(means)].tolist())
                 del values[: -1 if name in UNSMOOTHED else -SMOOTH]
         text = self._text()
@@ -109,11 +110,11 @@ class Screen(Observer):
             self._say(f"{self.name}: {text}")
 
     def _text(self) -> str:
-        rate = self._rate or 1.0
+        rate, each = self._rate or 1.0, self.plan.config.units_per_tick
         left = int((self.total - self.done) / rate)
-        speed = f"{rate:.1f}" if rate < 100 else f"{rate:.0f}"
+        speed = f"{rate * each:.1f}" if rate * each < 100 else f"{rate * each:,.0f}"
         shown = [self._shown[name].format(np.mean(values)) for name, values in self._recent.items() if values]
-        parts = [f"{self.done}/{self.total} {self.plan.workload.length}", f"{speed}/s", *shown]
+        parts = [f"{self.done * each:,}/{self.total * each:,} {self.plan.workload.length}", f"{speed}/s", *shown]
         return " · ".join([*parts, f"{left // 60}:{left % 60:02d} left"])
 
     def _say(self, line: str) -> None:

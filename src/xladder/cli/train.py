@@ -99,8 +99,8 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
     if screen.signal:
         pictures = directory.finish(result)
-        ticks = result.metrics["return"].shape[1]
-        console.print(f"Stopped after {ticks} {plan.workload.length}; agents and metrics are kept.")
+        done = result.metrics["return"].shape[1] * plan.config.units_per_tick
+        console.print(f"Stopped after {done:,} {plan.workload.length}; agents and metrics are kept.", highlight=False)
         report_files(directory, console, pictures)
         return 128 + screen.signal
     score = None
@@ -120,9 +120,10 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     lines = settings.summary(result.config, result.metrics)
     if score:
         lines += settings.describe_score(score)
-    seconds = float(np.median(result.tick_seconds))
+    seconds, units = float(np.median(result.tick_seconds)), result.config.units_per_tick
     each = " and seed" if len(result.plan.seeds) > 1 else ""
-    lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}, compiled in {result.compile_seconds:.1f} s")
+    rate = f" ({units / seconds:,.0f} {result.plan.workload.length}/s)" if units > 1 else ""
+    lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}{rate}, compiled in {result.compile_seconds:.1f} s")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

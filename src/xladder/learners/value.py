@@ -136,7 +136,7 @@ class ValueLearner:
                 loss = cross_entropy(taken, jax.lax.stop_gradient(wanted))
                 return loss, loss
             if c.munchausen:
-                policy, log_policy = soft_values(self.expected(online), c.temperature)
+                policy, log_policy = soft_values(self.expected(following), c.temperature)
                 after = jnp.sum(policy[None, :] * (following - log_policy[None, :]), axis=-1)
                 bonus = munchausen_bonus(
                     self.expected(now), step.actions, c.temperature, c.munchausen_floor, c.munchausen_scale

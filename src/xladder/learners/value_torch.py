@@ -90,7 +90,7 @@ class TorchLearner:
             else:
                 after = following[rows, :, best]
                 if c.munchausen:
-                    policy, log_policy = soft_values(self.expected(online), c.temperature)
+                    policy, log_policy = soft_values(self.expected(following), c.temperature)
                     after = (policy[:, None] * (following - log_policy[:, None])).sum(-1)
                     now = self.expected(self.target(states, draws.taus[1], noise[1]))
                     bonus = munchausen_bonus(now, actions, c.temperature, c.munchausen_floor, c.munchausen_scale)

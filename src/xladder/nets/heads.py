@@ -70,6 +70,8 @@ class Head(nn.Module):
     sigma: float | None = None
     """The initial scale of the noise; None: the layers are plain."""
     factorised: bool = True
+    norm: bool = False
+    """Whether hidden layers are normalised."""
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
@@ -82,6 +84,10 @@ class Head(nn.Module):
             self.value = self._dense(self.atoms)
             if self.apart:
                 self.value_hidden = self._dense(self.width)
+        if self.norm:
+            self.hidden_norm = nn.LayerNorm(epsilon=1e-5, use_fast_variance=False)
+            if self.dueling and self.apart:
+                self.value_hidden_norm = nn.LayerNorm(epsilon=1e-5, use_fast_variance=False)
 
     def _dense(self, width: int) -> nn.Module:
         if self.sigma is None:
@@ -122,10 +128,14 @@ class Head(nn.Module):
 
     def _hidden(self, x: jax.Array, noise: Any) -> tuple[jax.Array, jax.Array]:
         """The hidden layers of the advantage and of the value, which may be the same."""
-        hidden = nn.relu(self._layer("hidden", x, noise))
+        hidden = self._hidden_layer("hidden", x, noise)
         if not (self.dueling and self.apart):
             return hidden, hidden
-        return hidden, nn.relu(self._layer("value_hidden", x, noise))
+        return hidden, self._hidden_layer("value_hidden", x, noise)
+
+    def _hidden_layer(self, name: str, x: jax.Array, noise: Any) -> jax.Array:
+        x = self._layer(name, x, noise)
+        return nn.relu(getattr(self, f"{name}_norm")(x) if self.norm else x)
 
     def _outputs(self, hidden: jax.Array, value_hidden: jax.Array, noise: Any) -> jax.Array:
         advantage = self._layer("advantage", hidden, noise)

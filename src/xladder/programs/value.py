@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
@@ -95,8 +95,8 @@ class StudyDraws(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
-    """A value learner and its world as pure functions.
+class Player:
+    """Copies of a world and a network that plays in them: what every program of a value learner begins with.
 
     How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
     are computed; `unroll`, how many updates stand side by side in the program. `copies` are the worlds, where they are
@@ -108,9 +108,11 @@ class Program:
     patches: bool = True
     unroll: int = 1
     copies: Copies | None = None
+    norm: ClassVar[bool] = False
+    """Whether hidden layers are normalised."""
 
     @classmethod
-    def laid_out(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Program:
+    def laid_out(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
         """The program as it suits a kind of device, with the worlds inside.
 
         On a CPU seeds learn one after another, and convolutions are products with patches: XLA has no fast
@@ -120,7 +122,7 @@ class Program:
         return cls.for_device(config, platform, copies)
 
     @classmethod
-    def for_device(cls, config: Any, platform: str, copies: Copies | None = None) -> Program:
+    def for_device(cls, config: Any, platform: str, copies: Copies | None = None) -> Self:
         """The same with other worlds inside, or none."""
         if platform == "cpu":
             return cls(config, mapped=False, patches=True, copies=copies)
@@ -134,24 +136,7 @@ class Program:
     @property
     def learner(self) -> ValueLearner:
         """The learner, fitted to the world's frames."""
-        return build(self.config.learner, self.view, self.config.world.stack, self.patches)
-
-    @property
-    def window(self) -> history.Window:
-        """What a sample spans."""
-        c = self.config
-        return history.Window(c.world.stack, c.learner.n_step, c.learner.memory // c.world.num_envs)
-
-    def init_clock(self) -> Clock:
-        """Before the first tick."""
-        return Clock(jnp.int32(0), history.init_cursor())
-
-    def init(self, seed: jax.Array) -> Experiment:
-        """One fresh experiment; map it over seeds for a population."""
-        assert self.copies is not None
-        key = keys.root(seed)
-        state, frames = self.copies.reset(self.reset_keys(key))
-        return self.begin(key, frames, state)
+        return build(self.config.learner, self.view, self.config.world.stack, self.patches, self.norm)
 
     def init_params(self, key: jax.Array) -> Params:
         """Parameters that know nothing, of the run with this root key."""
@@ -161,29 +146,13 @@ class Program:
         noise = learner.split_noise(jnp.zeros((learner.noise_size,), jnp.float32))
         return learner.net.init(keys.address(key, 0, 0, Stream.INIT), state, taus, noise)["params"]
 
-    def init_agent(self, key: jax.Array) -> Agent:
-        """An agent that knows nothing, of the run with this root key."""
-        c = self.config.learner
-        return self.learner.init(self.init_params(key), Knobs(jnp.float32(c.lr), jnp.float32(c.gamma)))
-
-    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
-        """A fresh experiment whose worlds show these frames [N, *frame]."""
+    def open_games(self, frames: jax.Array) -> tuple[Seen, Score]:
+        """What is seen and counted where every copy begins a game with these frames [N, *frame]."""
         n, view = self.config.world.num_envs, self.view
         first = jnp.ones((n,), bool)
         stack = jnp.zeros((n, self.config.world.stack, *view.shape), view.dtype)
-        return Experiment(
-            key=key,
-            agent=self.init_agent(key),
-            memory=history.init(n, self.window.length, view.shape, view.dtype),
-            chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
-            seen=Seen(history.push(stack, frames, first), first),
-            score=Score(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32)),
-            worlds=worlds,
-        )
-
-    def params(self, runs: Experiment) -> Params:
-        """What a population has learned, leaves [S, …]."""
-        return runs.agent.params
+        score = Score(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
+        return Seen(history.push(stack, frames, first), first), score
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
         """Keys [N] of the copies' first games."""
@@ -204,6 +173,95 @@ class Program:
         action = (uniforms[:, 1] * self.view.actions).astype(jnp.int32)
         return ActDraws(uniforms[:, 0], jnp.minimum(action, self.view.actions - 1), uniforms[:, 2:], noise)
 
+    def epsilon(self, tick: Array) -> Array:
+        """float32 []: how often actions are random in a tick."""
+        c, step = self.config.learner, tick * self.config.per_tick
+        schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
+        return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
+
+    def values(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
+        """float32 [N, A]: what every action in states [N, F, …] is worth."""
+        noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
+        return self.learner.values(params, stack, draws.taus, noise)
+
+    def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
+        """int32 [N]: the best actions in states [N, F, …]."""
+        return jnp.argmax(self.values(params, stack, draws), axis=-1).astype(jnp.int32)
+
+    def watch(self, seen: Seen, score: Score, step: Step) -> tuple[Seen, Score, jax.Array, jax.Array]:
+        """The same after a step; and the total and length of each game that ended, or nan."""
+        totals = jnp.where(step.first, score.total, jnp.nan)
+        lengths = jnp.where(step.first, score.steps.astype(jnp.float32), jnp.nan)
+        score = Score(jnp.where(step.first, 0.0, score.total + step.reward), jnp.where(step.first, 0, score.steps + 1))
+        return Seen(history.push(seen.stack, step.frame, step.first), step.first), score, totals, lengths
+
+    def reward(self, step: Step) -> jax.Array:
+        """float32 [N]: what is learned from."""
+        return jnp.clip(step.reward, -1.0, 1.0) if self.config.learner.clip_rewards else step.reward
+
+    def report(self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any) -> Metrics:
+        """The metrics of a tick, from the totals and lengths of games [S, T·N], nan where none ended."""
+        seeds = totals.shape[0]
+        ended = jnp.isfinite(totals)
+        count = ended.sum(1)
+
+        def mean(values: jax.Array) -> jax.Array:
+            return jnp.where(ended, values, 0.0).sum(1) / jnp.where(count > 0, count, jnp.nan)
+
+        return Metrics(
+            returns=mean(totals),
+            length=mean(lengths),
+            episodes=count,
+            loss=loss,
+            epsilon=jnp.broadcast_to(self.epsilon(tick), (seeds,)),
+            updates=jnp.broadcast_to(updates, (seeds,)),
+        )
+
+
+@dataclass(frozen=True)
+class Program(Player):
+    """A value learner with its memory, and its world, as pure functions."""
+
+    @property
+    def window(self) -> history.Window:
+        """What a sample spans."""
+        c = self.config
+        return history.Window(c.world.stack, c.learner.n_step, c.learner.memory // c.world.num_envs)
+
+    def init_clock(self) -> Clock:
+        """Before the first tick."""
+        return Clock(jnp.int32(0), history.init_cursor())
+
+    def init(self, seed: jax.Array) -> Experiment:
+        """One fresh experiment; map it over seeds for a population."""
+        assert self.copies is not None
+        key = keys.root(seed)
+        state, frames = self.copies.reset(self.reset_keys(key))
+        return self.begin(key, frames, state)
+
+    def init_agent(self, key: jax.Array) -> Agent:
+        """An agent that knows nothing, of the run with this root key."""
+        c = self.config.learner
+        return self.learner.init(self.init_params(key), Knobs(jnp.float32(c.lr), jnp.float32(c.gamma)))
+
+    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
+        """A fresh experiment whose worlds show these frames [N, *frame]."""
+        n, view = self.config.world.num_envs, self.view
+        seen, score = self.open_games(frames)
+        return Experiment(
+            key=key,
+            agent=self.init_agent(key),
+            memory=history.init(n, self.window.length, view.shape, view.dtype),
+            chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
+            seen=seen,
+            score=score,
+            worlds=worlds,
+        )
+
+    def params(self, runs: Experiment) -> Params:
+        """What a population has learned, leaves [S, …]."""
+        return runs.agent.params
+
     def draw_study(self, key: jax.Array, update: jax.Array | int) -> StudyDraws:
         """The draws for one update."""
         c = self.config.learner
@@ -211,12 +269,6 @@ class Program:
         picks = (c.batch_size, 2) if c.prioritised else (c.batch_size, history.CANDIDATES, 2)
         uniforms = jax.random.uniform(jax.random.fold_in(sample, 1), picks)
         return StudyDraws(uniforms, self.learner.draw_update(sample, noise))
-
-    def epsilon(self, tick: Array) -> Array:
-        """float32 []: how often actions are random in a tick."""
-        c, step = self.config.learner, tick * self.config.per_tick
-        schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
-        return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
 
     def beta(self, tick: Array) -> Array:
         """float32 []: how far the bias of priorities is taken back."""
@@ -234,11 +286,6 @@ class Program:
         c = self.config
         return tick % max(1, round(c.learner.sync_every / c.per_tick)) == 0
 
-    def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
-        """int32 [N]: the best actions in states [N, F, …]."""
-        noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
-        return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
-
     def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
         """int32 [N]: an action for every copy, random with probability ε."""
         return jnp.where(draws.explore < epsilon, draws.action, self.greedy(agent.params, seen.stack, draws))
@@ -247,21 +294,14 @@ class Program:
         self, cursor: history.Cursor, run: Experiment, actions: jax.Array, step: Step
     ) -> tuple[Experiment, jax.Array, jax.Array]:
         """What has come of the actions, into the memory. Also the total and length of each game that ended, or nan."""
-        c = self.config.learner
-        reward = jnp.clip(step.reward, -1.0, 1.0) if c.clip_rewards else step.reward
         row = history.History(
-            run.seen.stack[:, -1], actions, reward, step.terminated, step.truncated, run.seen.first
+            run.seen.stack[:, -1], actions, self.reward(step), step.terminated, step.truncated, run.seen.first
         )
         memory = history.add(cursor, run.memory, row)
         chances = run.chances
-        if c.prioritised:
+        if self.config.learner.prioritised:
             chances = priorities.admit(self.window, cursor, chances, memory.first)
-        seen = Seen(history.push(run.seen.stack, step.frame, step.first), step.first)
-        totals = jnp.where(step.first, run.score.total, jnp.nan)
-        lengths = jnp.where(step.first, run.score.steps.astype(jnp.float32), jnp.nan)
-        score = Score(
-            jnp.where(step.first, 0.0, run.score.total + step.reward), jnp.where(step.first, 0, run.score.steps + 1)
-        )
+        seen, score, totals, lengths = self.watch(run.seen, run.score, step)
         return run._replace(memory=memory, chances=chances, seen=seen, score=score), totals, lengths
 
     def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
@@ -336,7 +376,8 @@ class Program:
         cursor, runs, ended = self._advance(cursor, runs, actions, first + before)
         if before:
             ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
-        return Clock(clock.tick + 1, cursor), runs, self.report(clock.tick, *ended, loss)
+        updates = jnp.where(self.is_learning(clock.tick), self.config.updates_per_tick, 0)
+        return Clock(clock.tick + 1, cursor), runs, self.report(clock.tick, *ended, loss, updates)
 
     def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
         """int32 [S, N]: what every seed does in a step."""
@@ -357,25 +398,6 @@ class Program:
         worlds, answer = self.copies.step(self.step_keys(run.key, step), run.worlds, actions)
         return self.remember(cursor, run._replace(worlds=worlds), actions, answer)
 
-    def report(self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any) -> Metrics:
-        """The metrics of a tick, from the totals and lengths of games [S, T·N], nan where none ended."""
-        seeds = totals.shape[0]
-        ended = jnp.isfinite(totals)
-        count = ended.sum(1)
-
-        def mean(values: jax.Array) -> jax.Array:
-            return jnp.where(ended, values, 0.0).sum(1) / jnp.where(count > 0, count, jnp.nan)
-
-        updates = jnp.where(self.is_learning(tick), self.config.updates_per_tick, 0)
-        return Metrics(
-            returns=mean(totals),
-            length=mean(lengths),
-            episodes=count,
-            loss=loss,
-            epsilon=jnp.broadcast_to(self.epsilon(tick), (seeds,)),
-            updates=jnp.broadcast_to(updates, (seeds,)),
-        )
-
     def rehearse(self, clock: Clock, runs: Experiment) -> Any:
         """The play of a tick without learning from it: what it chooses, and what the worlds answer."""
         epsilon, step = self.epsilon(clock.tick), clock.tick * self.config.steps_per_tick
@@ -390,16 +412,16 @@ class Program:
 
 
 @cache
-def build(config: Any, view: View, stack: int, patches: bool = True) -> ValueLearner:
-    """The learner that the settings describe, for a world's frames."""
+def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
+    """The learner that the settings describe, for a world's frames; `norm` says whether hidden layers are normalised."""
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
     if config.torso == "nature":
-        torso = NatureCnn(patches=patches, dtype=dtype)
+        torso = NatureCnn(norm, patches=patches, dtype=dtype)
     elif config.torso == "minatar":
-        torso = MinAtarCnn(patches=patches, dtype=dtype)
+        torso = MinAtarCnn(norm, patches=patches, dtype=dtype)
     else:
-        torso = Mlp(config.hidden, dtype=dtype)
+        torso = Mlp(config.hidden, norm, dtype=dtype)
     example = jax.ShapeDtypeStruct((stack, *view.shape), view.dtype)
     features = jax.eval_shape(lambda x: torso.init_with_output(jax.random.key(0), x)[0], example).shape[-1]
     head = Head(
@@ -410,6 +432,7 @@ def build(config: Any, view: View, stack: int, patches: bool = True) -> ValueLea
         cosines=config.cosines if config.head == "implicit" else 0,
         dueling=config.dueling,
         sigma=config.sigma if config.noisy else None,
+        norm=norm,
         dtype=dtype,
     )
     return ValueLearner(config, ValueNet(torso, head))

@@ -17,6 +17,7 @@ MOST_BYTES, MOST_SECONDS, MOST_FRAMES = 3_000_000, 30.0, 400
 SHORTEST_MS = 20  # browsers slow down what is meant to be faster
 FLASH_MS = 500  # for so long, what was earned stands beside the score
 RARE = 0.3  # rewards in no more than this share of the steps are news
+TALLEST = 480  # pixels of a picture that is enlarged
 FREQUENT = 160  # colours that are kept as they are
 BAR, PALE = 3, "#E6E9ED"  # how far the game is: pixels, and the colour of what is still to come
 
@@ -71,7 +72,7 @@ class _Stage:
     """The sheet that pictures of W × H pixels are put on, each with its caption."""
 
     def __init__(self, width: int, height: int, title: str):
-        times = max(1, min(NARROWEST // width, NARROWEST // height))  # small pixels become larger squares
+        times = max(1, min(NARROWEST // width, TALLEST // height))  # small pixels become larger squares
         shrink = min(1.0, WIDEST / width, WIDEST / height)
         self.size = round(width * times * shrink), round(height * times * shrink)
         self.width = max(NARROWEST, self.size[0])

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from xladder import devices
+from xladder.core.statistics import mean_and_interval
 from xladder.errors import XladderError
 from xladder.rungs.running import Running
 from xladder.training import Observer, Plan, execute
@@ -63,8 +64,8 @@ def measure(plan: Plan) -> dict[str, Any]:
         f"seconds_per_{plan.workload.tick}": float(np.median(times)),
         "compile_seconds": result.compile_seconds,
         "speedup": None,
-        "return_first": float(returns[:, :tenth].mean()),
-        "return_last": float(returns[:, -tenth:].mean()),
+        "return_first": mean(returns[:, :tenth]),
+        "return_last": mean(returns[:, -tenth:]),
         **{f"{name}_seconds": float(np.median([each[name] for each in watch.phases])) for name in watch.phases[0]},
         **{name: last(result.metrics.get(name)) for name in plan.workload.load_settings().LAST_MEASURED},
         "peak_memory_mb": peak_memory_mb(device, plan.rung),
@@ -72,6 +73,11 @@ def measure(plan: Plan) -> dict[str, Any]:
         "note": watch.note,
         "device": devices.describe(device),
     }
+
+
+def mean(values: np.ndarray) -> float:
+    """The mean of what was measured; NaN where nothing was."""
+    return float(mean_and_interval(values.ravel())[0])
 
 
 def last(values: np.ndarray | None) -> float | None:

@@ -1,0 +1,108 @@
+"""PQN (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"): Q-learning without memory or target net.
+
+Many copies of a world play a few steps, and what they met is learned from at once and then forgotten. What keeps this
+stable is not a slow copy of the network but its normalised layers; what makes it quick are Q(λ) targets. They are
+formed once per rollout, from the values that the copies acted on, so they cost no pass of the network of their own.
+
+The step that shows the last frame of a game that is over decides nothing. It has no weight, and its value is what a
+game that was cut is bootstrapped from.
+
+Shapes: T steps, N copies, F frames per state, A actions, B lessons.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from xladder.core.types import Array, Params
+from xladder.learners.value import ValueLearner, clip, of_action
+from xladder.losses.lambda_returns import q_lambda_targets
+from xladder.losses.value import huber
+
+
+class Knobs(NamedTuple):
+    """What one may want to sweep: traced, so that a sweep is a `vmap`."""
+
+    lr: jax.Array  # float32 []
+    gamma: jax.Array  # float32 []
+    trace: jax.Array  # float32 []: λ
+
+
+class Agent(NamedTuple):
+    """All that one agent has learned."""
+
+    params: Params
+    moments: optax.OptState
+    knobs: Knobs
+
+
+class Rollout(NamedTuple):
+    """T steps of N copies, under one set of parameters."""
+
+    states: Array  # [T, N, F, …]
+    actions: Array  # int32 [T, N]
+    rewards: Array  # float32 [T, N]
+    terminated: Array  # bool [T, N]
+    truncated: Array  # bool [T, N]
+    idle: Array  # bool [T, N]: the action was ignored, because the game was over
+    values: Array  # float32 [T, N]: of the best action in each state
+    last_values: Array  # float32 [N]: the same in the state after the last step
+
+
+class Lessons(NamedTuple):
+    """B states, and what their actions turned out to be worth."""
+
+    states: Array  # [B, F, …]
+    actions: Array  # int32 [B]
+    targets: Array  # float32 [B]
+    weights: Array  # float32 [B]: 0 for what must not be learned from
+
+
+@dataclass(frozen=True)
+class PQNLearner:
+    """The verbs of one agent; `value` has the network, and the settings of its optimiser."""
+
+    value: ValueLearner
+
+    def init(self, params: Params, knobs: Knobs) -> Agent:
+        """An agent with these parameters."""
+        return Agent(params, self.value.optimiser().init(params), knobs)
+
+    def prepare(self, knobs: Knobs, rollout: Rollout) -> Lessons:
+        """The lessons of a rollout, B = T·N, step by step."""
+        next_values = jnp.concatenate([rollout.values[1:], rollout.last_values[None]])
+        discounts = jnp.where(rollout.terminated, 0.0, knobs.gamma)
+        # A game that was cut shows its last frame in the next row: its value ends the chain.
+        targets = q_lambda_targets(rollout.rewards, discounts, next_values, rollout.truncated, knobs.trace)
+        weights = jnp.where(rollout.idle, 0.0, 1.0)
+        return jax.tree.map(
+            lambda x: x.reshape(-1, *x.shape[2:]), Lessons(rollout.states, rollout.actions, targets, weights)
+        )
+
+    def loss(self, params: Params, lessons: Lessons) -> jax.Array:
+        """float32 []: the mean over the lessons of half the squared error, each weighted."""
+        said = self.value.say(params, lessons.states, None, None)  # [B, 1, A]
+        taken = jax.vmap(of_action)(said, lessons.actions)[:, 0]
+        return jnp.mean(huber(lessons.targets - taken, float("inf")) * lessons.weights)
+
+    def update(self, agent: Agent, lessons: Lessons) -> tuple[Agent, jax.Array]:
+        """One gradient step; and the loss."""
+        loss, gradient = jax.value_and_grad(self.loss)(agent.params, lessons)
+        gradient = clip(gradient, self.value.config.clip)
+        steps, moments = self.value.optimiser().update(gradient, agent.moments)
+        params = jax.tree.map(lambda p, step: p - agent.knobs.lr * step, agent.params, steps)
+        return agent._replace(params=params, moments=moments), loss
+
+    def learn(self, agent: Agent, lessons: Lessons, orders: jax.Array, unroll: int = 1) -> tuple[Agent, jax.Array]:
+        """Updates from the lessons of each row of `orders`, int32 [K, B/K …]; and the mean loss."""
+
+        def update(agent: Agent, order: jax.Array) -> tuple[Agent, jax.Array]:
+            return self.update(agent, jax.tree.map(lambda x: x[order], lessons))
+
+        agent, losses = jax.lax.scan(update, agent, orders, unroll=min(unroll, orders.shape[0]))
+        return agent, losses.mean()

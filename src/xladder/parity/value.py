@@ -1,0 +1,135 @@
+"""Is it the same value learner? Memories and learners of both sides, compared in rising order on the same draws.
+
+Memory → forward → loss → gradients → one update → many updates. The world is played at random for a while, and what it
+showed is the recorded input of every level; it has no twin of its own, because both sides step the same one.
+
+Shapes: N copies, T steps, F frames per state, B batch, U updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.errors import UsageError
+from xladder.learners.value import Agent, ValueLearner
+from xladder.parity import learner as learner_levels
+from xladder.parity.levels import Level, compare
+from xladder.programs.value import Clock, Program, StudyDraws
+from xladder.programs.value_host import HostMemory
+from xladder.programs.value_torch import make_learner
+from xladder.replay import history, history_host, priorities
+from xladder.rungs.running import compiled
+from xladder.worlds.copies import Step
+
+MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
+RECORDED = 2000  # steps of all copies together
+
+
+def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
+    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
+    if config.algorithm == "pqn":
+        raise UsageError("PQN has no PyTorch twin to compare with: leave `--preset pqn` out.")
+    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    with jax.default_matmul_precision("highest"):
+        return list(_levels(_small(config), updates, seed))
+
+
+def _small(config: Any) -> Any:
+    """The same settings with a memory that the recorded steps go round, and layers that multiply in float32."""
+    n, c = config.world.num_envs, config.learner
+    rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
+    learner = replace(c, memory=min(c.memory, rows * n), precision="float32")
+    return replace(config, learner=learner)
+
+
+def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
+    program, key = Program(config), keys.root(seed)
+    learner = program.learner
+    steps = record(config, seed)
+    cursor, memory, chances, host = remember(program, steps)
+    draws = [jax.tree.map(np.asarray, compiled(Program.draw_study)(program, key, i)) for i in range(updates)]
+    yield compare("memory twins", MEMORY, *recall(program, cursor, memory, chances, host, draws[0]))
+
+    agent = draw_agent(program, learner, key)
+    batches = [host.sample(one.picks, config.learner.gamma)[1] for one in draws]
+    yield from learner_levels.levels(
+        learner, agent, lambda: make_learner(config), batches, [one.learner for one in draws]
+    )
+
+
+def record(config: Any, seed: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, Step]]:
+    """Random play: frames before each step, whether they begin a game, actions, and what came of them."""
+    world, n = config.world, config.world.num_envs
+    rng, rows = np.random.default_rng(seed), []
+    copies = import_module(world.maker).on_host(world, n, seed, compiled)
+    try:
+        frames, first = np.asarray(copies.reset()), np.ones(n, bool)
+        for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
+            actions = rng.integers(0, copies.view.actions, n, dtype=np.int32)
+            copies.send(actions)
+            answer = Step(*(np.array(x) for x in copies.recv()))
+            rows.append((frames, first, actions, answer))
+            frames, first = answer.frame, answer.first
+    finally:
+        copies.close()
+    return rows
+
+
+def remember(program: Program, steps: list) -> tuple[history.Cursor, history.History, Any, HostMemory]:
+    """What was recorded, in both memories."""
+    config, view = program.config, program.view
+    n, length = config.world.num_envs, program.window.length
+    cursor, memory = history.init_cursor(), history.init(n, length, view.shape, view.dtype)
+    chances = priorities.init(n, length) if config.learner.prioritised else ()
+    host = HostMemory(program)
+    for frames, first, actions, answer in steps:
+        reward = np.clip(answer.reward, -1.0, 1.0) if config.learner.clip_rewards else answer.reward
+        row = history.History(frames, actions, reward, answer.terminated, answer.truncated, first)
+        cursor, memory, chances = compiled(_add, donate=(2,))(program, cursor, memory, chances, row)
+        host.add(frames, first, actions, answer)
+    return cursor, memory, chances, host
+
+
+def _add(program: Program, cursor: history.Cursor, memory: history.History, chances: Any, row: Any) -> Any:
+    memory = history.add(cursor, memory, row)
+    if program.config.learner.prioritised:
+        chances = priorities.admit(program.window, cursor, chances, memory.first)
+    return history.advance(cursor, program.window.length), memory, chances
+
+
+def recall(
+    program: Program, cursor: history.Cursor, memory: history.History, chances: Any, host: HostMemory, draws: StudyDraws
+) -> tuple[Any, Any]:
+    """What the two memories hand out for the same draws, and the state that acting would see."""
+    picks, batch = compiled(_sample)(program, cursor, memory, chances, draws.picks)
+    host.beta = program.beta(np.int32(0))
+    other_picks, other = host.sample(draws.picks, program.config.learner.gamma)
+    stack = np.zeros((len(memory.first), program.config.world.stack, *program.view.shape), program.view.dtype)
+    newest, first = np.asarray(memory.frames[:, 0]), np.ones(len(memory.first), bool)
+    pushed = history.push(jnp.asarray(stack), jnp.asarray(newest), jnp.asarray(first))
+    ours = tuple(picks), tuple(batch), pushed
+    return ours, (tuple(other_picks), tuple(other), history_host.push(stack, newest, first))
+
+
+def _sample(program: Program, cursor: history.Cursor, memory: Any, chances: Any, uniforms: jax.Array) -> Any:
+
+
+    picks = program.pick(Clock(jnp.int32(0), cursor), memory, chances, uniforms)
+    return picks, history.cut(program.window, memory, picks, jnp.float32(program.config.learner.gamma))
+
+
+def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:
+    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    first, second = (
+        compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2)
+    )
+    return learner_levels.fresh_agent(learner, first, second, program.config.learner.lr, program.config.learner.gamma)

@@ -1,0 +1,177 @@
+"""Copies of Gymnasium worlds: the protocol, the same games as Gymnasium plays alone, and errors with a way out."""
+
+import re
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+
+from xladder.errors import UsageError
+from xladder.worlds.copies import Step, copy_seeds
+from xladder.worlds.gym_host import GymCopies
+
+
+class Probe(gymnasium.Env):
+    """Shows what its space says and counts actions; its game ends for good in the step that reaches its limit."""
+
+    def __init__(self, space, lowest=0):
+        self.observation_space = space
+        self.action_space = gymnasium.spaces.Discrete(3, start=lowest)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.low.copy(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.observation_space.high.copy(), float(action), self.steps == 2, self.steps == 2, {}
+
+
+def box(low, high, shape, dtype):
+    return gymnasium.spaces.Box(low, high, shape, dtype)
+
+
+SPACES = {
+    "Vector": box(-1, 1, (3,), np.float64),
+    "Board": box(0, 4, (2, 3), np.int64),
+    "Scalar": box(0, 4, (), np.float32),
+    "Picture": box(0, 255, (8, 6, 3), np.uint8),
+    "Film": box(0, 255, (4, 8, 6, 3), np.uint8),
+    "Nothing": box(0, 1, (0,), np.float32),
+}
+
+
+@pytest.fixture(autouse=True)
+def probes():
+    for name, space in SPACES.items():
+        gymnasium.register(f"Probe{name}-v0", Probe, kwargs={"space": space}, disable_env_checker=True)
+    gymnasium.register("ProbeLow-v0", Probe, kwargs={"space": SPACES["Vector"], "lowest": -1})
+    yield
+    for name in (*SPACES, "Low"):
+        del gymnasium.registry[f"Probe{name}-v0"]
+
+
+def played(env_id, num_envs, seed, actions):
+    """First frames, and the answers to actions [T, N] as one `Step` of arrays [T, N, …]."""
+    copies = GymCopies(env_id, num_envs, seed)
+    frames, answers = copies.reset(), []
+    for chosen in actions:
+        copies.send(chosen)
+        answers.append(copies.recv())
+    copies.close()
+    copies.close()
+    return frames, Step(*map(np.stack, zip(*answers, strict=True)))
+
+
+def random_actions(steps, num_envs, actions=2):
+    return np.random.default_rng(0).integers(0, actions, (steps, num_envs))
+
+
+def test_the_limit_of_a_game_is_a_truncation():
+    frames, steps = played("MountainCar-v0", 2, 0, np.ones((203, 2), int))
+    np.testing.assert_array_equal(np.nonzero(steps.truncated.all(1))[0], [199])
+    np.testing.assert_array_equal(np.nonzero(steps.first.all(1))[0], [200])
+    assert steps.truncated.sum() == steps.first.sum() == 2 and not steps.terminated.any()
+    np.testing.assert_array_equal(steps.reward[198:202, 0], [-1, -1, 0, -1])
+    assert np.any(steps.frame[200] != frames)  # another game
+
+
+def test_a_fallen_pole_is_a_termination_and_its_last_frame_is_seen():
+    actions = random_actions(80, 3)
+    frames, steps = played("gym/CartPole-v1", 3, 1, actions)
+    assert (frames.shape, frames.dtype) == ((3, 4), np.float32)
+    assert (steps.frame.shape, steps.frame.dtype) == ((80, 3, 4), np.float32)
+    for values, kind in zip(steps[1:], (np.float32, bool, bool, bool), strict=True):
+        assert (values.shape, values.dtype) == ((80, 3), kind)
+    assert steps.terminated.any() and not steps.truncated.any()
+    np.testing.assert_array_equal(steps.first[1:], steps.terminated[:-1])
+    assert not steps.reward[steps.first].any()
+    assert np.all(np.abs(steps.frame[steps.terminated][:, 2]) > np.deg2rad(12))
+    # Gymnasium alone plays the same first game.
+    single = gymnasium.make("CartPole-v1")
+    for copy, seed in enumerate(copy_seeds(1, 3)):
+        np.testing.assert_array_equal(single.reset(seed=int(seed))[0], frames[copy])
+        for t in range(80):
+            frame, reward, terminated, truncated, _ = single.step(int(actions[t, copy]))
+            np.testing.assert_array_equal(frame, steps.frame[t, copy])
+            assert (reward, terminated, truncated) == tuple(leaf[t, copy] for leaf in steps[1:4])
+            if terminated:
+                break
+        else:
+            pytest.fail("no game ended")
+
+
+def test_games_are_their_seeds():
+    actions = random_actions(30, 2)
+    once, again, other = (played("CartPole-v1", 2, seed, actions)[1].frame for seed in (0, 0, 1))
+    np.testing.assert_array_equal(once, again)
+    assert np.all(np.any(once != other, axis=-1))
+    assert np.any(once[0, 0] != once[0, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "dtype", "largest"),
+    [
+        ("Vector", (3,), np.float32, 1),
+        ("Board", (6,), np.float32, 4),
+        ("Scalar", (1,), np.float32, 4),
+        ("Picture", (8, 6, 3), np.uint8, 255),
+    ],
+)
+def test_pictures_stay_and_other_arrays_become_vectors(name, shape, dtype, largest):
+    copies = GymCopies(f"Probe{name}-v0", 2, 0)
+    assert copies.view == (shape, dtype, 3)
+    frames = copies.reset()
+    copies.send(np.array([0, 2]))
+    step = copies.recv()
+    copies.close()
+    for seen, value in ((frames, SPACES[name].low.min()), (step.frame, largest)):
+        assert (seen.shape, seen.dtype) == ((2, *shape), dtype) and np.all(seen == value)
+    np.testing.assert_array_equal(step.reward, [0, 2])
+
+
+def test_an_end_at_the_limit_is_an_end():
+    _, steps = played("ProbeVector-v0", 1, 0, np.zeros((3, 1), int))
+    np.testing.assert_array_equal(steps.terminated[:, 0], [False, True, False])
+    np.testing.assert_array_equal(steps.first[:, 0], [False, False, True])
+    assert not steps.truncated.any()
+
+
+def test_actions_are_counted_from_0_wherever_the_world_begins():
+    _, steps = played("ProbeLow-v0", 1, 0, np.array([[0], [2]]))
+    np.testing.assert_array_equal(steps.reward[:, 0], [-1, 1])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "said"),
+    [
+        ("CartPole-v7", "Gymnasium has no world `CartPole-v7`. The nearest are `gym/CartPole-v1`"),
+        ("CartPoll-v1", "The nearest are `gym/CartPole-v1`"),
+        ("gym/CartPoll-v1", "Gymnasium has no world `CartPoll-v1`."),
+        ("ALE/Breakout-v5", "say `atari/GAME`"),
+        ("Pendulum-v1", "has the actions Box(-2.0, 2.0, (1,), float32)"),
+        ("FrozenLake-v1", "shows Discrete(16)"),
+        ("ProbeFilm-v0", "shows uint8 [4, 8, 6, 3]"),
+        ("ProbeNothing-v0", "shows float32 [0]"),
+        ("no_such_module:CartPole-v1", "No module named 'no_such_module'"),
+    ],
+)
+def test_worlds_that_cannot_be_played_are_explained(env_id, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        GymCopies(env_id, 1, 0)
+
+
+def test_a_package_that_a_world_needs_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "Box2D", None)
+    for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
+        monkeypatch.delitem(sys.modules, module)
+    with pytest.raises(UsageError, match=re.escape('pip install "gymnasium[box2d]"')):
+        GymCopies("LunarLander-v3", 1, 0)
+
+
+def test_without_gymnasium_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnasium", None)
+    with pytest.raises(UsageError, match=r"pip install 'xladder\[gym\]'"):
+        GymCopies("CartPole-v1", 1, 0)

@@ -1,0 +1,232 @@
+"""Copies of gymnax worlds: all keep the protocol, ends are told from limits, and the host sees the same games."""
+
+import sys
+from functools import cache
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.conftest import assert_trees_equal
+from xladder.core.keys import Stream, address, root
+from xladder.errors import UsageError
+from xladder.rungs.running import compiled
+from xladder.workloads.names import GYMNAX
+from xladder.worlds import gymnax_world
+from xladder.worlds.copies import Step
+from xladder.worlds.gymnax_world import GymnaxCopies, HostGymnax, reset_keys, step_keys
+
+N, T = 2, 110  # long enough for worlds whose limit is 100
+# Each program runs once, so nothing is worth optimising.
+QUICK = {"xla_backend_optimization_level": 0}
+# Three that are long to compile for all that.
+LARGE = ("minatar/asterix", "minatar/freeway", "minatar/seaquest")
+
+
+class BareCopies(GymnaxCopies):
+    """The same, before observations are given the type that they are remembered in."""
+
+    def _frame(self, observation):
+        return observation.reshape(self.view.shape) if observation.ndim else super()._frame(observation)
+
+
+def play(copies, run, actions):
+    """First frames, steps [T, N, …] and gymnax's clock after each, in one program."""
+    state, frames = copies.reset(reset_keys(run, copies.num_envs))
+
+    def body(state, inputs):
+        tick, chosen = inputs
+        state, step = copies.step(step_keys(run, tick, copies.num_envs), state, chosen)
+        return state, (step, state.world.time)
+
+    ticks = jnp.arange(actions.shape[0])
+    _, (steps, clock) = jax.lax.scan(body, state, (ticks, actions))
+    return frames, steps, clock
+
+
+@cache
+def played(name, seed=3):
+    """Random games of a world, as NumPy arrays: first frames, steps and clock."""
+    copies = BareCopies(name, N)
+    actions = np.random.default_rng(seed).integers(0, copies.view.actions, (T, N), np.int32)
+    # Another generator would do as well, and this one compiles sooner.
+    run = jax.random.key(seed, impl="unsafe_rbg")
+    with jax.numpy_dtype_promotion("strict"):
+        return jax.device_get(jax.jit(play, static_argnums=0, compiler_options=QUICK)(copies, run, actions))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in GYMNAX]
+)
+def test_every_world_keeps_the_protocol(name):
+    frames, steps, clock = played(name)
+    shape, dtype, _ = GymnaxCopies(name, N).view
+    assert frames.shape == (N, *shape) and steps.frame.shape == (T, N, *shape)
+    for seen in (frames, steps.frame):  # nothing is lost when they are remembered
+        np.testing.assert_array_equal(seen.astype(dtype).astype(seen.dtype), seen)
+        assert dtype != np.uint8 or set(np.unique(seen)) == {0, 1}
+    for values, kind in zip(steps[1:], (np.float32, bool, bool, bool), strict=True):
+        assert (values.shape, values.dtype) == ((T, N), kind)
+    assert np.all(np.isfinite(steps.frame)) and np.all(np.isfinite(steps.reward))
+    ended = steps.terminated | steps.truncated
+    assert not np.any(steps.terminated & steps.truncated)
+    assert not np.any(steps.first[0])
+    np.testing.assert_array_equal(steps.first[1:], ended[:-1])
+    assert not np.any(ended[steps.first]) and not np.any(steps.reward[steps.first])
+    # gymnax counts a game's steps: they begin at 0 with its first frame, and every other step adds one.
+    before = np.concatenate([np.zeros((1, N)), clock[:-1]])
+    np.testing.assert_array_equal(clock, np.where(steps.first, 0, before + 1))
+
+
+@pytest.mark.parametrize("name", GYMNAX)
+def test_frames_have_the_type_they_are_said_to_have_and_states_keep_theirs(name):
+    copies = GymnaxCopies(name, N)
+    keys = jax.eval_shape(lambda: reset_keys(root(0), N))
+    state, frames = jax.eval_shape(copies.reset, keys)
+    after, step = jax.eval_shape(copies.step, keys, state, jax.ShapeDtypeStruct((N,), jnp.int32))
+    for seen in (frames, step.frame):
+        assert (seen.shape, seen.dtype) == ((N, *copies.view.shape), copies.view.dtype)
+
+    def types(tree):
+        return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), tree)
+
+    assert types(state) == types(after)
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(state))
+
+
+@pytest.mark.parametrize(
+    ("name", "terminated", "truncated"),
+    [
+        ("cartpole", True, False),  # random steps let it fall long before 500
+        ("deepsea", True, False),  # the bottom and the limit are reached together
+        ("catch", True, False),
+        ("simplebandit", True, False),
+        ("frozenlake", True, False),
+        ("discountingchain", False, True),
+        ("bernoullibandit", False, True),
+        ("gaussianbandit", False, True),
+    ],
+)
+def test_ends_are_terminations_and_limits_truncations(name, terminated, truncated):
+    _, steps, _ = played(name)
+    assert (steps.terminated.any(), steps.truncated.any()) == (terminated, truncated)
+    if truncated:  # step 100 is the 99th from 0, and the same game is over for both copies
+        np.testing.assert_array_equal(np.nonzero(steps.truncated.any(1))[0], [99])
+
+
+def test_a_balanced_pole_is_cut_at_500_and_a_fallen_one_ends():
+    """Copy 0 is balanced, copy 1 pushed to one side."""
+    copies = GymnaxCopies("cartpole", 2)
+
+    def act(frames):
+        balance = frames[0] @ jnp.array([0.1, 0.3, 3.0, 1.0]) > 0
+        return jnp.array([balance, True]).astype(jnp.int32)
+
+    def run(key):
+        state, frames = copies.reset(reset_keys(key, 2))
+
+        def body(carry, tick):
+            state, step = copies.step(step_keys(key, tick, 2), carry[0], act(carry[1]))
+            return (state, step.frame), step
+
+        return jax.lax.scan(body, (state, frames), jnp.arange(502))[1]
+
+    steps = jax.device_get(jax.jit(run)(root(0)))
+    assert not steps.terminated[:, 0].any()
+    np.testing.assert_array_equal(np.nonzero(steps.truncated[:, 0])[0], [499])
+    np.testing.assert_array_equal(np.nonzero(steps.first[:, 0])[0], [500])
+    np.testing.assert_array_equal(steps.reward[498:502, 0], [1, 1, 0, 1])
+    assert steps.terminated[:, 1].sum() > 40 and not steps.truncated[:, 1].any()
+    last = steps.frame[steps.terminated[:, 1], 1]
+    assert np.all(np.abs(last[:, 2]) > np.deg2rad(12))  # the fallen pole is seen
+    assert np.all(np.abs(steps.frame[steps.first[:, 1], 1]) <= 0.05)
+
+
+def test_the_first_frame_does_not_depend_on_the_ignored_action():
+    copies = GymnaxCopies("cartpole", N)
+    state, _ = jax.jit(copies.reset)(reset_keys(root(1), N))
+    state = state._replace(over=jnp.array([True, False]))
+    keys = step_keys(root(1), 0, N)
+    step = jax.jit(copies.step)
+    (_, left), (_, right) = (step(keys, state, jnp.full((N,), action)) for action in (0, 1))
+    np.testing.assert_array_equal(left.first, [True, False])
+    np.testing.assert_array_equal(left.frame[0], right.frame[0])
+    assert np.any(left.frame[1] != right.frame[1])
+
+
+@pytest.mark.parametrize("name", ["cartpole", "catch"])
+def test_gymnax_itself_answers_the_same(name):
+    """Each step of ours against `environment.step`, which resets in the step that ends a game."""
+    environment, params = gymnax.make(GYMNAX[name].id)
+    copies = GymnaxCopies(name, 1)
+    actions = np.random.default_rng(0).integers(0, copies.view.actions, T, np.int32)
+
+    def run(key):
+        state, _ = copies.reset(reset_keys(key, 1))
+
+        def body(state, inputs):
+            tick, action = inputs
+            both = jax.random.fold_in(key, tick)
+            world = jax.tree.map(lambda leaf: leaf[0], state.world)
+            _, _, reward, terminated, truncated, info = environment.step(both, world, action, params)
+            after, step = copies.step(jax.random.split(both)[:1], state, action[None])
+            return after, (step, (info["final_observation"], reward, terminated, truncated))
+
+        return jax.lax.scan(body, state, (jnp.arange(T), actions))[1]
+
+    ours, theirs = jax.device_get(jax.jit(run)(root(0)))
+    played_on = ~ours.first[:, 0]
+    assert 0 < played_on.sum() < T
+    for mine, their in zip(ours[:4], theirs, strict=True):
+        np.testing.assert_array_equal(mine[played_on, 0].reshape(their[played_on].shape), their[played_on])
+
+
+@pytest.mark.parametrize("name", ["cartpole", "frozenlake"])
+def test_the_host_sees_the_games_of_a_fused_program_bit_for_bit(name):
+    copies = GymnaxCopies(name, N)
+    actions = np.random.default_rng(0).integers(0, copies.view.actions, (T, N), np.int32)
+    frames, steps, _ = jax.device_get(jax.jit(lambda run: play(copies, run, actions))(root(3)))
+    assert steps.first.any()
+    host = HostGymnax(name, N, 3, compiled)
+    for _ in range(2):  # beginning anew begins the same
+        np.testing.assert_array_equal(host.reset(), frames)
+        answers = []
+        for chosen in actions:
+            host.send(chosen)
+            answers.append(host.recv())
+        assert all(isinstance(leaf, np.ndarray) for leaf in answers[0])
+        assert_trees_equal(Step(*map(np.stack, zip(*answers, strict=True))), steps)
+    host.close()
+    host.close()
+    np.testing.assert_array_equal(HostGymnax(name, N, root(3), compiled).reset(), frames)
+    if name == "cartpole":  # the lake always begins the same
+        assert np.any(HostGymnax(name, N, 4, compiled).reset() != frames)
+
+
+def test_keys_are_addresses_of_step_and_copy():
+    run = root(5)
+
+    def numbers(keys):
+        return np.asarray(jax.random.key_data(keys))
+
+    for copy in range(3):
+        expected = address(run, 7, copy, Stream.SPAWN)
+        np.testing.assert_array_equal(numbers(step_keys(run, 7, 3))[copy], numbers(expected))
+        expected = address(run, 0, copy, Stream.RESET)
+        np.testing.assert_array_equal(numbers(reset_keys(run, 3))[copy], numbers(expected))
+
+
+def test_equal_worlds_are_equal_whatever_they_are_called():
+    assert GymnaxCopies("CartPole-v1", 2) == GymnaxCopies("cartpole", 2)
+    assert hash(GymnaxCopies("CartPole-v1", 2)) == hash(GymnaxCopies("cartpole", 2))
+    assert GymnaxCopies("cartpole", 2) != GymnaxCopies("cartpole", 3)
+    with pytest.raises(UsageError, match="Did you mean `cartpole`"):
+        GymnaxCopies("cartpol", 2)
+
+
+def test_without_gymnax_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "gymnax", None)
+    with pytest.raises(UsageError, match=r"pip install 'xladder\[gymnax\]'"):
+        gymnax_world._make.__wrapped__("CartPole-v1")

@@ -1,0 +1,93 @@
+"""Names of worlds: the tables say what the packages say, spellings are understood, and errors show a way out."""
+
+import re
+import subprocess
+import sys
+
+import gymnax
+import jax
+import numpy as np
+import pytest
+from ale_py import ALEInterface, roms
+
+from xladder.errors import UsageError
+from xladder.workloads import names
+
+
+def test_reading_the_names_imports_nothing_heavy():
+    code = (
+        "import sys, xladder.workloads.names;"
+        "print([m for m in ('jax', 'gymnax', 'ale_py', 'gymnasium', 'numpy') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"
+
+
+def test_every_world_of_gymnax_is_named_or_left_out_for_a_reason():
+    named = [world.id for world in names.GYMNAX.values()]
+    assert len(set(named)) == len(named)
+    assert sorted([*named, *names.GYMNAX_LEFT_OUT]) == sorted(gymnax.registered_envs)
+
+
+@pytest.mark.parametrize("world", names.GYMNAX.values(), ids=lambda world: world.name)
+def test_gymnax_agrees_on_what_is_said_of_a_world(world):
+    environment, params = gymnax.make(world.id)
+    observation, _ = jax.eval_shape(lambda key: environment.reset_env(key, params), jax.random.key(0))
+    # An index is shown as one-hot, and boards are laid flat; pictures stay.
+    size = environment.observation_space(params).n if observation.ndim == 0 else observation.size
+    assert world.shape == (observation.shape if world.dtype == "uint8" else (size,))
+    assert world.actions == environment.action_space(params).n
+    assert len(world.summary) <= 60
+
+
+@pytest.mark.parametrize("left_out", [name for name, why in names.GYMNAX_LEFT_OUT.items() if "continuous" in why])
+def test_what_is_left_out_for_continuous_actions_has_them(left_out):
+    environment, params = gymnax.make(left_out)
+    assert np.issubdtype(environment.action_space(params).dtype, np.floating)
+
+
+def test_games_are_those_in_the_wheel_that_the_emulator_plays():
+    assert list(names.ATARI_GAMES) == sorted(set(names.ATARI_GAMES))
+    assert {*names.ATARI_GAMES, *names.ATARI_LEFT_OUT} == set(roms.get_all_rom_ids())
+    playable = [game for game in roms.get_all_rom_ids() if ALEInterface.isSupportedROM(roms.get_rom_path(game))]
+    assert set(playable) == set(names.ATARI_GAMES)
+
+
+@pytest.mark.parametrize(
+    ("typed", "family", "there", "here"),
+    [
+        ("cartpole", "gymnax", "CartPole-v1", "cartpole"),
+        ("CartPole-v1", "gymnax", "CartPole-v1", "cartpole"),
+        ("mountain_car", "gymnax", "MountainCar-v0", "mountaincar"),
+        ("minatar/Space-Invaders", "gymnax", "SpaceInvaders-MinAtar", "minatar/spaceinvaders"),
+        ("Breakout-MinAtar", "gymnax", "Breakout-MinAtar", "minatar/breakout"),
+        ("pong", "gymnax", "Pong-misc", "pong"),
+        ("atari/pong", "atari", "pong", "atari/pong"),
+        ("atari/SpaceInvaders", "atari", "space_invaders", "atari/space_invaders"),
+        ("atari/space-invaders", "atari", "space_invaders", "atari/space_invaders"),
+        ("Atari/TicTacToe3D", "atari", "tic_tac_toe_3d", "atari/tic_tac_toe_3d"),
+        ("gym/LunarLander-v3", "gym", "LunarLander-v3", "gym/LunarLander-v3"),
+        ("gym/phys2d/CartPole-v1", "gym", "phys2d/CartPole-v1", "gym/phys2d/CartPole-v1"),
+    ],
+)
+def test_spellings_lead_to_one_place(typed, family, there, here):
+    assert names.locate(typed) == (family, there, here)
+    assert names.locate(here) == (family, there, here)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("cartpol", "no world `cartpol`. Did you mean `cartpole`? There are: acrobot, atari/GAME, bernoullibandit"),
+        ("breakout", "There are `atari/breakout` and `minatar/breakout`."),
+        ("MsPacman", "There is `atari/ms_pacman`."),
+        ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),
+        ("atari/combat", "needs two players"),
+        ("pendulum", "`Pendulum-v1` is left out: continuous actions"),
+        ("MountainCarContinuous", "The nearest that can be played is `mountaincar`."),
+        ("MNISTBandit-bsuite", "needs the network"),
+    ],
+)
+def test_wrong_names_are_answered_with_a_way_out(typed, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        names.locate(typed)
