@@ -163,6 +163,15 @@ def test_worlds_that_cannot_be_played_are_explained(env_id, said):
         GymCopies(env_id, 1, 0)
 
 
+def test_old_names_of_atari_games_are_not_offered():
+    import ale_py  # registers them
+
+    assert ale_py and "Pong-v4" in gymnasium.registry
+    with pytest.raises(UsageError, match="no world `Pong-v9`") as raised:
+        GymCopies("Pong-v9", 1, 0)
+    assert "Pong-v4" not in str(raised.value)
+
+
 def test_a_package_that_a_world_needs_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "Box2D", None)
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:

@@ -16,6 +16,7 @@ from xladder.replay.priorities import Priorities
 from xladder.replay.priorities_host import HostPriorities
 
 BATCH = 6
+DRAWS = 10_000
 BETA = np.float32(0.5)
 admit = jax.jit(priorities.admit, static_argnums=0)
 choose = jax.jit(priorities.choose)
@@ -74,11 +75,11 @@ class Duo:
 
 
 @pytest.mark.parametrize(
-    ("num_envs", "stack", "n_step", "length"), [(1, 1, 1, 9), (3, 4, 1, 13), (2, 3, 4, 20), (5, 2, 3, 5), (1, 4, 2, 50)]
+    ("num_envs", "stack", "n_step", "length"), [(1, 1, 1, 9), (3, 4, 1, 13), (5, 2, 3, 5), (1, 3, 4, 50)]
 )
 def test_exactly_the_starts_can_be_chosen_and_sums_are_exact_whatever_happens(num_envs, stack, n_step, length):
     duo = Duo(num_envs, Window(stack, n_step, length), seed=length)
-    for _ in range(300):
+    for _ in range(150):
         between = duo.turn()
         for state in (between, duo.state):
             assert duo.positive(jax.tree.map(np.asarray, state)) == duo.oracle.starts()
@@ -125,20 +126,18 @@ def stand(values) -> tuple[Priorities, HostPriorities]:
 
 
 def test_rows_are_chosen_in_proportion_to_their_priorities():
-    values = np.float32(np.random.default_rng(1).integers(0, 5, (11, 3)))  # some are zero
+    values = np.float32(np.random.default_rng(1).integers(0, 5, (70, 3)))  # some are zero
     state, host = stand(values)
-    draws = 40_000
-    uniforms = np.random.default_rng(2).random((draws, 2), dtype=np.float32)
-    uniforms[:, 0] = priorities_host.stratified(np.random.default_rng(3).permutation(uniforms[:, 0]))
+    uniforms = np.random.default_rng(2).random((DRAWS, 2), dtype=np.float32)
     for picks in (choose(state, uniforms, BETA), host.choose(uniforms, BETA)):
         counts = np.zeros(values.shape)
         np.add.at(counts, (np.asarray(picks.slot), np.asarray(picks.env)), 1)
         assert np.all(counts[values == 0] == 0)
-        expected = draws * values / values.sum()
+        expected = DRAWS * values / values.sum()
         there = values > 0
-        # Chi-square with at most 32 degrees of freedom: above 63 less than once in a thousand.
-        assert np.sum((counts - expected)[there] ** 2 / expected[there]) < 63
-        assert np.abs(counts - expected).max() > 1  # it is random after all
+        # Chi-square with about 165 degrees of freedom: above 230 less than once in a thousand.
+        assert 150 < np.sum(there) < 180
+        assert np.sum((counts - expected)[there] ** 2 / expected[there]) < 230
 
 
 def test_which_numbers_choose_which_rows():
@@ -157,7 +156,6 @@ def test_rows_without_priority_are_never_chosen_however_sums_are_rounded():
     state, host = stand(values)  # one block
     heights = np.asarray(jax.jit(jnp.cumsum)(values[0]))
     steps = np.flatnonzero((np.diff(heights) > 0) & (values[0, 1:] == 0))  # rounding makes them look chosen
-    assert len(steps) > 5
     # Numbers that fall right before and right after such a place.
     edges = np.concatenate([heights[steps], heights[steps + 1]]) / heights[-1]
     edges = np.concatenate([edges, *(np.nextafter(edges, np.float32(to)) for to in (0, 1)), np.float32([0, 1])])
@@ -168,9 +166,8 @@ def test_rows_without_priority_are_never_chosen_however_sums_are_rounded():
 
 
 def test_the_twins_choose_alike_but_for_rounding():
-    values = np.random.default_rng(5).lognormal(0, 1, (200, 3))
-    state, host = stand(values)
-    uniforms = np.random.default_rng(6).random((5000, 2), dtype=np.float32)
+    state, host = stand(np.random.default_rng(5).lognormal(0, 1, (70, 3)))
+    uniforms = np.random.default_rng(6).random((DRAWS, 2), dtype=np.float32)
     ours, theirs = choose(state, uniforms, BETA), host.choose(uniforms, BETA)
     alike = (np.asarray(ours.slot) == theirs.slot) & (np.asarray(ours.env) == theirs.env)
     assert alike.mean() > 0.999
@@ -188,13 +185,6 @@ def test_importance_weights_by_hand():
             np.testing.assert_array_equal(picks.slot, [0, 0, 1, 2])
             np.testing.assert_allclose(picks.valid, wanted, rtol=1e-6)
     np.testing.assert_allclose(wanted, [1, 1 / 4, 1 / 2, 1 / 8])
-
-
-def test_weights_become_the_weights_of_a_batch():
-    window = Window(stack=1, n_step=1, length=3)
-    memory = history.init(2, 3, (), jnp.uint8)
-    picks = Picks(np.array([0, 1]), np.array([1, 0]), np.float32([0.25, 1]))
-    np.testing.assert_array_equal(jax.jit(partial(history.cut, window))(memory, picks, 0.9).valid, [0.25, 1])
 
 
 def test_a_row_chosen_twice_gets_the_larger_and_one_that_has_gone_gets_none():
@@ -278,13 +268,13 @@ def test_blocks_are_balanced_and_never_copied():
 
 
 def test_seeds_under_vmap_are_as_if_alone():
-    duos = [Duo(2, Window(stack=2, n_step=2, length=12), seed=seed) for seed in (1, 2)]
+    duos = [Duo(3, Window(stack=4, n_step=1, length=13), seed=seed) for seed in (1, 2)]
     for _ in range(20):
         for duo in duos:
             duo.turn()
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(duo.state for duo in duos))
     firsts = np.stack([duo.history.rows.first for duo in duos])
-    cursor = Cursor(np.int32(duos[0].history.head), np.int32(12))
+    cursor = Cursor(np.int32(duos[0].history.head), np.int32(13))
     rng = np.random.default_rng(8)
     uniforms, values = rng.random((2, BATCH, 2), dtype=np.float32), np.float32(rng.integers(1, 9, (2, BATCH)))
     args = stacked, firsts, uniforms, values

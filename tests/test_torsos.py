@@ -159,7 +159,8 @@ def test_bfloat16_is_close_and_leaves_float32(name):
     assert_close(rounded, exact, 0.02)  # 8 bits in each factor, errors mostly cancelling
     assert np.abs(rounded - exact).max() > 1e-4 * np.abs(exact).max()  # it is another precision indeed
     # Sums are not rounded: few features are numbers of 8 bits.
-    assert (rounded != np.asarray(jnp.asarray(rounded, jnp.bfloat16), np.float32)).mean() > 0.3
+    positive = rounded[rounded > 0]
+    assert (positive != np.asarray(jnp.asarray(positive, jnp.bfloat16), np.float32)).mean() > 0.9
     jax.tree.map(lambda a, b: assert_near(a, b, 0.1), gradients, expected)
 
 

@@ -122,14 +122,11 @@ def recall(
 
 def _sample(program: Program, cursor: history.Cursor, memory: Any, chances: Any, uniforms: jax.Array) -> Any:
 
-
     picks = program.pick(Clock(jnp.int32(0), cursor), memory, chances, uniforms)
     return picks, history.cut(program.window, memory, picks, jnp.float32(program.config.learner.gamma))
 
 
 def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:
     """A fresh agent whose target is another network than its own: else confusing the two would not show."""
-    first, second = (
-        compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2)
-    )
+    first, second = (compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2))
     return learner_levels.fresh_agent(learner, first, second, program.config.learner.lr, program.config.learner.gamma)

@@ -34,6 +34,9 @@ from xladder.replay.batch import Batch
 from xladder.worlds.copies import Copies, Step, View
 
 
+MOST_UNROLLED = 10  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
+
+
 class Clock(NamedTuple):
     """What all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
 
@@ -115,8 +118,9 @@ class Player:
     def laid_out(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
         """The program as it suits a kind of device, with the worlds inside.
 
-        On a CPU seeds learn one after another, and convolutions are products with patches: XLA has no fast
-        convolution inside a loop there. On a GPU all at once, and several updates between two steps of the loop.
+        On a CPU seeds learn one after another, on a GPU all at once, with several updates between two steps of the
+        loop. Convolutions are products with patches on both: XLA has no fast convolution inside a loop on a CPU, and
+        on a GPU products, unlike convolutions, become one graph that is launched at once.
         """
         copies = import_module(config.world.maker).inside(config.world, seeds[0])
         return cls.for_device(config, platform, copies)
@@ -125,8 +129,8 @@ class Player:
     def for_device(cls, config: Any, platform: str, copies: Copies | None = None) -> Self:
         """The same with other worlds inside, or none."""
         if platform == "cpu":
-            return cls(config, mapped=False, patches=True, copies=copies)
-        return cls(config, mapped=True, patches=False, unroll=4, copies=copies)
+            return cls(config, mapped=False, copies=copies)
+        return cls(config, mapped=True, unroll=MOST_UNROLLED, copies=copies)
 
     @property
     def view(self) -> View:
@@ -306,20 +310,37 @@ class Program(Player):
 
     def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
         """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
+        nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
+        agents = runs.agent
+        if self.config.learner.sync_every:
+            agents = self.learner.sync(agents, self.is_syncing(clock.tick))
+        agents, chances, loss = jax.lax.cond(
+            self.is_learning(clock.tick),
+            lambda a, c: self.learn(clock, runs.key, runs.memory, a, c),
+            lambda a, c: (a, c, nothing),
+            agents,
+            runs.chances,
+        )
+        return runs._replace(agent=agents, chances=chances), loss
+
+    def learn(
+        self, clock: Clock, key: jax.Array, memory: history.History, agents: Agent, chances: Any
+    ) -> tuple[Agent, Any, jax.Array]:
+        """All updates of a tick in which learning has started, leaves [S, …]."""
         updates, window = self.config.updates_per_tick, self.window
         map_over = jax.vmap if self.mapped else one_by_one
-        seeds = runs.key.shape[0]
+        seeds = key.shape[0]
 
         def one(carry: tuple[Agent, Any], k: jax.Array) -> tuple[Any, jax.Array]:
             agents, chances = carry
-            draws = jax.vmap(lambda key: self.draw_study(key, clock.tick * updates + k))(runs.key)
+            draws = jax.vmap(lambda key: self.draw_study(key, clock.tick * updates + k))(key)
 
             def sample(one: Any) -> tuple[Any, Batch]:
                 memory, chances, gamma, uniforms = one
                 picks = self.pick(clock, memory, chances, uniforms)
                 return picks, history.cut(window, memory, picks, gamma)
 
-            picks, batch = over_seeds(sample, (runs.memory, chances, agents.knobs.gamma, draws.picks))
+            picks, batch = over_seeds(sample, (memory, chances, agents.knobs.gamma, draws.picks))
             if seeds == 1:
                 alone = self.learner.update(*jax.tree.map(lambda x: x[0], (agents, batch, draws.learner)))
                 agents, loss, errors = jax.tree.map(lambda x: x[None], alone)
@@ -329,23 +350,13 @@ class Program(Player):
                 chances = over_seeds(lambda one: self.rate(*one), (chances, picks, errors))
             return (agents, chances), loss
 
-        def learn(agents: Agent, chances: Any) -> tuple[Agent, Any, jax.Array]:
-            if updates == 1:
-                (agents, chances), loss = one((agents, chances), jnp.int32(0))
-                return agents, chances, loss
-            (agents, chances), losses = jax.lax.scan(
-                one, (agents, chances), jnp.arange(updates), unroll=min(self.unroll, updates)
-            )
-            return agents, chances, losses.mean(0)
-
-        nothing = jnp.full((seeds,), jnp.nan, jnp.float32)
-        agents = runs.agent
-        if self.config.learner.sync_every:
-            agents = self.learner.sync(agents, self.is_syncing(clock.tick))
-        agents, chances, loss = jax.lax.cond(
-            self.is_learning(clock.tick), learn, lambda a, c: (a, c, nothing), agents, runs.chances
+        if updates == 1:
+            (agents, chances), loss = one((agents, chances), jnp.int32(0))
+            return agents, chances, loss
+        (agents, chances), losses = jax.lax.scan(
+            one, (agents, chances), jnp.arange(updates), unroll=min(self.unroll, updates)
         )
-        return runs._replace(agent=agents, chances=chances), loss
+        return agents, chances, losses.mean(0)
 
     def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
         """Where the samples of an update start."""
@@ -436,5 +447,3 @@ def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool 
         dtype=dtype,
     )
     return ValueLearner(config, ValueNet(torso, head))
-
-

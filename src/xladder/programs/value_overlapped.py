@@ -38,51 +38,46 @@ class Overlapped:
         self._choose = compiled(_choose)
         self._remember = compiled(_remember, donate=(2,))
         self._remember_and_choose = compiled(_remember_and_choose, donate=(2,))
-        self._study = compiled(_study, donate=(2,))
+        self._learn = compiled(_learn, donate=(2,))
+        self._sync = compiled(_sync, donate=(1,))
         self.run: Experiment = self._begin(self.program, keys.root(seed), self.worlds.reset())
 
     def warm_up(self) -> None:
-        """Compile every verb; what they compute is thrown away, the memory of a whole run excepted."""
-        clock, zero = self.clock(0), np.int32(0)
-        actions = self._choose(self.program, clock, self.run, zero)
-        n, view = self.config.world.num_envs, self.program.view
+        """Compile every verb, for what it will be given."""
+        n, view, times = self.config.world.num_envs, self.program.view, self.times(0, 0)
+        actions = self._choose(self.program, self.run, times)
         flags = np.zeros(n, bool)
-        answer = Step(np.zeros((n, *view.shape), view.dtype), np.zeros(n, np.float32), flags, flags, flags)
-        for verb, given in [
-            (self._remember, (actions, answer)),
-            (self._remember_and_choose, (actions, answer, zero, clock)),
-            (self._study, ()),
-        ]:
-            verb.lower(self.program, clock, self.run, *given).compile()
+        answer = pack(Step(np.zeros((n, *view.shape), view.dtype), np.zeros(n, np.float32), flags, flags, flags))
+        self._remember.lower(self.program, times, self.run, actions, *answer).compile()
+        self._remember_and_choose.lower(self.program, times, self.run, actions, *answer).compile()
+        self._learn.lower(self.program, times, self.run).compile()
+        self._sync.lower(self.program, self.run).compile()
 
-    def clock(self, tick: int) -> Clock:
-        """Before a tick; how far the memory is written is known here."""
-        return Clock(np.int32(tick), Cursor(np.int32(self.rows % self.length), np.int32(min(self.rows, self.length))))
+    def times(self, tick: int, next_step: int) -> np.ndarray:
+        """int32 [4]: the tick, how far the memory is written, and the step to choose actions for; one transfer."""
+        return np.array([tick, self.rows % self.length, min(self.rows, self.length), next_step], np.int32)
 
     def advance(self, ticks: int) -> dict[str, np.ndarray]:
         """Train for exactly so many ticks; device work is finished when this returns."""
         steps = self.config.steps_per_tick
         first, reports, losses = self.tick, [], []
         last = (first + ticks) * steps - 1
-        actions = self._choose(self.program, self.clock(first), self.run, np.int32(first * steps))
+        actions = self._choose(self.program, self.run, self.times(first, first * steps))
         for tick in range(first, first + ticks):
             ended: list[tuple[float, int]] = []
             for t in range(steps):
+                step = tick * steps + t
                 self.worlds.send(np.asarray(actions)[0])  # waits for the device to have chosen
                 if t == steps - 1:
-                    self.run, loss = self._study(self.program, self.clock(tick), self.run)  # while the worlds run
-                    losses.append(loss)
+                    losses.append(self.study(tick))  # while the worlds run
                 answer = self.worlds.recv()
-                ended += self.score.add(answer)
-                step, clock = tick * steps + t, self.clock(tick)
-                self.rows += 1
+                given = self.times(tick, step + 1), self.run, actions, *pack(answer)
                 if step == last:
-                    self.run = self._remember(self.program, clock, self.run, actions, answer)
+                    self.run = self._remember(self.program, *given)
                 else:
-                    following = np.int32(step + 1), self.clock((step + 1) // steps)
-                    self.run, actions = self._remember_and_choose(
-                        self.program, clock, self.run, actions, answer, *following
-                    )
+                    self.run, actions = self._remember_and_choose(self.program, *given)
+                self.rows += 1
+                ended += self.score.add(answer)  # while the device chooses
             learning = bool(self.program.is_learning(tick))
             epsilon = float(self.program.epsilon(tick))
             reports.append(Row(ended, np.nan, epsilon, self.config.updates_per_tick * learning).columns())
@@ -92,19 +87,27 @@ class Overlapped:
         jax.block_until_ready(self.run)
         return columns
 
+    def study(self, tick: int) -> Any:
+        """The updates of a tick, begun and not waited for. What is due is known here, so the device need not ask."""
+        if self.config.learner.sync_every and self.program.is_syncing(tick):
+            self.run = self._sync(self.program, self.run)
+        if not self.program.is_learning(tick):
+            return np.full(1, np.nan, np.float32)
+        self.run, loss = self._learn(self.program, self.times(tick, 0), self.run)
+        return loss
+
     def phases(self, ticks: int = 20) -> dict[str, float]:
         """Median seconds per tick of updates alone, and of a tick without them; a tick does both at once."""
         study, whole = [], []
         for _ in range(ticks):
             begun = time.perf_counter()
-            self.run, loss = self._study(self.program, self.clock(self.tick), self.run)
-            jax.block_until_ready(loss)
+            jax.block_until_ready(self.study(self.tick))
             study.append(time.perf_counter() - begun)
         for _ in range(ticks):
             begun = time.perf_counter()
             for _ in range(self.config.steps_per_tick):
-                step = np.int32(self.tick * self.config.steps_per_tick)
-                self.worlds.send(np.asarray(self._choose(self.program, self.clock(self.tick), self.run, step))[0])
+                times = self.times(self.tick, self.tick * self.config.steps_per_tick)
+                self.worlds.send(np.asarray(self._choose(self.program, self.run, times))[0])
                 self.worlds.recv()
             whole.append(time.perf_counter() - begun)
         return {"sampling": float(np.median(whole)), "update": float(np.median(study))}
@@ -122,28 +125,40 @@ def _begin(program: Program, key: jax.Array, frames: jax.Array) -> Experiment:
     return jax.tree.map(lambda x: x[None], program.begin(key, frames))
 
 
-def _choose(program: Program, clock: Clock, run: Experiment, step: jax.Array) -> jax.Array:
-    epsilon = program.epsilon(clock.tick)
+def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
+    """Frames, and the rest as float32 [N, 4]: every array is a transfer of its own."""
+    return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=1, dtype=np.float32)
+
+
+def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
+    step = times[3]
+    epsilon = program.epsilon(step // program.config.steps_per_tick)
     return over_seeds(lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), run)
 
 
-def _remember(program: Program, clock: Clock, run: Experiment, actions: jax.Array, answer: Step) -> Experiment:
-    answers = jax.tree.map(lambda x: jax.numpy.asarray(x)[None], answer)
-    return over_seeds(lambda one: program.remember(clock.cursor, *one)[0], (run, actions, answers))
+def _remember(
+    program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
+) -> Experiment:
+    answer = Step(frames, facts[:, 0], *(facts[:, i] > 0 for i in (1, 2, 3)))
+    answers = jax.tree.map(lambda x: x[None], answer)
+    return over_seeds(lambda one: program.remember(_clock(times).cursor, *one)[0], (run, actions, answers))
 
 
 def _remember_and_choose(
-    program: Program,
-    clock: Clock,
-    run: Experiment,
-    actions: jax.Array,
-    answer: Step,
-    next_step: jax.Array,
-    next_clock: Clock,
+    program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
 ) -> tuple[Experiment, jax.Array]:
-    run = _remember(program, clock, run, actions, answer)
-    return run, _choose(program, next_clock, run, next_step)
+    run = _remember(program, times, run, actions, frames, facts)
+    return run, _choose(program, run, times)
 
 
-def _study(program: Program, clock: Clock, run: Experiment) -> tuple[Experiment, jax.Array]:
-    return program.study(clock, run)
+def _learn(program: Program, times: jax.Array, run: Experiment) -> tuple[Experiment, jax.Array]:
+    agent, chances, loss = program.learn(_clock(times), run.key, run.memory, run.agent, run.chances)
+    return run._replace(agent=agent, chances=chances), loss
+
+
+def _clock(times: jax.Array) -> Clock:
+    return Clock(times[0], Cursor(times[1], times[2]))
+
+
+def _sync(program: Program, run: Experiment) -> Experiment:
+    return run._replace(agent=run.agent._replace(target=jax.tree.map(jax.numpy.copy, run.agent.params)))

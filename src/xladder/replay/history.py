@@ -59,7 +59,7 @@ class History(NamedTuple):
     """The rows of N copies; what was never written is zero. One row of each copy has the same fields, without L."""
 
     frames: Array  # [N, L, *frame]
-    actions: Array  # int8 [N, L]
+    actions: Array  # int8 [N, L]: no world here has more than 127
     rewards: Array  # float32 [N, L]
     terminated: Array  # bool [N, L]: what follows the action has no value
     truncated: Array  # bool [N, L]: the game was cut after the action
@@ -165,7 +165,7 @@ def push(stack: jax.Array, frame: jax.Array, first: jax.Array) -> jax.Array:
 
 
 def _scale(uniforms: jax.Array, count: jax.Array) -> jax.Array:
-    """Uniform over 0 … count − 1; a number just below one must not be rounded up to `count`."""
+    """Uniform over 0 … count − 1, even for a number that was rounded up to one."""
     return jnp.clip((uniforms * count.astype(uniforms.dtype)).astype(jnp.int32), 0, jnp.maximum(count - 1, 0))
 
 

@@ -94,7 +94,7 @@ def push(stack: np.ndarray, frame: np.ndarray, first: np.ndarray) -> np.ndarray:
 
 
 def _scale(uniforms: np.ndarray, count: int) -> np.ndarray:
-    """Uniform over 0 … count − 1; a number just below one must not be rounded up to `count`."""
+    """Uniform over 0 … count − 1, even for a number that was rounded up to one."""
     return np.clip((uniforms * np.float32(count)).astype(int), 0, max(count - 1, 0))
 
 

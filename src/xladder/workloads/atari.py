@@ -40,7 +40,7 @@ class WorldConfig:
     cap_frames: int = 108_000
     """A game is cut after so many frames: half an hour."""
     threads: int = 0
-    """Threads that step the games; 0: one for every core."""
+    """Threads that step the games; 0: one for every core but two."""
 
 
 @dataclass(frozen=True)

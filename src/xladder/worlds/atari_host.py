@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
+from xladder.devices import cores
 from xladder.errors import missing_extra
 from xladder.workloads.names import find_atari
 from xladder.worlds.copies import Step, View, copy_seeds
@@ -240,5 +241,5 @@ def options(world: Any) -> Options:
         life_loss=world.life_loss,
         cap_frames=world.cap_frames,
         fire=world.fire,
-        num_threads=world.threads,
+        num_threads=world.threads or max(1, cores() - 2),  # whoever drives the device needs a core, too
     )

@@ -90,14 +90,14 @@ class GymnaxCopies:
 class HostGymnax:
     """The same copies, called from the host step by step; see `copies.HostCopies`.
 
-    Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games. `seed` may also be
-    the root key itself.
+    Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games, as far as the compiler
+    rounds alike in both. `seed` may also be the root key itself.
     """
 
     def __init__(self, name: str, num_envs: int, seed: int | jax.Array, compiled: Compiled):
         self.copies = GymnaxCopies(name, num_envs)
         self.num_envs, self.view = num_envs, self.copies.view
-        self._root = root(seed) if isinstance(seed, int) else seed
+        self._root = seed if isinstance(seed, jax.Array) else root(seed)
         self._reset = compiled(_reset)
         self._step = compiled(_step, donate=(3,))
         self._state: Any = None

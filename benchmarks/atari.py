@@ -1,0 +1,108 @@
+"""Atari: agent steps per second of each rung, of the emulator alone and of the learner alone.
+
+    python benchmarks/atari.py [--rows parallel/32 …] [--seconds 20] [--json FILE]
+
+One update of batch 32 for every 4 agent steps, protocol `cleanrl`. A row is RUNG/COPIES, with `/bf16` for bfloat16.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+from rounds import command
+
+from xladder import devices
+from xladder.registry import RUNGS
+from xladder.rungs.running import compiled
+from xladder.runs.directory import environment
+from xladder.training import plan
+from xladder.worlds import atari_host
+
+ROWS = [
+    "torch/1",
+    "torch/32",
+    "sequential/1",
+    "sequential/32",
+    "parallel/32",
+    "parallel/64",
+    "parallel/64/bf16",
+    "fused/32",
+]
+
+
+def settings(copies: int, precision: str, game: str) -> object:
+    """Learning from the first ticks on, from a memory of usual size."""
+    learner = {"learning_starts": 4 * copies + 64, "precision": precision, "memory": 200_000}
+    per_tick = max(copies, 4)
+    frames = 4 * per_tick * 10_000_000
+    frames = min(frames, (2**30 // (4 * per_tick)) * 4 * per_tick)
+    return plan(
+        f"atari/{game}", "parallel", world={"num_envs": copies}, learner=learner, frames=frames, evaluate_episodes=0
+    ).config
+
+
+def emulator(copies: int, seconds: float, game: str) -> dict:
+    """Random play without a learner."""
+    config = settings(copies, "float32", game)
+    worlds = atari_host.on_host(config.world, copies, 0, compiled)
+    worlds.reset()
+    rng, count, begun = np.random.default_rng(0), 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds / 2:
+        worlds.send(rng.integers(0, worlds.view.actions, copies))
+        worlds.recv()
+        count += copies
+    rate = count / (time.perf_counter() - begun)
+    worlds.close()
+    return {"name": f"emulator/{copies}", "steps_per_second": rate}
+
+
+def rung(row: str, seconds: float, game: str, device: object) -> dict:
+    """A rung for so many seconds after it has warmed up."""
+    name, copies, *rest = row.split("/")
+    config = settings(int(copies), "bfloat16" if rest else "float32", game)
+    running = __import__("importlib").import_module(RUNGS[name].module).start(config, [0], device)
+    ticks = 40 if name == "parallel" else 8
+    running.advance(ticks + 30)
+    begun, done = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds:
+        running.advance(ticks)
+        done += ticks
+        if name == "parallel" and time.perf_counter() - begun < 1:
+            ticks *= 2
+    rate = done * config.per_tick / (time.perf_counter() - begun)
+    found = {"name": row, "steps_per_second": rate, "compile_seconds": running.compile_seconds}
+    return found | {f"{k}_ms_per_tick": 1000 * v for k, v in running.phases().items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", nargs="*", default=ROWS)
+    parser.add_argument("--emulators", nargs="*", type=int, default=[32, 64])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--game", default="breakout")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    device = devices.find(None)
+    rows = [emulator(copies, options.seconds, options.game) for copies in options.emulators]
+    for row in rows:
+        print(f"{row['name']:<20} {row['steps_per_second']:>10,.0f} steps/s", flush=True)
+    for name in options.rows:
+        try:
+            rows.append(rung(name, options.seconds, options.game, device))
+        except Exception as error:
+            rows.append({"name": name, "error": f"{type(error).__name__}: {error}"[:300]})
+            print(rows[-1], flush=True)
+            continue
+        parts = "  ".join(f"{k} {v:.2f}" for k, v in rows[-1].items() if k.endswith("ms_per_tick"))
+        print(f"{name:<20} {rows[-1]['steps_per_second']:>10,.0f} steps/s  {parts}", flush=True)
+    if options.json:
+        found = {"rows": rows, "game": options.game, "command": command(), **environment(device)}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    jax.clear_caches()
+
+
+if __name__ == "__main__":
+    main()

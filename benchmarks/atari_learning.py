@@ -1,0 +1,105 @@
+"""Atari: a whole run under a protocol, its curve and its evaluation beside what was published.
+
+python benchmarks/atari_learning.py pong dopamine --frames 10_000_000 --json FILE
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+from rounds import command
+
+from xladder import devices
+from xladder.runs.directory import RunDirectory, environment
+from xladder.training import Observer, execute, plan
+
+
+class Says(Observer):
+    """A line now and then."""
+
+    def __init__(self, each: int):
+        self.each, self.begun, self.last, self.returns = each, time.perf_counter(), 0.0, []
+
+    def chunk(self, seeds, first, columns, seconds):
+        now = time.perf_counter() - self.begun
+        self.returns += [r for r in columns["return"][0] if np.isfinite(r)]
+        evaluated = columns.get("eval_return")
+        done = evaluated is not None and np.isfinite(evaluated[0, -1])
+        if done or now - self.last > 15:
+            self.last = now
+            ticks = first + columns["return"].shape[1]
+            text = f"{now:.0f} s {ticks * self.each:,} steps, return {np.mean(self.returns[-100:]):.1f}"
+            print(text + (f", evaluated {evaluated[0, -1]:.1f}" if done else ""), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("game")
+    parser.add_argument("protocol")
+    parser.add_argument("--frames", type=int, default=10_000_000)
+    parser.add_argument("--copies", type=int, default=160)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--memory", type=int)
+    parser.add_argument("--save", type=Path)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    chosen = plan(
+        f"atari/{options.game}",
+        "parallel",
+        preset=options.protocol,
+        protocol=options.protocol,
+        seed=options.seed,
+        frames=options.frames,
+        world={"num_envs": options.copies},
+        learner={"precision": options.precision} | ({"memory": options.memory} if options.memory else {}),
+        evaluate_every=options.frames // 5,
+    )
+    begun = time.perf_counter()
+    result = execute(chosen, Says(chosen.config.per_tick))
+    seconds = time.perf_counter() - begun
+    score = result.evaluate(options.episodes)
+    m, ticks = result.metrics, chosen.config.ticks
+    parts = 50
+    edges = np.linspace(0, ticks, parts + 1).astype(int)
+
+    def mean(values):
+        return float(np.nanmean(values)) if np.isfinite(values).any() else None
+
+    curve = [mean(m["return"][0, a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    last = m["return"][0, -ticks // 10 :]
+    evaluated = np.flatnonzero(np.isfinite(m["eval_return"][0]))
+    found = {
+        "game": options.game,
+        "protocol": options.protocol,
+        "frames": options.frames,
+        "copies": options.copies,
+        "seed": options.seed,
+        "precision": options.precision,
+        "seconds": seconds,
+        "steps_per_second": chosen.config.agent_steps / seconds,
+        "training_return_last_tenth": mean(last),
+        "training_curve": {"frames": [int(b * chosen.config.units_per_tick) for b in edges[1:]], "return": curve},
+        "evaluations": {
+            "frames": [int((t + 1) * chosen.config.units_per_tick) for t in evaluated],
+            "return": [float(x) for x in m["eval_return"][0, evaluated]],
+        },
+        "final": score,
+        "updates": int(m["updates"].sum()),
+        "command": command(),
+        **environment(devices.find(None)),
+    }
+    print(json.dumps({k: found[k] for k in ("seconds", "steps_per_second", "training_return_last_tenth", "final")}))
+    if options.json:
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+    if options.save:
+        directory = RunDirectory.create(options.save, chosen)
+        directory.write_metrics(result)
+        directory.finish(result, score)
+
+
+if __name__ == "__main__":
+    main()
