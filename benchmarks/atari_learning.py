@@ -56,7 +56,7 @@ def main() -> None:
         frames=options.frames,
         world={"num_envs": options.copies},
         learner={"precision": options.precision} | ({"memory": options.memory} if options.memory else {}),
-        evaluate_every=options.frames // 5,
+        evaluate_every=options.frames // 4,
     )
     begun = time.perf_counter()
     result = execute(chosen, Says(chosen.config.per_tick))

@@ -189,7 +189,7 @@ def _run(
         count = min(size, plan.config.ticks - done, interval - done % interval if interval else size)
         metrics_of_chunk, seconds = wait("training", _timed, running.advance, count)
         columns = settings.columns(plan.config, metrics_of_chunk)
-        learning = _check_finite(columns["loss"], learning, seeds, done, plan.workload.tick)
+        learning = _check_finite(columns["loss"], columns.get("updates"), learning, seeds, done, plan.workload.tick)
         done += count
         if interval:
             due = done % interval == 0 or done == plan.config.ticks
@@ -230,13 +230,17 @@ def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> d
     return table
 
 
-def _check_finite(loss: np.ndarray, learning: bool, seeds: Sequence[int], first: int, tick: str) -> bool:
+def _check_finite(
+    loss: np.ndarray, updates: np.ndarray | None, learning: bool, seeds: Sequence[int], first: int, tick: str
+) -> bool:
     """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
 
-    Returns whether learning has started by the end of the chunk.
+    Learning starts with the first update, where these are counted, else with the first number. Returns whether it has
+    started by the end of the chunk.
     """
     finite = np.isfinite(loss)
-    started = learning | np.logical_or.accumulate(finite, axis=1)
+    begun = finite if updates is None else finite | (updates > 0)
+    started = learning | np.logical_or.accumulate(begun, axis=1)
     bad = ~finite & (started | np.isinf(loss))
     if bad.any():
         row, column = np.argwhere(bad)[0]

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
 
@@ -58,9 +59,10 @@ def measure_and_show(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
-    rungs = chosen_rungs(options.rungs, workload)
+    rungs = chosen_rungs(options.rungs, workload, config)
     console = Console(stderr=str(options.json) == "-")
-    chart = options.chart or Path("runs") / f"compare-{name}-{time.strftime('%Y%m%d-%H%M%S')}.png"
+    stamp = f"{workload.name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    chart = options.chart or Path("runs") / f"compare-{stamp}.png"
     if chart.suffix != ".png" or chart.is_dir():
         raise UsageError(f"`--chart` is {chart}, but it has to be a file that ends in .png.")
     try:
@@ -81,7 +83,10 @@ def measure_and_show(words: Sequence[str]) -> int:
 
         time_key = f"seconds_per_{workload.tick}"
         found = compare(name, rungs, told, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
-        draw_bars(chart, found["rows"], f"{name}: time per {workload.tick}")
+        draw_bars(chart, found["rows"], f"{workload.name}: time per {workload.tick}")
+    if config.units_per_tick > 1:
+        for row in found["rows"]:
+            row["steps_per_second"] = config.per_tick / row[time_key]
     console.print(table(found, workload))
     if not all(row["learning"] for row in found["rows"]):
         say(console, f"So few {workload.length} are over before learning starts: these times are of acting alone.")
@@ -90,11 +95,13 @@ def measure_and_show(words: Sequence[str]) -> int:
     return 0
 
 
-def chosen_rungs(text: str | None, workload: Workload) -> list[str]:
-    """The rungs a user names, or all the workload has."""
+def chosen_rungs(text: str | None, workload: Workload, config: Any) -> list[str]:
+    """The rungs a user names, or all the workload has for these settings."""
     if text is None:
-        return [name for name in RUNGS if name not in workload.missing]
-    names = [name.strip() for name in text.split(",") if name.strip()]
+        lacking = getattr(workload.load_settings(), "lacking", lambda config: {})(config)
+        names = [name for name in RUNGS if name not in workload.missing and name not in lacking]
+    else:
+        names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError(f"`--rungs` names none. There are: {', '.join(RUNGS)}.")
     return [find_rung(name, workload).name for name in names]
@@ -103,7 +110,8 @@ def chosen_rungs(text: str | None, workload: Workload) -> list[str]:
 def headline(workload: Workload, config: Any, seeds: int) -> str:
     """What is run, in a line."""
     what = workload.load_settings().headline(config)
-    text = f"{workload.name}, {config.ticks} {workload.length} on each rung, one after another, {what}"
+    length = f"{config.ticks * config.units_per_tick:,} {workload.length}"
+    text = f"{workload.name}, {length} on each rung, one after another, {what}"
     return text + (f", {seeds} seeds" if seeds > 1 else "")
 
 
@@ -116,21 +124,30 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
     shown.add_column("rung", no_wrap=True)
     # What has been measured exactly says more than the rewards met on the way.
     reached = measured or ["return"]
-    for head in ("whole", "sampling", "update", "speed-up", "compile s", *reached, "peak MB"):
+    steps = ["steps/s"] if "steps_per_second" in found["rows"][0] else []
+    for head in ("whole", "sampling", "update", *steps, "speed-up", "compile s", *reached, "peak MB"):
         shown.add_column(head.replace("_", " "), justify="right", no_wrap=True)
     for row in found["rows"]:
-        returns = f"{row['return_first']:.0f} → {row['return_last']:.0f}"
+        first, last = row["return_first"], row["return_last"]
+        # Of a comparison's few steps many are over before a long game is.
+        returns = f"{first:.0f} → {last:.0f}" if isfinite(first) and isfinite(last) else "–"
         shown.add_row(
             row["rung"],
             f"{row[f'seconds_per_{workload.tick}'] * 1000:.2f}",
             f"{row['sampling_seconds'] * 1000:.2f}",
             f"{row['update_seconds'] * 1000:.2f}",
+            *[short(row["steps_per_second"]) for _ in steps],
             "–" if row["speedup"] is None else f"{row['speedup']:.2f}×",
             f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "–",
             *([f"{row[name]:.3f}" for name in measured] or [returns]),
             f"{row['peak_memory_mb']:.0f}",
         )
     return shown
+
+
+def short(rate: float) -> str:
+    """A rate in seven letters."""
+    return f"{rate:,.0f}" if rate < 999_999 else f"{rate / 1e6:.2f}M"
 
 
 def say(console: Console, line: str) -> None:

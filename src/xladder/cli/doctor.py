@@ -13,11 +13,11 @@ from rich.console import Console
 from xladder.cli.options import parse
 
 EXTRAS = {
-    "torch": ("torch", "the torch rung, parity and the bridge"),
-    "gymnax": ("gymnax", "worlds written in JAX"),
-    "atari": ("ale-py", "Atari games"),
-    "gym": ("gymnasium", "Gymnasium environments"),
-    "ray": ("ray", "asynchronous actors"),
+    "torch": (("torch",), "the rungs torch and hybrid, and parity"),
+    "gymnax": (("gymnax",), "worlds written in JAX: cartpole, minatar/breakout …"),
+    "atari": (("ale-py", "gymnasium", "chex"), "Atari games: atari/GAME"),
+    "gym": (("gymnasium",), "environments of Gymnasium: gym/ID"),
+    "ray": (("ray",), "asynchronous actors"),
 }
 
 
@@ -50,9 +50,11 @@ def run(words: Sequence[str]) -> int:
         say("device", f"{devices.describe(device)}{limit}")
     say("memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
     say("cache", startup.cache_folder() or "none: the user's cache folder cannot be written")
-    for extra, (package, use) in EXTRAS.items():
+    for extra, (packages, use) in EXTRAS.items():
         try:
-            say(extra, f"{package} {metadata.version(package)}: {use}")
-        except metadata.PackageNotFoundError:
-            say(extra, f"not installed ({use}); pip install 'xladder[{extra}]'")
+            found = [f"{package} {metadata.version(package)}" for package in packages]
+            say(extra, f"{', '.join(found)}; {use}")
+        except metadata.PackageNotFoundError as missing:
+            what = "" if len(packages) == 1 else f"{missing.name} is "
+            say(extra, f"{what}not installed ({use}); pip install 'xladder[{extra}]'")
     return 0

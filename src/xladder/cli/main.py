@@ -18,6 +18,7 @@ COMMANDS = {
     "parity": "prove that JAX and PyTorch learn the same, level by level",
     "eval": "how good the agents of a run are, against chance",
     "sample": "objects drawn from a trained sampler, as CSV",
+    "worlds": "every workload and world, and what each needs",
     "rungs": "which workload runs on which rung",
     "doctor": "versions, devices, and what is missing for what",
 }
@@ -25,6 +26,8 @@ EXAMPLES = """\
   xladder train treasurehunt --preset demo
   xladder train treasurehunt --rung fused --epochs 1000 --seeds 8
   xladder train hypergrid --world.dim 4 --world.side 20 --loss tb --seeds 4
+  xladder train cartpole --preset rainbow
+  xladder train atari/pong --protocol dopamine --rung parallel --frames 10000000
   xladder compare treasurehunt --rungs torch,fused
   xladder train treasurehunt --help"""
 
@@ -98,8 +101,8 @@ def split_workload(words: Sequence[str], command: str) -> tuple[str, list[str]]:
     if any(word in ("-h", "--help") for word in words):
         return next(iter(WORKLOADS)), list(words)
     raise UsageError(
-        f"`xladder {command}` needs a workload: {', '.join(WORKLOADS)}. For example: "
-        f"xladder {command} {next(iter(WORKLOADS))}"
+        f"`xladder {command}` needs a workload: {', '.join(WORKLOADS)} or a world such as cartpole or atari/pong "
+        f"(`xladder worlds` lists all). For example: xladder {command} {next(iter(WORKLOADS))}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich.box import SIMPLE_HEAD
@@ -10,7 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from xladder.cli.options import parse
-from xladder.registry import RUNGS, WORKLOADS
+from xladder.registry import FAMILIES, RUNGS, WORKLOADS
+
+# What a family's worlds are called; short, because the matrix has to fit.
+FAMILY_NAMES = {"gymnax": "cartpole, minatar/…", "atari": "atari/GAME", "gym": "gym/ID"}
+
+Missing = Mapping[str, tuple[str, str]]  # rungs: why, and the nearest one
 
 
 @dataclass(frozen=True)
@@ -21,16 +26,38 @@ class RungsOptions:
 def run(words: Sequence[str]) -> int:
     """Print the matrix, the rungs and the gaps."""
     parse(RungsOptions, words, "xladder rungs", "Which workload runs on which rung.")
-    console = Console()
+    console = Console(highlight=False, markup=False)
+    missing: dict[str, Missing] = {name: workload.missing for name, workload in WORKLOADS.items()}
+    missing |= {FAMILY_NAMES[family]: workload.missing for family, workload in FAMILIES.items()}
     matrix = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     for head in ("workload", *RUNGS):
         matrix.add_column(head, no_wrap=True)
-    for workload in WORKLOADS.values():
-        matrix.add_row(workload.name, *("–" if rung in workload.missing else "yes" for rung in RUNGS))
+    for name, gaps in missing.items():
+        matrix.add_row(name, *("–" if rung in gaps else "yes" for rung in RUNGS))
     console.print(matrix)
     for rung in RUNGS.values():
-        console.print(f"{rung.name:<11} {rung.summary}", highlight=False)
-    for workload in WORKLOADS.values():
-        for rung_name, (why, nearest) in workload.missing.items():
-            console.print(f"{workload.name} has no {rung_name}: {why}; the nearest is {nearest}.", highlight=False)
+        console.print(f"{rung.name:<11} {rung.summary}")
+    console.print()
+    settings = FAMILIES["gymnax"].load_settings()
+    missing["`--preset pqn`"] = settings.lacking(settings.presets(FAMILIES["gymnax"].name)["pqn"])
+    for line in reasons(missing):
+        console.print(line)
+    console.print("\n`xladder worlds` lists all worlds: gymnax's, Atari's and Gymnasium's.")
     return 0
+
+
+def reasons(missing: Mapping[str, Missing]) -> Iterator[str]:
+    """Why rungs are missing, what is the same said once."""
+    gaps: dict[tuple[tuple[str, ...], tuple[str, str]], list[str]] = {}
+    for name, reason_of in missing.items():
+        for reason in dict.fromkeys(reason_of.values()):
+            rungs = tuple(rung for rung in reason_of if reason_of[rung] == reason)
+            gaps.setdefault((rungs, reason), []).append(name)
+    for (rungs, (why, nearest)), names in gaps.items():
+        have = "have" if len(names) > 1 or "," in names[0] else "has"
+        yield f"{join(names, 'and')} {have} no {join(rungs, 'or')}: {why}; the nearest is {nearest}."
+
+
+def join(names: Sequence[str], word: str) -> str:
+    """`mesh, hosts or actors`."""
+    return f"{', '.join(names[:-1])} {word} {names[-1]}" if len(names) > 1 else names[0]

@@ -13,5 +13,5 @@ Params = Any
 class Compiled(Protocol):
     """How a rung compiles a verb: the first argument is static, those at `donate` may be overwritten."""
 
-    def __call__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
-        """The compiled verb."""
+    def __call__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
+        """The compiled verb: it can be called, and has `lower` as JAX's own have."""

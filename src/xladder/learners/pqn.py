@@ -13,7 +13,7 @@ Shapes: T steps, N copies, F frames per state, A actions, B lessons.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -90,19 +90,22 @@ class PQNLearner:
         taken = jax.vmap(of_action)(said, lessons.actions)[:, 0]
         return jnp.mean(huber(lessons.targets - taken, float("inf")) * lessons.weights)
 
-    def update(self, agent: Agent, lessons: Lessons) -> tuple[Agent, jax.Array]:
-        """One gradient step; and the loss."""
+    def update(self, agent: Agent, lessons: Lessons, left: Array) -> tuple[Agent, jax.Array]:
+        """One gradient step, with the part of the learning rate that is left, float32 []; and the loss."""
         loss, gradient = jax.value_and_grad(self.loss)(agent.params, lessons)
         gradient = clip(gradient, self.value.config.clip)
         steps, moments = self.value.optimiser().update(gradient, agent.moments)
-        params = jax.tree.map(lambda p, step: p - agent.knobs.lr * step, agent.params, steps)
+        lr = agent.knobs.lr * left
+        params = jax.tree.map(lambda p, step: p - lr * step, agent.params, steps)
         return agent._replace(params=params, moments=moments), loss
 
-    def learn(self, agent: Agent, lessons: Lessons, orders: jax.Array, unroll: int = 1) -> tuple[Agent, jax.Array]:
-        """Updates from the lessons of each row of `orders`, int32 [K, B/K …]; and the mean loss."""
+    def learn(
+        self, agent: Agent, lessons: Lessons, orders: jax.Array, left: Array, unroll: int = 1
+    ) -> tuple[Agent, jax.Array]:
+        """An update from the lessons that each row of `orders`, int32 [K, B'], names; and the mean loss."""
 
         def update(agent: Agent, order: jax.Array) -> tuple[Agent, jax.Array]:
-            return self.update(agent, jax.tree.map(lambda x: x[order], lessons))
+            return self.update(agent, jax.tree.map(lambda x: x[order], lessons), left)
 
         agent, losses = jax.lax.scan(update, agent, orders, unroll=min(unroll, orders.shape[0]))
         return agent, losses.mean()

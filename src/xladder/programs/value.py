@@ -34,7 +34,7 @@ from xladder.replay.batch import Batch
 from xladder.worlds.copies import Copies, Step, View
 
 
-MOST_UNROLLED = 10  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
+MOST_UNROLLED = 5  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
 
 
 class Clock(NamedTuple):
@@ -183,17 +183,13 @@ class Player:
         schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
         return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
 
-    def values(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
-        """float32 [N, A]: what every action in states [N, F, …] is worth."""
-        noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
-        return self.learner.values(params, stack, draws.taus, noise)
-
     def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: the best actions in states [N, F, …]."""
-        return jnp.argmax(self.values(params, stack, draws), axis=-1).astype(jnp.int32)
+        noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
+        return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
 
     def watch(self, seen: Seen, score: Score, step: Step) -> tuple[Seen, Score, jax.Array, jax.Array]:
-        """The same after a step; and the total and length of each game that ended, or nan."""
+        """What is seen and counted after a step; and the total and length of each game that ended, or nan."""
         totals = jnp.where(step.first, score.total, jnp.nan)
         lengths = jnp.where(step.first, score.steps.astype(jnp.float32), jnp.nan)
         score = Score(jnp.where(step.first, 0.0, score.total + step.reward), jnp.where(step.first, 0, score.steps + 1))
@@ -311,22 +307,30 @@ class Program(Player):
     def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
         """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
         nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
-        agents = runs.agent
-        if self.config.learner.sync_every:
-            agents = self.learner.sync(agents, self.is_syncing(clock.tick))
         agents, chances, loss = jax.lax.cond(
             self.is_learning(clock.tick),
             lambda a, c: self.learn(clock, runs.key, runs.memory, a, c),
             lambda a, c: (a, c, nothing),
-            agents,
+            runs.agent,
             runs.chances,
         )
         return runs._replace(agent=agents, chances=chances), loss
 
+    def sync(self, agents: Agent, tick: jax.Array) -> Agent:
+        """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
+        due = self.is_syncing(tick)
+        if not self.mapped:
+            return self.learner.sync(agents, due)
+        # On a GPU a branch would wait for the host; writing all of it costs less.
+        target = jax.tree.map(lambda p, t: jnp.where(due, p, t), agents.params, agents.target)
+        return agents._replace(target=target)
+
     def learn(
         self, clock: Clock, key: jax.Array, memory: history.History, agents: Agent, chances: Any
     ) -> tuple[Agent, Any, jax.Array]:
-        """All updates of a tick in which learning has started, leaves [S, …]."""
+        """All updates of a tick in which learning has started, leaves [S, …], and the hard update before them."""
+        if self.config.learner.sync_every:
+            agents = self.sync(agents, clock.tick)
         updates, window = self.config.updates_per_tick, self.window
         map_over = jax.vmap if self.mapped else one_by_one
         seeds = key.shape[0]
@@ -424,7 +428,7 @@ class Program(Player):
 
 @cache
 def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
-    """The learner that the settings describe, for a world's frames; `norm` says whether hidden layers are normalised."""
+    """The learner that the settings describe, for a world's frames; with `norm`, hidden layers are normalised."""
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
     if config.torso == "nature":

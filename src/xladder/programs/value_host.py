@@ -160,7 +160,7 @@ class HostExperiment:
     def study(self) -> list[float]:
         """The updates of a tick. Returns the losses."""
         updates = self.config.updates_per_tick
-        self.memory.beta = self.program.beta(self.tick)
+        self.memory.beta = np.float32(self.program.beta(self.tick))
         if self.config.learner.sync_every and self.program.is_syncing(self.tick):
             self.learner.sync()
         return [self.learner.learn(self.tick * updates + k, 0, self.memory) for k in range(updates)]

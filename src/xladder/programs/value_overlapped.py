@@ -34,24 +34,16 @@ class Overlapped:
         self.worlds = import_module(config.world.maker).on_host(config.world, config.world.num_envs, seed, compiled)
         self.tick, self.rows, self.score = 0, 0, Score(config.world.num_envs)
         self.length = self.program.window.length
-        self._begin = compiled(_begin)
+        self.run: Experiment = compiled(_begin)(self.program, keys.root(seed), self.worlds.reset())
+        n, view, times = config.world.num_envs, self.program.view, self.times(0, 0)
         self._choose = compiled(_choose)
-        self._remember = compiled(_remember, donate=(2,))
-        self._remember_and_choose = compiled(_remember_and_choose, donate=(2,))
-        self._learn = compiled(_learn, donate=(2,))
-        self._sync = compiled(_sync, donate=(1,))
-        self.run: Experiment = self._begin(self.program, keys.root(seed), self.worlds.reset())
-
-    def warm_up(self) -> None:
-        """Compile every verb, for what it will be given."""
-        n, view, times = self.config.world.num_envs, self.program.view, self.times(0, 0)
-        actions = self._choose(self.program, self.run, times)
-        flags = np.zeros(n, bool)
+        actions, flags = self._choose(self.program, self.run, times), np.zeros(n, bool)
         answer = pack(Step(np.zeros((n, *view.shape), view.dtype), np.zeros(n, np.float32), flags, flags, flags))
-        self._remember.lower(self.program, times, self.run, actions, *answer).compile()
-        self._remember_and_choose.lower(self.program, times, self.run, actions, *answer).compile()
-        self._learn.lower(self.program, times, self.run).compile()
-        self._sync.lower(self.program, self.run).compile()
+        given = self.program, times, self.run, actions, *answer
+        # Compiled here and kept, so that no tick of the run has to wait for it.
+        self._remember = compiled(_remember, donate=(2,)).lower(*given).compile()
+        self._remember_and_choose = compiled(_remember_and_choose, donate=(2,)).lower(*given).compile()
+        self._learn = compiled(_learn, donate=(2,)).lower(self.program, times, self.run).compile()
 
     def times(self, tick: int, next_step: int) -> np.ndarray:
         """int32 [4]: the tick, how far the memory is written, and the step to choose actions for; one transfer."""
@@ -73,9 +65,9 @@ class Overlapped:
                 answer = self.worlds.recv()
                 given = self.times(tick, step + 1), self.run, actions, *pack(answer)
                 if step == last:
-                    self.run = self._remember(self.program, *given)
+                    self.run = self._remember(*given)
                 else:
-                    self.run, actions = self._remember_and_choose(self.program, *given)
+                    self.run, actions = self._remember_and_choose(*given)
                 self.rows += 1
                 ended += self.score.add(answer)  # while the device chooses
             learning = bool(self.program.is_learning(tick))
@@ -88,12 +80,10 @@ class Overlapped:
         return columns
 
     def study(self, tick: int) -> Any:
-        """The updates of a tick, begun and not waited for. What is due is known here, so the device need not ask."""
-        if self.config.learner.sync_every and self.program.is_syncing(tick):
-            self.run = self._sync(self.program, self.run)
+        """The updates of a tick, begun and not waited for."""
         if not self.program.is_learning(tick):
             return np.full(1, np.nan, np.float32)
-        self.run, loss = self._learn(self.program, self.times(tick, 0), self.run)
+        self.run, loss = self._learn(self.times(tick, 0), self.run)
         return loss
 
     def phases(self, ticks: int = 20) -> dict[str, float]:
@@ -158,7 +148,3 @@ def _learn(program: Program, times: jax.Array, run: Experiment) -> tuple[Experim
 
 def _clock(times: jax.Array) -> Clock:
     return Clock(times[0], Cursor(times[1], times[2]))
-
-
-def _sync(program: Program, run: Experiment) -> Experiment:
-    return run._replace(agent=run.agent._replace(target=jax.tree.map(jax.numpy.copy, run.agent.params)))

@@ -68,7 +68,6 @@ class OverlappedRun:
         with jax.default_device(device):
             begun = time.perf_counter()
             self.experiment = part(config, "overlapped").Overlapped(config, seed, device.platform, compiled)
-            self.experiment.warm_up()
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:

@@ -119,7 +119,9 @@ class RunDirectory:
         title = f"{name} · {self.plan.rung} · {len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
         module, media = import_module(self.plan.workload.picture), self.path / "media"
         panels, references = module.panels(result.config), module.references(score)
-        draw_curves(media / "curves.png", result.metrics, title, tick, panels, references)
+        length, each = self.plan.workload.length, self.plan.config.units_per_tick
+        unit = None if length == f"{tick}s" else length
+        draw_curves(media / "curves.png", result.metrics, title, tick, panels, references, unit, each)
         return {"curves": media / "curves.png"} | module.draw(result, score, media, title)
 
 
@@ -144,12 +146,19 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
+    from xladder.core import keys
+
     file = folder / AGENTS
     if not file.is_file():
         raise DamagedRun(f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved.")
     program = part(plan.config).Program(plan.config)
-    fresh = jax.eval_shape(lambda seeds: program.params(jax.vmap(program.init)(seeds)), np.zeros(1, np.int32))
-    expected = dict(flatten(fresh))
+
+    def begin(seed: Any) -> Params:
+        if hasattr(program, "init_params"):  # agents that begin without a world, which may be outside the program
+            return program.init_params(keys.root(seed))
+        return program.params(program.init(seed))
+
+    expected = dict(flatten(jax.eval_shape(jax.vmap(begin), np.zeros(1, np.int32))))
     try:
         found = load_file(file)
     except (SafetensorError, OSError, ValueError) as error:
@@ -172,7 +181,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "seed": plan.seeds[0],
         "seeds": len(plan.seeds),
         "device": plan.device,
-        "config": to_dict(plan.config),
+        "config": _spelled(to_dict(plan.config)),
     }
 
 
@@ -201,7 +210,7 @@ def parse_plan(data: Any, where: str) -> Plan:
     if device not in (None, "cpu", "gpu"):
         raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
     options = {k: data[k] for k in ("rung", "seed", "seeds")}
-    return plan(data["workload"], **options, device=device, changes=data["config"])
+    return plan(data["workload"], **options, device=device, changes=_read(data["config"]))
 
 
 def environment(device: Any) -> dict[str, Any]:
@@ -266,6 +275,20 @@ def _finite(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [_finite(value) for value in data]
     return None if isinstance(data, float) and not np.isfinite(data) else data
+
+
+def _spelled(config: Any) -> Any:
+    """Settings with infinity as a word, because JSON has no number for it."""
+    if isinstance(config, Mapping):
+        return {name: _spelled(value) for name, value in config.items()}
+    return str(config) if isinstance(config, float) and np.isinf(config) else config
+
+
+def _read(config: Any) -> Any:
+    """The inverse of `_spelled`."""
+    if isinstance(config, Mapping):
+        return {name: _read(value) for name, value in config.items()}
+    return float(config) if config in ("inf", "-inf") else config
 
 
 def _git_commit() -> str | None:

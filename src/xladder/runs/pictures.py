@@ -93,11 +93,14 @@ def draw_curves(
     tick: str,
     panels: Sequence[Panel],
     references: Mapping[str, float] | None = None,
+    unit: str | None = None,
+    units_per_tick: int = 1,
 ) -> None:
     """Draw how training went, 1600 pixels wide.
 
     `columns` are float [S, T] by name, NaN where nothing was measured; those that no panel asks for are not drawn.
-    `tick` is what one tick is called ("epoch"); `references` become dashed lines across the wide panels.
+    `tick` is what one tick is called ("epoch"); `references` become dashed lines across the wide panels. Where a
+    run is counted in something finer, `unit` says in what ("steps"), and the axis shows that.
     """
     wanted = [name for panel in panels for name in panel.columns]
     measured = {name: np.atleast_2d(np.asarray(columns[name], float)) for name in wanted if name in columns}
@@ -116,11 +119,12 @@ def draw_curves(
         for panel in shown:
             axes, found = places[panel.title], {name: measured[name] for name in panel.columns if name in measured}
             axes.set_title(panel.title.format(tick=tick))
-            _draw_panel(axes, panel, found, window if panel.smooth else 1)
+            _draw_panel(axes, panel, found, window if panel.smooth else 1, units_per_tick)
             if panel.wide:
                 _draw_references(axes, references or {})
-            _mark_ticks(axes, ticks, tick)
-        figure.supxlabel(_note(shown, seeds, window, tick), x=0.008, ha="left", fontsize=9.5, color=FAINT)
+            _mark_ticks(axes, ticks, units_per_tick, unit or tick)
+        span = f"{window * units_per_tick:,} {unit or f'{tick}s'}"
+        figure.supxlabel(_note(shown, seeds, window, span), x=0.008, ha="left", fontsize=9.5, color=FAINT)
         figure.suptitle(title, x=0.008, ha="left")
         figure.savefig(path)
 
@@ -162,7 +166,7 @@ def draw_bars(path: str | Path, rows: Sequence[Mapping[str, Any]], title: str) -
         figure.savefig(path)
 
 
-def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], window: int) -> None:
+def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], window: int, each: int) -> None:
     if len(found) > MOST_LINES:
         # Few lines that can be read beat many that cannot: keep those that are highest in the end.
         highest = sorted(found, key=lambda name: -last_tenth(found[name])[0])[:MOST_LINES]
@@ -178,10 +182,11 @@ def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], windo
     for name, (x, values) in curves.items():
         colour = (ITEM_COLOURS.get(name) or next(others)) if several else BLUE
         if not several and window > 1 and len(values) == 1:
-            _draw_line(axes, *_curve(found[name], 1), color=colour, alpha=0.22, linewidth=0.7)
+            at, measured = _curve(found[name], 1)
+            _draw_line(axes, at * each, measured, color=colour, alpha=0.22, linewidth=0.7)
         dots: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False}  # whole ones at the edges, too
         few = len(x) == 1 or len(x) < min(found[name].shape[1], MOST_DOTS)
-        _draw_line(axes, x, values, color=colour, linewidth=2, label=name, **dots if few else {})
+        _draw_line(axes, x * each, values, color=colour, linewidth=2, label=name, **dots if few else {})
     if len(next(iter(found.values()))) > 1:
         _keep_in_view(axes, [values for _, values in curves.values()])
     axes.set_ylim(*panel.limits)
@@ -289,20 +294,28 @@ def _label_powers(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in labelled else "")
 
 
-def _mark_ticks(axes: Axes, ticks: int, tick: str) -> None:
+def _mark_ticks(axes: Axes, ticks: int, each: int, label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if ticks == 1:
-        axes.set(xlim=(0.5, 1.5), xticks=[1])
+        axes.set(xlim=(0.5 * each, 1.5 * each), xticks=[each])
     else:
-        axes.set_xlim(1, ticks)
+        axes.set_xlim(each, ticks * each)
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_xlabel(tick)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if each == 1 else _thousands(value))
+    axes.set_xlabel(label)
 
 
-def _note(shown: Sequence[Panel], seeds: int, window: int, tick: str) -> str:
-    note = f"Lines: moving mean over {window:,} {tick}s" if window > 1 else "Lines: not smoothed"
+def _thousands(value: float) -> str:
+    """20k or 1.5M, for numbers that would run into each other."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:,.4g}{letter}"
+    return f"{value:,.0f}"
+
+
+def _note(shown: Sequence[Panel], seeds: int, window: int, span: str) -> str:
+    note = f"Lines: moving mean over {span}" if window > 1 else "Lines: not smoothed"
     exact = [panel.title.split(" (")[0] for panel in shown if not panel.smooth]
     if window > 1 and exact:
         note += f" (not {', '.join(exact)})"

@@ -6,11 +6,11 @@ A protocol sets emulator, learner and evaluation together, because it explains m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Literal
 
 from xladder.errors import UsageError, unknown
-from xladder.workloads import names
+from xladder.workloads import atari_scores, names
 from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso, members
 
 FRAMES_PER_STEP = 4
@@ -88,6 +88,45 @@ class Config(Ticks):
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""
         return f"{self.tick_in_words}; protocol {self.protocol}"
+
+    def judge(self, score: float) -> dict[str, Any]:
+        """An evaluation's mean beside humans' and published scores, ready for JSON.
+
+        `human49` and `human57` are 0 for random play and 1 for a human, by each table of human scores. `placing` says
+        where the score stands, `verdict` says it in a word, and `caveats` say what the two do not have in common.
+        """
+        rules = PROTOCOLS[self.protocol]
+        placing = atari_scores.place(self.world.name, self.protocol, self.frames, score)
+        verdict, caveats = placing.verdict if placing else "nothing", []
+        text = atari_scores.in_words(placing) if placing else f"No published score of `{self.world.name}` is known here."
+        other_rules = _differing(self.world, rules.world, "world.", but=("name", "num_envs", "threads"))
+        if self.evaluate_epsilon != rules.evaluate_epsilon:
+            other_rules.append(f"`evaluate-epsilon` {self.evaluate_epsilon}")
+        if verdict != "nothing" and other_rules:
+            verdict = "nothing"
+            text = f"Nothing comparable is published: the games are not {self.protocol}'s ({', '.join(other_rules)})."
+        if verdict != "nothing":
+            reported = atari_scores.REPORTED[self.protocol]
+            ours = "one of the agent at the end" if reported == "best evaluation" else "the mean of an evaluation"
+            caveats.append(f"Published is the {reported}, and the score here is {ours}: they are not measured alike.")
+            changed = _differing(self.learner, rules.learner, "learner.")
+            if changed:
+                caveats.append(f"Published is DQN with {self.protocol}'s settings; here are others: {_some(changed)}.")
+        return atari_scores.normalised(self.world.name, score) | {
+            "verdict": verdict,
+            "placing": text,
+            "caveats": caveats,
+        }
+
+
+def _differing(ours: Any, theirs: Any, prefix: str, but: tuple[str, ...] = ()) -> list[str]:
+    """The flags of two groups of settings that are not the same, with our values."""
+    changed = [f.name for f in fields(ours) if f.name not in but and getattr(ours, f.name) != getattr(theirs, f.name)]
+    return [f"`{prefix}{name.replace('_', '-')}` {getattr(ours, name)}" for name in changed]
+
+
+def _some(words: list[str], most: int = 3) -> str:
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
 NATURE = Config(

@@ -99,10 +99,15 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     if start.learner.torso == "mlp":
         pqn = replace(
             pqn,
-            pqn=PQNConfig(rollout=64, minibatches=16, passes=4, trace=0.95),
-            learner=replace(pqn.learner, lr=2e-4, epsilon_share=0.2),
-            steps=512_000,
+            pqn=PQNConfig(rollout=64, minibatches=16, passes=4, trace=0.9),
+            learner=replace(pqn.learner, hidden=(64,), width=64, lr=2e-3, epsilon_share=0.2),
+            steps=409_600,
         )
     else:
-        pqn = replace(pqn, learner=replace(pqn.learner, lr=5e-4, epsilon_share=0.1), steps=10_002_432)
+        pqn = replace(
+            pqn,
+            pqn=PQNConfig(rollout=32, minibatches=32, passes=2, trace=0.65),
+            learner=replace(pqn.learner, lr=5e-4, epsilon_share=0.1),
+            steps=10_002_432,
+        )
     return {"default": found["dqn"], **found, "pqn": pqn}

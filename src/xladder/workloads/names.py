@@ -12,7 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from xladder.errors import UsageError, unknown
+from xladder.errors import UsageError
+from xladder.registry import WORKLOADS
 
 
 @dataclass(frozen=True)
@@ -42,23 +43,21 @@ class Place(NamedTuple):
 GYMNAX = {
     world.name: world
     for world in [
-        GymnaxWorld("cartpole", "CartPole-v1", (4,), 2, "balance a pole on a cart, for 500 steps at most"),
-        GymnaxWorld("acrobot", "Acrobot-v1", (6,), 3, "swing two links up by the joint between them"),
-        GymnaxWorld("mountaincar", "MountainCar-v0", (2,), 3, "rock a weak car out of a valley in 200 steps"),
-        GymnaxWorld("catch", "Catch-bsuite", (50,), 3, "move a paddle under a falling ball on a 10×5 board"),
-        GymnaxWorld("deepsea", "DeepSea-bsuite", (64,), 2, "dive 8 steps, where only one path pays: exploration"),
-        GymnaxWorld("memorychain", "MemoryChain-bsuite", (3,), 2, "recall a bit that was shown at the start"),
-        GymnaxWorld("umbrellachain", "UmbrellaChain-bsuite", (3,), 2, "one early choice pays 10 noisy steps later"),
+        GymnaxWorld("cartpole", "CartPole-v1", (4,), 2, "balance a pole on a cart, 500 steps"),
+        GymnaxWorld("acrobot", "Acrobot-v1", (6,), 3, "swing two links up by their joint"),
+        GymnaxWorld("mountaincar", "MountainCar-v0", (2,), 3, "rock a weak car out of a valley"),
+        GymnaxWorld("catch", "Catch-bsuite", (50,), 3, "move a paddle under a falling ball"),
+        GymnaxWorld("deepsea", "DeepSea-bsuite", (64,), 2, "dive 8 steps: only one path pays"),
+        GymnaxWorld("memorychain", "MemoryChain-bsuite", (3,), 2, "recall a bit shown at the start"),
+        GymnaxWorld("umbrellachain", "UmbrellaChain-bsuite", (3,), 2, "one early choice pays 10 steps later"),
         GymnaxWorld("discountingchain", "DiscountingChain-bsuite", (2,), 5, "choose once between delayed rewards"),
-        GymnaxWorld(
-            "simplebandit", "SimpleBandit-bsuite", (1,), 11, "11 arms, shuffled unseen before every pull: all are equal"
-        ),
-        GymnaxWorld("fourrooms", "FourRooms-misc", (4,), 4, "walk to a goal through four rooms, slipping at times"),
-        GymnaxWorld("metamaze", "MetaMaze-misc", (15,), 4, "find a hidden goal in a maze, again and again"),
-        GymnaxWorld("bernoullibandit", "BernoulliBandit-misc", (4,), 2, "2 arms that pay or not, new odds every game"),
-        GymnaxWorld("gaussianbandit", "GaussianBandit-misc", (4,), 2, "a safe arm and one whose mean is new each game"),
-        GymnaxWorld("pong", "Pong-misc", (30, 40, 3), 3, "keep a ball in play against a computed opponent", "uint8"),
-        GymnaxWorld("frozenlake", "FrozenLake-misc", (16,), 4, "cross slippery ice between holes, 4×4"),
+        GymnaxWorld("simplebandit", "SimpleBandit-bsuite", (1,), 11, "11 arms, shuffled before every pull"),
+        GymnaxWorld("fourrooms", "FourRooms-misc", (4,), 4, "walk to a goal through four rooms"),
+        GymnaxWorld("metamaze", "MetaMaze-misc", (15,), 4, "find a maze's hidden goal repeatedly"),
+        GymnaxWorld("bernoullibandit", "BernoulliBandit-misc", (4,), 2, "2 arms with new odds in every game"),
+        GymnaxWorld("gaussianbandit", "GaussianBandit-misc", (4,), 2, "a safe arm and one of unknown mean"),
+        GymnaxWorld("pong", "Pong-misc", (30, 40, 3), 3, "a rally against a computed opponent", "uint8"),
+        GymnaxWorld("frozenlake", "FrozenLake-misc", (16,), 4, "cross slippery ice between holes"),
         GymnaxWorld("minatar/asterix", "Asterix-MinAtar", (10, 10, 4), 5, "gather gold and dodge enemies", "uint8"),
         GymnaxWorld("minatar/breakout", "Breakout-MinAtar", (10, 10, 4), 3, "break bricks with a ball", "uint8"),
         GymnaxWorld("minatar/freeway", "Freeway-MinAtar", (10, 10, 7), 3, "cross a road among cars", "uint8"),
@@ -97,6 +96,7 @@ ATARI_GAMES = tuple(
 
 # Games whose files ale-py has, and which it cannot play alone. Trying ends the whole process.
 ATARI_LEFT_OUT = ("combat", "joust", "maze_craze", "warlords")
+ATARI_LEFT_OUT_WHY = "needs two players, and the emulator has no version for one"
 
 
 def locate(name: str) -> Place:
@@ -125,10 +125,10 @@ def find_gymnax(name: str) -> GymnaxWorld:
     for left_out, reason in GYMNAX_LEFT_OUT.items():
         if squashed in (_squash(left_out), _squash(left_out.split("-")[0])):
             near = difflib.get_close_matches(squashed, _GYMNAX, n=1, cutoff=0.5)
-            hint = f" The nearest that can be played is `{_GYMNAX[near[0]].name}`." if near else ""
+            hint = f" The nearest that can be played is `{_GYMNAX[near[0]].name}`." if near else f" {_LISTED}"
             raise UsageError(f"gymnax's `{left_out}` is left out: {reason}.{hint}")
     if squashed not in _GYMNAX:
-        raise unknown("world", name, [*GYMNAX, "atari/GAME", "gym/ID"])
+        raise _unknown_world(name)
     return _GYMNAX[squashed]
 
 
@@ -139,17 +139,30 @@ def find_atari(game: str) -> str:
     for left_out in ATARI_LEFT_OUT:
         if squashed == _squash(left_out):
             raise UsageError(
-                f"`atari/{left_out}` needs two players, and the emulator has no version for one. "
-                f"Choose another game, such as `atari/breakout`."
+                f"`atari/{left_out}` {ATARI_LEFT_OUT_WHY}. Choose another game, such as `atari/breakout`."
             )
     if squashed not in _ATARI:
-        raise unknown("Atari game", bare, ATARI_GAMES)
+        near = difflib.get_close_matches(squashed, _ATARI, n=1, cutoff=0.5)
+        hint = f" Did you mean `{_ATARI[near[0]]}`?" if near else ""
+        raise UsageError(f"There is no Atari game `{bare}`.{hint} `xladder worlds atari` lists all {len(_ATARI)}.")
     return _ATARI[squashed]
+
+
+def _unknown_world(name: str) -> UsageError:
+    """The error for a name that is nowhere: the nearest of them all, and where to look, but not a hundred names."""
+    spellings = {_squash(known): known for known in WORKLOADS}
+    spellings |= {spelling: f"atari/{game}" for spelling, game in _ATARI.items()}
+    spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}
+    near = difflib.get_close_matches(_squash(name), spellings, n=1)
+    hint = f" Did you mean `{spellings[near[0]]}`?" if near else ""
+    kinds = ", ".join([*WORKLOADS, "gymnax's worlds such as cartpole", "atari/GAME"])
+    return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and gym/ID. {_LISTED}")
 
 
 def _squash(name: str) -> str:
     return re.sub(r"[-_\s]", "", name.lower())
 
 
+_LISTED = "`xladder worlds` lists all."
 _GYMNAX = {_squash(spelling): world for world in GYMNAX.values() for spelling in (world.id, world.name)}
 _ATARI = {_squash(game): game for game in ATARI_GAMES}

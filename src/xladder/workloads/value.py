@@ -418,8 +418,19 @@ def headline(config: Any) -> str:
 def describe_score(score: Mapping[str, Any]) -> list[str]:
     """An evaluation in words."""
     over = "seeds" if score["seeds"] > 1 else "episodes"
-    return [
-        f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), median "
-        f"{score['median_return']:.1f}, ε = {score['epsilon']:g}, {score['episodes']} episodes",
-        f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}",
+    mean = _with_interval(score["mean_return"], score["ci95"], f" (95 % over {over})")
+    count = f"{score['episodes']} episode{'s' * (score['episodes'] > 1)}" + " of each seed" * (score["seeds"] > 1)
+    lines = [
+        f"mean return {mean}, median {score['median_return']:.1f}, ε = {score['epsilon']:g}, {count}",
+        f"random play {_with_interval(score['random_return'], score['random_ci95'])}",
     ]
+    humans = {49: score.get("human49"), 57: score.get("human57")}
+    known = [f"{value:.2f} by the table of {games} games" for games, value in humans.items() if value is not None]
+    if known:
+        lines.append(f"human-normalised {', '.join(known)} (0 is random play, 1 a human)")
+    return [*lines, *([score["placing"]] if "placing" in score else []), *score.get("caveats", [])]
+
+
+def _with_interval(mean: float, half_width: float, what: str = "") -> str:
+    """`20.4 ± 0.3`; one value alone has no interval."""
+    return f"{mean:.1f}" + (f" ± {half_width:.1f}{what}" if np.isfinite(half_width) else "")
