@@ -109,13 +109,13 @@ def test_parity_exits_1_where_the_twins_differ(monkeypatch, capsys):
     assert "forward" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["rungs", "doctor", "--help", "--version"])
+@pytest.mark.parametrize("command", ["worlds", "rungs", "doctor", "--help", "--version"])
 def test_the_small_commands_answer(command, capsys):
     assert call(command) == 0
     assert "xladder" in capsys.readouterr().out or command == "rungs"
 
 
-@pytest.mark.parametrize("command", ["train", "compare", "parity", "eval", "sample", "rungs", "doctor"])
+@pytest.mark.parametrize("command", ["train", "compare", "parity", "eval", "sample", "worlds", "rungs", "doctor"])
 def test_every_command_has_help(command, capsys):
     assert call(command, "--help") == 0
     assert "usage" in capsys.readouterr().out.lower()

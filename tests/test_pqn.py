@@ -35,7 +35,7 @@ class LaneState(NamedTuple):
 
 @dataclass(frozen=True)
 class Lane:
-    """Action 1 goes on, 0 stays. The goal pays and is the end; after a few steps a game is cut."""
+    """Action 1 goes on, 0 stays. The goal pays and is the end; after a few steps a game is cut. Steps pay by chance."""
 
     num_envs: int
     view: ClassVar[View] = View((2,), np.dtype(np.float32), 2)
@@ -51,7 +51,7 @@ class Lane:
         terminated = ~first & (place == GOAL)
         truncated = ~first & (age == LIMIT) & ~terminated
         state = LaneState(place, age, terminated | truncated)
-        reward = jnp.where(first, 0.0, jnp.where(terminated, 2.0, 0.25))
+        reward = jnp.where(first, 0.0, jnp.where(terminated, 2.0, jax.vmap(jax.random.uniform)(keys)))
         return state, Step(self.frame(state), reward, terminated, truncated, first)
 
     def frame(self, state):
@@ -106,6 +106,17 @@ def second(program, tick):
     return run, rollout, after
 
 
+@pytest.fixture(scope="module")
+def prepare(program):
+    return jax.jit(program.pqn.prepare)
+
+
+@pytest.fixture(scope="module")
+def lessons(prepare, second):
+    """Those of the second rollout."""
+    return jax.tree.map(np.asarray, prepare(second[0].agent.knobs, second[1]))
+
+
 def best(program, params, states):
     """What the network says that states [N, F, …] are worth, as a call of its own."""
     return np.asarray(jax.jit(program.learner.values)(params, states, None, None)).max(-1)
@@ -128,7 +139,8 @@ def test_targets_by_hand():
     ]
     rewards, terminated, truncated, idle, values = (jnp.array(x)[:, None] for x in zip(*column, strict=True))
     states, actions = jnp.zeros((7, 1, 1, 2)), jnp.zeros((7, 1), jnp.int32)
-    rollout = Rollout(states, actions, rewards, terminated, truncated, idle, values, jnp.array([12.0]))
+    values = jnp.concatenate([values, jnp.array([[12.0]])])  # of the state after the rollout
+    rollout = Rollout(states, actions, rewards, terminated, truncated, idle, values)
     lessons = PQNLearner(None).prepare(KNOBS, rollout)
     # G₁ = 2 + ½·6               = 5      the value of the last frame, and nothing of game two
     # G₀ = 1 + ½·(½·5 + ½·4)     = 3.25
@@ -140,14 +152,13 @@ def test_targets_by_hand():
     np.testing.assert_array_equal(lessons.weights, [1, 1, 0, 1, 1, 0, 1])
 
 
-def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program, second):
+def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program, second, lessons):
     run, rollout, after = second
     params, lam, gamma = run.agent.params, TINY.pqn.trace, TINY.learner.gamma
     # What was acted on is the network's own opinion, also of the state that comes after.
-    for t in range(STEPS):
-        np.testing.assert_allclose(rollout.values[t], best(program, params, rollout.states[t]), atol=1e-5)
-    np.testing.assert_allclose(rollout.last_values, best(program, params, after.seen.stack), atol=1e-5)
-    worth = np.concatenate([rollout.values, rollout.last_values[None]]).astype(np.float64)
+    states = np.concatenate([rollout.states, after.seen.stack[None]])
+    worth = best(program, params, states).astype(np.float64)
+    np.testing.assert_allclose(rollout.values, worth, atol=1e-5)
     wanted, ends = np.full((STEPS, COPIES), np.nan), []
     for n in range(COPIES):
         for t in range(STEPS):
@@ -165,7 +176,6 @@ def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program
                 factor, now = factor * gamma * lam, now + 1
             wanted[t, n] = total
     assert set(ends) == {"terminated", "truncated", "unfinished"}  # else it shows little
-    lessons = jax.jit(program.pqn.prepare)(run.agent.knobs, rollout)
     targets, weights = (np.asarray(x).reshape(STEPS, COPIES) for x in (lessons.targets, lessons.weights))
     taught = np.isfinite(wanted)
     np.testing.assert_allclose(targets[taught], wanted[taught], rtol=1e-5, atol=1e-5)
@@ -175,9 +185,10 @@ def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program
     np.testing.assert_array_equal(lessons.actions, np.asarray(rollout.actions).ravel())
 
 
-def test_a_rollout_is_what_the_world_does(second):
-    """A game of `Lane` follows from the actions; stacks of two begin empty."""
-    rows = jax.tree.map(np.asarray, second[1])
+def test_a_rollout_is_what_the_network_and_the_world_do(program, second):
+    """A game of `Lane` follows from the actions and the draws; stacks of two begin empty."""
+    run, rollout, _ = second
+    rows = jax.tree.map(np.asarray, rollout)
     frames, older = rows.states[:, :, 1], rows.states[:, :, 0]
     assert rows.idle.any() and (rows.idle[1:] == (rows.terminated | rows.truncated)[:-1]).all()
     went_on = ~rows.idle[:-1]
@@ -185,22 +196,32 @@ def test_a_rollout_is_what_the_world_does(second):
     expected = np.stack([place + rows.actions[:-1], age + 1], axis=-1) * went_on[..., None]
     np.testing.assert_array_equal(frames[1:], expected)
     np.testing.assert_array_equal(older[1:], frames[:-1] * went_on[..., None])
-    assert set(rows.actions.ravel().tolist()) == {0, 1}
+
+    @jax.jit
+    @jax.vmap
+    def drawn(step):
+        return program.draw_act(run.key, step), jax.vmap(jax.random.uniform)(program.step_keys(run.key, step))
+
+    draws, pays = jax.tree.map(np.asarray, drawn(STEPS + np.arange(STEPS)))  # it is the second rollout
+    values = jax.jit(program.learner.values)(run.agent.params, rows.states, None, None)
+    explores = draws.explore < program.epsilon(1)
+    np.testing.assert_array_equal(rows.actions, np.where(explores, draws.action, np.argmax(values, axis=-1)))
+    assert 0 < explores.sum() < explores.size and len(set(rows.actions.ravel().tolist())) == 2
+    np.testing.assert_allclose(rows.rewards, np.where(rows.idle, 0, np.where(rows.terminated, 2, pays)), rtol=1e-6)
 
 
 # ---- the loss ------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_half_the_squared_error_of_the_action_taken(program, second):
-    run, rollout, _ = second
-    lessons = jax.tree.map(np.asarray, program.pqn.prepare(run.agent.knobs, rollout))
-    said = program.learner.values(run.agent.params, lessons.states, None, None)
+def test_the_loss_is_half_the_squared_error_of_the_action_taken(program, second, lessons):
+    run, _, _ = second
+    said = jax.jit(program.learner.values)(run.agent.params, lessons.states, None, None)
     errors = lessons.targets - np.asarray(said)[np.arange(len(said)), lessons.actions]
     loss = jax.jit(program.pqn.loss)(run.agent.params, lessons)
     np.testing.assert_allclose(loss, np.sum(0.5 * errors[lessons.weights > 0] ** 2) / len(errors), rtol=1e-5)
 
 
-def test_rows_in_which_nothing_is_decided_have_no_influence(program, second):
+def test_rows_in_which_nothing_is_decided_have_no_influence(program, prepare, second):
     """They may show anything, be given anything and lead anywhere: targets and gradient stay the same, to the bit."""
     run, rollout, _ = second
     rows = jax.tree.map(np.asarray, rollout)
@@ -211,7 +232,7 @@ def test_rows_in_which_nothing_is_decided_have_no_influence(program, second):
         actions=np.where(idle, 1 - rows.actions, rows.actions),
         rewards=np.where(idle, np.float32(1e6), rows.rewards),
     )
-    prepare, differentiate = jax.jit(program.pqn.prepare), jax.jit(jax.grad(program.pqn.loss))
+    differentiate = jax.jit(jax.grad(program.pqn.loss))
     one, two = (prepare(run.agent.knobs, x) for x in (rows, other))
     assert np.abs(one.targets - two.targets).max() > 1e5
     np.testing.assert_array_equal(one.targets[~idle.ravel()], two.targets[~idle.ravel()])
@@ -220,13 +241,13 @@ def test_rows_in_which_nothing_is_decided_have_no_influence(program, second):
     assert max(np.abs(x).max() for x in jax.tree.leaves(gradients[0])) > 1e-3
 
 
-def test_what_a_last_frame_is_worth_counts_only_where_the_game_was_cut(program, second):
+def test_what_a_last_frame_is_worth_counts_only_where_the_game_was_cut(prepare, second):
     run, rollout, _ = second
     rows = jax.tree.map(np.asarray, rollout)
-    other = rows._replace(values=np.where(rows.idle, rows.values + np.float32(10), rows.values))
-    one, two = (
-        np.asarray(program.pqn.prepare(run.agent.knobs, x).targets).reshape(STEPS, COPIES) for x in (rows, other)
+    other = rows._replace(
+        values=rows.values + np.float32(10) * np.append(rows.idle, np.zeros((1, COPIES), bool), axis=0)
     )
+    one, two = (np.asarray(prepare(run.agent.knobs, x).targets).reshape(STEPS, COPIES) for x in (rows, other))
     ended, cut = rows.terminated, rows.truncated[:-1]
     np.testing.assert_allclose((two - one)[:-1][cut], 10 * TINY.learner.gamma, rtol=1e-4)
     np.testing.assert_array_equal(one[ended], two[ended])
@@ -269,11 +290,10 @@ def test_every_pass_has_every_lesson_once_in_an_order_of_its_own(program):
         assert all((order != other).any() for other in flat[:i])
 
 
-def test_a_tick_is_a_rollout_and_updates_one_by_one(program, tick, update, second):
+def test_a_tick_is_a_rollout_and_updates_one_by_one(program, tick, update, second, lessons):
     run, rollout, after = second
-    agent, lessons = run.agent, jax.tree.map(np.asarray, program.pqn.prepare(run.agent.knobs, rollout))
-    losses = []
-    for order in np.asarray(program.draw_orders(run.key, 1)):
+    agent, losses = run.agent, []
+    for order in np.asarray(jax.jit(program.draw_orders)(run.key, 1)):
         agent, loss = update(agent, Lessons(*(x[order] for x in lessons)), np.float32(39 / 40))
         losses.append(loss)
     at_one = program.init_clock()._replace(tick=jnp.int32(1))
@@ -287,11 +307,10 @@ def test_a_tick_is_a_rollout_and_updates_one_by_one(program, tick, update, secon
     assert int(metrics.episodes[0]) == int(rollout.idle.sum())
 
 
-def test_the_learning_rate_falls_to_nothing(program, update, second):
+def test_the_learning_rate_falls_to_nothing(program, update, second, lessons):
     assert [float(program.left(tick)) for tick in (0, 10, 39, 40)] == pytest.approx([1, 0.75, 1 / 40, 0])
-    run, rollout, _ = second
-    # As many as in a minibatch, so that nothing is compiled for it.
-    lessons = jax.tree.map(lambda x: np.asarray(x)[:10], program.pqn.prepare(run.agent.knobs, rollout))
+    run = second[0]
+    lessons = jax.tree.map(lambda x: x[:10], lessons)  # as many as in a minibatch: nothing is compiled for them
     full, half, none = (update(run.agent, lessons, np.float32(left))[0] for left in (1, 0.5, 0))
     assert_trees_equal(none.params, run.agent.params)
     steps = [jax.tree.map(lambda p, q: p - q, agent.params, run.agent.params) for agent in (full, half)]
@@ -299,14 +318,15 @@ def test_the_learning_rate_falls_to_nothing(program, update, second):
     assert max(np.abs(x).max() for x in jax.tree.leaves(steps[1])) > 1e-4
 
 
-def test_gradients_are_clipped_by_their_norm(second):
-    """Adam's first step forgets the length of a gradient, but it is seen in the moments."""
-    config = replace(TINY, learner=replace(TINY.learner, clip=1e-3, optimiser="adam"))
-    learner, agent = Program.laid_out(config, "cpu").pqn, second[0].agent
-    lessons = Lessons(jnp.ones((4, 2, 2)), jnp.zeros(4, jnp.int32), jnp.full(4, 100.0), jnp.ones(4))
-    agent, _ = learner.update(learner.init(agent.params, agent.knobs), lessons, np.float32(1))
+def test_gradients_are_clipped_by_their_norm(program, update, second):
+    """Adam's steps forget the length of a gradient, but it is seen in the moments."""
+    params, _, knobs = second[0].agent
+    ones = np.ones(10, np.float32)
+    lessons = Lessons(np.ones((10, 2, 2), np.float32), np.zeros(10, np.int32), 1e4 * ones, ones)
+    fresh = program.pqn.init(params, knobs)
+    agent, _ = update(fresh, lessons, np.float32(1))
     norm = np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(agent.moments.mu))) / 0.1  # 1 − β₁
-    np.testing.assert_allclose(norm, 1e-3, rtol=1e-3)
+    np.testing.assert_allclose(norm, TINY.learner.clip, rtol=1e-3)
 
 
 # ---- rungs ---------------------------------------------------------------------------------------------------------
@@ -348,7 +368,7 @@ def test_seeds_all_at_once_are_seeds_one_after_another(trained):
     population = trained["fused"].run
     program = replace(population.program, mapped=True, unroll=2)
     assert not population.program.mapped
-    clock, runs = program.init_clock(), jax.vmap(program.init)(jnp.arange(2))
+    clock, runs = program.init_clock(), jax.jit(jax.vmap(program.init))(jnp.arange(2))
     tick = jax.jit(program.tick)
     for _ in range(6):
         clock, runs, _ = tick(clock, runs)
@@ -373,7 +393,7 @@ def test_a_tick_gives_back_what_it_takes(program):
 def test_a_rehearsal_plays_what_a_tick_plays(program, second):
     run, rollout, _ = second
     clock = program.init_clock()._replace(tick=jnp.int32(1))
-    rehearsed = program.rehearse(clock, jax.tree.map(lambda x: x[None], run))
+    rehearsed = jax.jit(program.rehearse)(clock, jax.tree.map(lambda x: x[None], run))
     np.testing.assert_array_equal(rehearsed.actions[0], rollout.actions)
     np.testing.assert_array_equal(rehearsed.states[0], rollout.states)
 

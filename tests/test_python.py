@@ -20,7 +20,7 @@ def result():
 def test_train_gives_metrics_by_seed_and_epoch_and_the_parameters(result, tiny):
     assert result.metrics["return"].shape == (2, 9)
     assert np.isnan(result.metrics["loss"][:, 0]).all() and np.isfinite(result.metrics["loss"][:, -1]).all()
-    assert result.params["ff_1"]["kernel"].shape == (2, tiny.world.num_agents, 16, 16)
+    assert result.params["head"]["hidden"]["kernel"].shape == (2, tiny.world.num_agents, 16, 16)
     assert not np.array_equal(result.metrics["return"][0], result.metrics["return"][1])
     agents = [f"return_agent_{i}" for i in range(tiny.world.num_agents)]
     np.testing.assert_allclose(sum(result.metrics[name] for name in agents), result.metrics["return"], rtol=1e-6)
@@ -37,7 +37,7 @@ def test_seeds_on_a_rung_for_one_come_one_after_another(tiny):
     several = xladder.train("treasurehunt", rung="sequential", config=tiny, seeds=2, epochs=3)
     second = xladder.train("treasurehunt", rung="sequential", config=tiny, seed=1, epochs=3)
     np.testing.assert_array_equal(several.metrics["return"][1], second.metrics["return"][0])
-    assert several.params["head1"]["bias"].shape[:2] == (2, tiny.world.num_agents)
+    assert several.params["torso"]["bias"].shape[:2] == (2, tiny.world.num_agents)
 
 
 def test_a_saved_result_opens_as_it_was(result, tmp_path):
@@ -46,7 +46,7 @@ def test_a_saved_result_opens_as_it_was(result, tmp_path):
     assert again.plan == result.plan
     for name, values in result.metrics.items():
         np.testing.assert_allclose(again.metrics[name], values, rtol=1e-6)
-    np.testing.assert_array_equal(again.params["head1"]["kernel"], result.params["head1"]["kernel"])
+    np.testing.assert_array_equal(again.params["torso"]["kernel"], result.params["torso"]["kernel"])
     assert xladder.evaluate(folder, episodes=4) == result.evaluate(episodes=4)
     with pytest.raises(UsageError, match="not empty"):
         result.save(folder)

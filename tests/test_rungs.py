@@ -43,7 +43,7 @@ def targets(run):
     learner = run.experiment.learner
     agents = learner.learner.agents if isinstance(learner, hybrid.Taught) else learner.agents
     trees = [
-        agent.target if hasattr(agent, "params") else bridge.to_jax("iqn", agent.target.state_dict())
+        agent.target if hasattr(agent, "params") else bridge.to_jax("value", agent.target.state_dict())
         for agent in agents
     ]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
@@ -68,7 +68,7 @@ def test_one_seed_is_one_run_on_every_jax_rung(altered, observe):
         assert_trees_equal(memories(runs[name]), memories(runs["sequential"]))
         assert_trees_close(params(runs[name]), params(runs["sequential"]), FEW_UPDATES)
         assert_trees_close(targets(runs[name]), targets(runs["sequential"]), FEW_UPDATES)
-    moved = np.abs(params(runs["fused"])["head1"]["kernel"] - begun["fused"]["head1"]["kernel"]).max()
+    moved = np.abs(params(runs["fused"])["torso"]["kernel"] - begun["fused"]["torso"]["kernel"]).max()
     assert moved > 10 * FEW_UPDATES, "nothing was learned, so nothing was compared"
 
 
@@ -90,7 +90,7 @@ def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
         np.testing.assert_array_equal(metrics.returns[0], returns[epoch])
     run = jax.tree.map(lambda x: x[0], run)
     assert_trees_equal(run.rings._asdict(), memories(plain))
-    kernel = run.agents.params["ff_1"]["kernel"]
+    kernel = run.agents.params["head"]["hidden"]["kernel"]
     assert kernel.shape == (tiny.world.num_agents, 32, 32)
     assert not np.any(kernel[:, 16:])
     assert not np.any(kernel[:, :, 16:])
@@ -198,7 +198,7 @@ def test_the_target_follows_slowly_and_is_copied_at_the_start_of_every_third_epo
     for epoch in range(5):
         metrics = run.advance(1)
         if epoch == 3:
-            assert np.abs(target["value"]["kernel"] - online["value"]["kernel"]).max() > 100 * 1e-7, (
+            assert np.abs(target["head"]["value"]["kernel"] - online["head"]["value"]["kernel"]).max() > 100 * 1e-7, (
                 "no copy to be seen"
             )
         if epoch % tiny.learner.sync_freq == 0:
@@ -244,6 +244,6 @@ def test_on_hybrid_pytorch_acts_with_what_jax_has_learned(tiny):
     fresh = torch_rung.start(tiny, [1]).params()
     assert_trees_equal(run.params(), fresh)  # JAX begins with PyTorch's weights
     run.advance(3)
-    assert np.abs(run.params()["value"]["kernel"] - fresh["value"]["kernel"]).max() > 0
+    assert np.abs(run.params()["head"]["value"]["kernel"] - fresh["head"]["value"]["kernel"]).max() > 0
     for agent in range(tiny.world.num_agents):
         assert_trees_equal(actor.give(agent), jax.tree.map(np.asarray, learner.give(agent)))

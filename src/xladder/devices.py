@@ -34,6 +34,16 @@ def describe(device: Any) -> str:
     return f"{device.platform} ({device.device_kind}), JAX {jax.__version__}, GPU memory {taken}"
 
 
+def memory_bytes(device: Any) -> int:
+    """How much memory a device has for arrays: a GPU's own, or the machine's."""
+    if device.platform != "cpu":
+        return int((device.memory_stats() or {}).get("bytes_limit", 0)) or 2**63
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # where the system does not say
+        return 2**63
+
+
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -48,6 +48,8 @@ class Workload:
     """The package that its world comes from, where that is an extra."""
     extra: str | None = None
     """The name of that extra."""
+    rung: str = "fused"
+    """The one to take where none is named."""
     population: bool = True
     """Whether `fused` can run its seeds at once."""
 
@@ -139,6 +141,7 @@ FAMILIES = {
         missing=_NOT_YET,
         package="ale_py",
         extra="atari",
+        rung="parallel",
         population=False,
         **_VALUE,
     ),
@@ -149,6 +152,7 @@ FAMILIES = {
         missing={"fused": (_ON_HOST, "parallel"), **_NOT_YET},
         package="gymnasium",
         extra="gym",
+        rung="parallel",
         **_VALUE,
     ),
 }

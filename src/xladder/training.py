@@ -108,7 +108,7 @@ class Result:
 
 def plan(
     workload: str,
-    rung: str = "fused",
+    rung: str | None = None,
     *,
     seed: int = 0,
     seeds: int = 1,
@@ -119,11 +119,13 @@ def plan(
     changes: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Plan:
-    """A checked plan. `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`.
+    """A checked plan, on the workload's usual rung if none is named.
 
-    They may also come as one mapping, `changes`.
+    `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`. They may also come as one mapping,
+    `changes`.
     """
     found = find_workload(workload)
+    rung = rung or found.rung
     find_rung(rung, found)
     settings = found.load_settings()
     presets = settings.presets(found.name, protocol)
@@ -139,7 +141,7 @@ def plan(
     return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device)
 
 
-def train(workload: str, rung: str = "fused", **options: Any) -> Result:
+def train(workload: str, rung: str | None = None, **options: Any) -> Result:
     """Train a workload on a rung; see `plan` for the options (seed, seeds, preset, device, config, fields)."""
     return execute(plan(workload, rung, **options))
 
@@ -151,6 +153,7 @@ def execute(plan: Plan, observer: Observer | None = None) -> Result:
     device = devices.find(plan.device)
     at_once = module.POPULATION and plan.workload.population
     groups = [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
+    _check_memory(plan, len(groups[0]), device if module.ON_DEVICE else devices.find("cpu"))
     results = []
     with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
         for seeds in groups:
@@ -158,6 +161,19 @@ def execute(plan: Plan, observer: Observer | None = None) -> Result:
             if observer.stop():
                 break
     return _join(plan, results)
+
+
+def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
+    """Raise a `UsageError` if what a run remembers does not fit, before anything has started."""
+    needed = getattr(plan.workload.load_settings(), "memory_bytes", lambda config: 0)(plan.config)
+    there = devices.memory_bytes(device)
+    if needed * seeds > 0.9 * there:
+        fits = int(0.9 * there / (needed * seeds) * plan.config.learner.memory)
+        each = f" of each of {seeds} seeds" if seeds > 1 else ""
+        raise UsageError(
+            f"The memory{each} would take {needed * seeds / 2**30:.1f} GiB, and the {device.platform} has "
+            f"{there / 2**30:.1f} GiB: with `--learner.memory {fits // 1000 * 1000 or fits}` it fits."
+        )
 
 
 def _run(

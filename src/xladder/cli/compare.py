@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -98,7 +98,8 @@ def measure_and_show(words: Sequence[str]) -> int:
 def chosen_rungs(text: str | None, workload: Workload, config: Any) -> list[str]:
     """The rungs a user names, or all the workload has for these settings."""
     if text is None:
-        lacking = getattr(workload.load_settings(), "lacking", lambda config: {})(config)
+        settings = workload.load_settings()
+        lacking: Container[str] = settings.lacking(config) if hasattr(settings, "lacking") else ()
         names = [name for name in RUNGS if name not in workload.missing and name not in lacking]
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]

@@ -27,8 +27,8 @@ from xladder.training import plan as make_plan
 class TrainOptions:
     """How and where to run it."""
 
-    rung: str = "fused"
-    """torch, hybrid, sequential, parallel or fused: see `xladder rungs`."""
+    rung: str | None = None
+    """torch, hybrid, sequential, parallel or fused (the default, where there is one): see `xladder rungs`."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1

@@ -26,7 +26,7 @@ SOME_GAMES = ("breakout", "pong", "space_invaders", "qbert")
 class WorldsOptions:
     """What to list."""
 
-    family: Annotated[str | None, tyro.conf.Positional] = None
+    family: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY]")] = None
     """gymnax, atari or gym; everything if not given."""
     json: Path | None = None
     """Write the list as JSON to this file (- for standard output)."""

@@ -50,8 +50,7 @@ class Rollout(NamedTuple):
     terminated: Array  # bool [T, N]
     truncated: Array  # bool [T, N]
     idle: Array  # bool [T, N]: the action was ignored, because the game was over
-    values: Array  # float32 [T, N]: of the best action in each state
-    last_values: Array  # float32 [N]: the same in the state after the last step
+    values: Array  # float32 [T + 1, N]: of the best action in each state, and in the one after the last step
 
 
 class Lessons(NamedTuple):
@@ -75,10 +74,9 @@ class PQNLearner:
 
     def prepare(self, knobs: Knobs, rollout: Rollout) -> Lessons:
         """The lessons of a rollout, B = T·N, step by step."""
-        next_values = jnp.concatenate([rollout.values[1:], rollout.last_values[None]])
         discounts = jnp.where(rollout.terminated, 0.0, knobs.gamma)
         # A game that was cut shows its last frame in the next row: its value ends the chain.
-        targets = q_lambda_targets(rollout.rewards, discounts, next_values, rollout.truncated, knobs.trace)
+        targets = q_lambda_targets(rollout.rewards, discounts, rollout.values[1:], rollout.truncated, knobs.trace)
         weights = jnp.where(rollout.idle, 0.0, 1.0)
         return jax.tree.map(
             lambda x: x.reshape(-1, *x.shape[2:]), Lessons(rollout.states, rollout.actions, targets, weights)

@@ -114,19 +114,27 @@ class Program(Player):
         # Drawn ahead for the whole rollout: a few large draws are cheaper than many small ones.
         draws, step_keys = jax.vmap(lambda step: (self.draw_act(run.key, step), self.step_keys(run.key, step)))(steps)
 
-        def advance(carry: tuple, drawn: tuple[ActDraws, jax.Array]) -> tuple[tuple, tuple[Any, Ended]]:
+        def advance(carry: tuple, drawn: tuple[ActDraws, jax.Array]) -> tuple[tuple, tuple[Rollout, Ended]]:
             (seen, score, worlds), (draws, step_keys) = carry, drawn
             values = self.learner.values(params, seen.stack, None, None)  # [N, A]
             actions = jnp.where(draws.explore < epsilon, draws.action, jnp.argmax(values, axis=-1).astype(jnp.int32))
             worlds, step = copies.step(step_keys, worlds, actions)
-            rewards, best = self.reward(step), values.max(-1)
-            row = seen.stack, actions, rewards, step.terminated, step.truncated, step.first, best
+            row = Rollout(
+                states=seen.stack,
+                actions=actions,
+                rewards=self.reward(step),
+                terminated=step.terminated,
+                truncated=step.truncated,
+                idle=step.first,
+                values=values.max(-1),
+            )
             seen, score, *ended = self.watch(seen, score, step)
             return (seen, score, worlds), (row, Ended(*ended))
 
         carry, (rows, ended) = jax.lax.scan(advance, (run.seen, run.score, run.worlds), (draws, step_keys))
         seen, score, worlds = carry
-        rollout = Rollout(*rows, self.learner.values(params, seen.stack, None, None).max(-1))
+        last = self.learner.values(params, seen.stack, None, None).max(-1)
+        rollout = rows._replace(values=jnp.concatenate([rows.values, last[None]]))
         return run._replace(seen=seen, score=score, worlds=worlds), rollout, ended
 
     def rehearse(self, clock: Clock, runs: Experiment) -> Any:

@@ -4,7 +4,7 @@ A tick is the least play that owes a whole number of updates: a few steps of eve
 several updates. Within its last step the order is choose → study → step → remember: what is studied does not depend
 on what the worlds answer, so a rung may let both happen at once, and all rungs still compute the same.
 
-The parts of a tick are functions of their own (`choose`, `study`, `remember`): worlds on the host are stepped between
+The parts of a tick are functions of their own (`choose`, `study`, `observe`, `store`): worlds on the host are stepped between
 them (`value_overlapped.py`, `value_host.py`), worlds inside the program by `tick`.
 
 Shapes: S seeds, N copies, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
@@ -67,6 +67,7 @@ class Experiment(NamedTuple):
     chances: Any  # priorities.Priorities, or () where replay is uniform
     seen: Seen
     score: Score
+    row: history.History  # what came of the last step, leaves [N, …]; the next step writes it into the memory
     worlds: Any  # where the copies stand
 
 
@@ -95,6 +96,14 @@ class StudyDraws(NamedTuple):
 
     picks: Array  # float32 [B, R, 2]: where samples start; with priorities [B, 2]
     learner: Draws
+
+
+class Samples(NamedTuple):
+    """What the updates of a tick learn from."""
+
+    picks: history.Picks
+    batch: Batch
+    draws: Draws
 
 
 @dataclass(frozen=True)
@@ -255,6 +264,7 @@ class Program(Player):
             chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
             seen=seen,
             score=score,
+            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, view.shape, view.dtype)),
             worlds=worlds,
         )
 
@@ -290,31 +300,57 @@ class Program(Player):
         """int32 [N]: an action for every copy, random with probability ε."""
         return jnp.where(draws.explore < epsilon, draws.action, self.greedy(agent.params, seen.stack, draws))
 
-    def remember(
-        self, cursor: history.Cursor, run: Experiment, actions: jax.Array, step: Step
-    ) -> tuple[Experiment, jax.Array, jax.Array]:
-        """What has come of the actions, into the memory. Also the total and length of each game that ended, or nan."""
+    def observe(self, run: Experiment, actions: jax.Array, step: Step) -> tuple[Experiment, jax.Array, jax.Array]:
+        """Take note of what has come of the actions. Also the total and length of each game that ended, or nan."""
         row = history.History(
-            run.seen.stack[:, -1], actions, self.reward(step), step.terminated, step.truncated, run.seen.first
+            frames=run.seen.stack[:, -1],
+            actions=actions.astype(jnp.int8),
+            rewards=self.reward(step),
+            terminated=step.terminated,
+            truncated=step.truncated,
+            first=run.seen.first,
         )
-        memory = history.add(cursor, run.memory, row)
-        chances = run.chances
+        seen, score, totals, lengths = self.watch(run.seen, run.score, step)
+        return run._replace(row=row, seen=seen, score=score), totals, lengths
+
+    def store(
+        self, cursor: history.Cursor, memory: history.History, chances: Any, row: history.History
+    ) -> tuple[history.History, Any]:
+        """Write what was noted of a step into the memory."""
+        memory = history.add(cursor, memory, row)
         if self.config.learner.prioritised:
             chances = priorities.admit(self.window, cursor, chances, memory.first)
-        seen, score, totals, lengths = self.watch(run.seen, run.score, step)
-        return run._replace(memory=memory, chances=chances, seen=seen, score=score), totals, lengths
+        return memory, chances
 
     def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
         """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
         nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
+        # Outside the branch: whatever goes into one is copied by XLA if it is changed later, and the memory is large.
+        samples = self.sample(clock, runs)
         agents, chances, loss = jax.lax.cond(
             self.is_learning(clock.tick),
-            lambda a, c: self.learn(clock, runs.key, runs.memory, a, c),
+            lambda a, c: self.learn(clock, a, c, samples),
             lambda a, c: (a, c, nothing),
             runs.agent,
             runs.chances,
         )
         return runs._replace(agent=agents, chances=chances), loss
+
+    def sample(self, clock: Clock, runs: Experiment) -> Samples:
+        """What the updates of a tick learn from, leaves [K, S, B, …]: all batches are drawn before the first update."""
+        updates, size = self.config.updates_per_tick, self.config.learner.batch_size
+        numbers = clock.tick * updates + jnp.arange(updates)
+
+        def one(run: Experiment) -> Samples:
+            draws = jax.vmap(lambda number: self.draw_study(run.key, number))(numbers)
+            picks = jax.vmap(lambda uniforms: self.pick(clock, run.memory, run.chances, uniforms))(draws.picks)
+            flat = jax.tree.map(lambda x: x.reshape(updates * size), picks)
+            batch = history.cut(self.window, run.memory, flat, run.agent.knobs.gamma)
+            batches = jax.tree.map(lambda x: x.reshape(updates, size, *x.shape[1:]), batch)
+            return Samples(picks, batches, draws.learner)
+
+        # Mapped even for one seed: to take the memory out of its axis and put it back, XLA would copy it.
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(seen=(), worlds=())))
 
     def sync(self, agents: Agent, tick: jax.Array) -> Agent:
         """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
@@ -325,41 +361,29 @@ class Program(Player):
         target = jax.tree.map(lambda p, t: jnp.where(due, p, t), agents.params, agents.target)
         return agents._replace(target=target)
 
-    def learn(
-        self, clock: Clock, key: jax.Array, memory: history.History, agents: Agent, chances: Any
-    ) -> tuple[Agent, Any, jax.Array]:
+    def learn(self, clock: Clock, agents: Agent, chances: Any, samples: Samples) -> tuple[Agent, Any, jax.Array]:
         """All updates of a tick in which learning has started, leaves [S, …], and the hard update before them."""
         if self.config.learner.sync_every:
             agents = self.sync(agents, clock.tick)
-        updates, window = self.config.updates_per_tick, self.window
         map_over = jax.vmap if self.mapped else one_by_one
-        seeds = key.shape[0]
 
-        def one(carry: tuple[Agent, Any], k: jax.Array) -> tuple[Any, jax.Array]:
-            agents, chances = carry
-            draws = jax.vmap(lambda key: self.draw_study(key, clock.tick * updates + k))(key)
-
-            def sample(one: Any) -> tuple[Any, Batch]:
-                memory, chances, gamma, uniforms = one
-                picks = self.pick(clock, memory, chances, uniforms)
-                return picks, history.cut(window, memory, picks, gamma)
-
-            picks, batch = over_seeds(sample, (memory, chances, agents.knobs.gamma, draws.picks))
-            if seeds == 1:
-                alone = self.learner.update(*jax.tree.map(lambda x: x[0], (agents, batch, draws.learner)))
-                agents, loss, errors = jax.tree.map(lambda x: x[None], alone)
+        def one(agents: Agent, given: tuple[Batch, Draws]) -> tuple[Agent, tuple[jax.Array, jax.Array]]:
+            if agents.knobs.lr.shape[0] == 1:
+                alone = self.learner.update(*jax.tree.map(lambda x: x[0], (agents, *given)))
+                agents, *said = jax.tree.map(lambda x: x[None], alone)
             else:
-                agents, loss, errors = map_over(lambda one: self.learner.update(*one))((agents, batch, draws.learner))
-            if self.config.learner.prioritised:
-                chances = over_seeds(lambda one: self.rate(*one), (chances, picks, errors))
-            return (agents, chances), loss
+                agents, *said = map_over(lambda one: self.learner.update(*one))((agents, *given))
+            return agents, tuple(said)
 
-        if updates == 1:
-            (agents, chances), loss = one((agents, chances), jnp.int32(0))
-            return agents, chances, loss
-        (agents, chances), losses = jax.lax.scan(
-            one, (agents, chances), jnp.arange(updates), unroll=min(self.unroll, updates)
-        )
+        if self.config.updates_per_tick == 1:
+            agents, said = one(agents, jax.tree.map(lambda x: x[0], samples[1:]))
+            losses, errors = jax.tree.map(lambda x: x[None], said)
+        else:
+            agents, (losses, errors) = jax.lax.scan(one, agents, samples[1:], unroll=self.unroll)
+        if self.config.learner.prioritised:
+            rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.picks, errors))  # [S, K, B]
+            flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), rated)
+            chances = over_seeds(lambda one: self.rate(*one), (chances, *flat))
         return agents, chances, losses.mean(0)
 
     def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
@@ -375,55 +399,80 @@ class Program(Player):
         return priorities.assign(chances, picks, priorities.from_errors(errors, alpha))
 
     def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
-        """One tick of a population, leaves [S, …]."""
+        """One tick of a population, leaves [S, …].
+
+        A step begins by writing down what came of the one before: then the memory is read after it is written, and
+        never the other way round, which would make XLA copy all of it.
+        """
         first, before = clock.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
 
         def play(carry: tuple, step: jax.Array) -> tuple:
-            cursor, runs = carry
-            cursor, runs, ended = self._advance(cursor, runs, self._choose(clock.tick, step, runs), step)
+            cursor, runs = self._store(*carry, step)
+            runs, ended = self._step(runs, self._choose(clock.tick, step, runs), step)
             return (cursor, runs), ended
 
-        cursor, earlier = clock.cursor, None
+        carry, earlier = (clock.cursor, runs), None
         if before:
-            (cursor, runs), earlier = jax.lax.scan(play, (cursor, runs), first + jnp.arange(before))  # [T − 1, S, N]
+            carry, earlier = jax.lax.scan(play, carry, first + jnp.arange(before))  # [T − 1, S, N]
+        cursor, runs = self._store(*carry, first + before)
         actions = self._choose(clock.tick, first + before, runs)
         runs, loss = self.study(Clock(clock.tick, cursor), runs)
-        cursor, runs, ended = self._advance(cursor, runs, actions, first + before)
+        runs, ended = self._step(runs, actions, first + before)
         if before:
             ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
         updates = jnp.where(self.is_learning(clock.tick), self.config.updates_per_tick, 0)
         return Clock(clock.tick + 1, cursor), runs, self.report(clock.tick, *ended, loss, updates)
 
+    def store_all(self, cursor: history.Cursor, runs: Experiment) -> Experiment:
+        """The row of every seed's last step, into its memory."""
+        memory, chances = jax.vmap(lambda *run: self.store(cursor, *run))(runs.memory, runs.chances, runs.row)
+        return runs._replace(memory=memory, chances=chances)
+
+    def _store(self, cursor: history.Cursor, runs: Experiment, step: jax.Array) -> tuple[history.Cursor, Experiment]:
+        """The same, and the cursor after it. Before the first step there is no row to keep."""
+        after = history.advance(cursor, self.window.length)
+        moved = jax.tree.map(lambda new, old: jnp.where(step > 0, new, old), after, cursor)
+        if self.mapped:
+            return moved, self.store_all(cursor, runs)
+        # As a loop, of one turn or none: nothing is fused across its border. Where it can, XLA on a CPU fuses writing a
+        # row with reading the memory, does it twice, and copies all of it for that.
+        rest = runs._replace(memory=(), chances=())
+
+        def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
+            stored = self.store_all(cursor, rest._replace(memory=held[0], chances=held[1]))
+            return stored.memory, stored.chances
+
+        times = (step > 0).astype(jnp.int32)
+        memory, chances = jax.lax.fori_loop(0, times, write, (runs.memory, runs.chances))
+        return moved, runs._replace(memory=memory, chances=chances)
+
     def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
         """int32 [S, N]: what every seed does in a step."""
-        epsilon = self.epsilon(tick)
-        return over_seeds(lambda run: self.choose(run.agent, run.seen, self.draw_act(run.key, step), epsilon), runs)
-
-    def _advance(
-        self, cursor: history.Cursor, runs: Experiment, actions: jax.Array, step: jax.Array
-    ) -> tuple[history.Cursor, Experiment, tuple[jax.Array, jax.Array]]:
-        """One step of every copy of every seed; and what the games that ended came to, [S, N] each."""
-        runs, *ended = over_seeds(lambda one: self._step(cursor, step, *one), (runs, actions))
-        return history.advance(cursor, self.window.length), runs, tuple(ended)
+        epsilon, playing = self.epsilon(tick), runs._replace(memory=(), chances=())
+        return over_seeds(lambda run: self.choose(run.agent, run.seen, self.draw_act(run.key, step), epsilon), playing)
 
     def _step(
-        self, cursor: history.Cursor, step: jax.Array, run: Experiment, actions: jax.Array
-    ) -> tuple[Experiment, jax.Array, jax.Array]:
-        assert self.copies is not None
-        worlds, answer = self.copies.step(self.step_keys(run.key, step), run.worlds, actions)
-        return self.remember(cursor, run._replace(worlds=worlds), actions, answer)
+        self, runs: Experiment, actions: jax.Array, step: jax.Array
+    ) -> tuple[Experiment, tuple[jax.Array, jax.Array]]:
+        """One step of every copy of every seed; and what the games that ended came to, [S, N] each."""
+
+        def one(given: tuple[Experiment, jax.Array]) -> tuple[Experiment, jax.Array, jax.Array]:
+            assert self.copies is not None
+            run, actions = given
+            worlds, answer = self.copies.step(self.step_keys(run.key, step), run.worlds, actions)
+            return self.observe(run._replace(worlds=worlds), actions, answer)
+
+        # The memory stays outside: what goes through a step of the worlds would be carried along.
+        memory, chances = runs.memory, runs.chances
+        runs, *ended = over_seeds(one, (runs._replace(memory=(), chances=()), actions))
+        return runs._replace(memory=memory, chances=chances), (ended[0], ended[1])
 
     def rehearse(self, clock: Clock, runs: Experiment) -> Any:
-        """The play of a tick without learning from it: what it chooses, and what the worlds answer."""
-        epsilon, step = self.epsilon(clock.tick), clock.tick * self.config.steps_per_tick
-
-        def play(run: Experiment) -> Any:
-            for t in range(self.config.steps_per_tick):
-                actions = self.choose(run.agent, run.seen, self.draw_act(run.key, step + t), epsilon)
-                run, *_ = self._step(clock.cursor, step + t, run, actions)
-            return run.seen, run.score
-
-        return over_seeds(play, runs)
+        """The play of a tick without learning from it: what is seen then."""
+        first = clock.tick * self.config.steps_per_tick
+        for t in range(self.config.steps_per_tick):
+            runs, _ = self._step(runs, self._choose(clock.tick, first + t, runs), first + t)
+        return runs.seen, runs.score, runs.row
 
 
 @cache

@@ -33,12 +33,15 @@ class Actor(Protocol):
     def greedy(self, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
         """int [N]: the best actions in states [N, F, …]."""
 
+    def draw_picks(self, update: int) -> np.ndarray:
+        """Uniform numbers that say what an update learns from."""
+
 
 class Learner(Protocol):
     """Who studies."""
 
-    def learn(self, update: int, agent: int, memory: HostMemory) -> float:
-        """One update from a memory. Returns the loss."""
+    def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
+        """One update. Returns the loss, and how far off each transition was."""
 
     def sync(self) -> None:
         """The hard update of the target network."""
@@ -158,12 +161,18 @@ class HostExperiment:
         return np.where(explore, draws.action, self.actor.greedy(self.stack, draws))
 
     def study(self) -> list[float]:
-        """The updates of a tick. Returns the losses."""
-        updates = self.config.updates_per_tick
+        """The updates of a tick, all of whose batches are drawn before the first. Returns the losses."""
+        first = self.tick * self.config.updates_per_tick
+        updates = range(first, first + self.config.updates_per_tick)
         self.memory.beta = np.float32(self.program.beta(self.tick))
         if self.config.learner.sync_every and self.program.is_syncing(self.tick):
             self.learner.sync()
-        return [self.learner.learn(self.tick * updates + k, 0, self.memory) for k in range(updates)]
+        gamma = self.config.learner.gamma
+        samples = [self.memory.sample(self.actor.draw_picks(update), gamma) for update in updates]
+        said = [self.learner.learn(update, 0, batch) for update, (_, batch) in zip(updates, samples, strict=True)]
+        picks = Picks(*(np.concatenate(column) for column in zip(*(picks for picks, _ in samples), strict=True)))
+        self.memory.rate(picks, np.concatenate([errors for _, errors in said]))
+        return [loss for loss, _ in said]
 
     def observe(self, actions: np.ndarray, step: Step) -> list[tuple[float, int]]:
         """What has come of the actions, into the memory. Returns what the games that ended came to."""

@@ -12,8 +12,9 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.types import Compiled, Params
 from xladder.learners.value import ValueLearner
-from xladder.programs.value import ActDraws, Program
+from xladder.programs.value import ActDraws, Program, StudyDraws
 from xladder.programs.value_host import HostMemory
+from xladder.replay.batch import Batch
 
 
 class Verbs:
@@ -28,6 +29,7 @@ class Verbs:
         self._draw_act, self._draw_study = compiled(Program.draw_act), compiled(Program.draw_study)
         self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
         self._init = compiled(Program.init_agent)
+        self._drawn: dict[int, StudyDraws] = {}  # by update, until it is made
         self.agent = self._init(self.program, self.key)
 
     def draw(self, step: int) -> ActDraws:
@@ -38,13 +40,16 @@ class Verbs:
         """The best actions in states."""
         return np.asarray(self._greedy(self.program, self.agent.params, stack, draws))
 
-    def learn(self, update: int, agent: int, memory: HostMemory) -> float:
-        """One update from a memory."""
-        draws = self._draw_study(self.program, self.key, update)
-        picks, batch = memory.sample(np.asarray(draws.picks), self.config.learner.gamma)
+    def draw_picks(self, update: int) -> np.ndarray:
+        """What says where the samples of an update start, from the keys that `fused` uses."""
+        self._drawn[update] = self._draw_study(self.program, self.key, update)
+        return np.asarray(self._drawn[update].picks)
+
+    def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
+        """One update."""
+        draws = self._drawn.pop(update, None) or self._draw_study(self.program, self.key, update)
         self.agent, loss, errors = self._update(self.learner, self.agent, batch, draws.learner)
-        memory.rate(picks, errors)
-        return float(loss)
+        return float(loss), np.asarray(errors)
 
     def sync(self) -> None:
         """The hard update of the target network."""

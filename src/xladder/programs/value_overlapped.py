@@ -123,7 +123,8 @@ def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
 def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
     step = times[3]
     epsilon = program.epsilon(step // program.config.steps_per_tick)
-    return over_seeds(lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), run)
+    playing = run._replace(memory=(), chances=())
+    return over_seeds(lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), playing)
 
 
 def _remember(
@@ -131,7 +132,9 @@ def _remember(
 ) -> Experiment:
     answer = Step(frames, facts[:, 0], *(facts[:, i] > 0 for i in (1, 2, 3)))
     answers = jax.tree.map(lambda x: x[None], answer)
-    return over_seeds(lambda one: program.remember(_clock(times).cursor, *one)[0], (run, actions, answers))
+    # The memory is left out of what is mapped: see `Program.sample`.
+    seen, *_ = over_seeds(lambda one: program.observe(*one), (run._replace(memory=(), chances=()), actions, answers))
+    return program.store_all(_clock(times).cursor, seen._replace(memory=run.memory, chances=run.chances))
 
 
 def _remember_and_choose(
@@ -142,7 +145,8 @@ def _remember_and_choose(
 
 
 def _learn(program: Program, times: jax.Array, run: Experiment) -> tuple[Experiment, jax.Array]:
-    agent, chances, loss = program.learn(_clock(times), run.key, run.memory, run.agent, run.chances)
+    clock = _clock(times)
+    agent, chances, loss = program.learn(clock, run.agent, run.chances, program.sample(clock, run))
     return run._replace(agent=agent, chances=chances), loss
 
 

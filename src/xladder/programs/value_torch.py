@@ -14,6 +14,7 @@ from xladder.learners.value_torch import TorchLearner
 from xladder.nets import torsos_torch
 from xladder.programs.value import ActDraws, Program
 from xladder.programs.value_host import HostMemory
+from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
 from xladder.rungs.running import compiled
 
@@ -52,14 +53,15 @@ class Verbs:
         noise = draws.noise if draws.noise.shape[1] else None
         return self.agent.values(stack, draws.taus, noise).argmax(1)
 
-    def learn(self, update: int, agent: int, memory: HostMemory) -> float:
-        """One update from a memory."""
+    def draw_picks(self, update: int) -> np.ndarray:
+        """What says where the samples of an update start."""
         c = self.config.learner
         shape = (c.batch_size, 2) if c.prioritised else (c.batch_size, CANDIDATES, 2)
-        picks, batch = memory.sample(self.rng.random(shape, dtype=np.float32), c.gamma)
-        loss, errors = self.agent.update(batch)
-        memory.rate(picks, errors)
-        return loss
+        return self.rng.random(shape, dtype=np.float32)
+
+    def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
+        """One update."""
+        return self.agent.update(batch)
 
     def sync(self) -> None:
         """The hard update of the target network."""

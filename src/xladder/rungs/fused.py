@@ -19,6 +19,7 @@ from xladder.rungs.parallel import SAMPLED_TICKS
 from xladder.rungs.running import Metrics, timed
 
 POPULATION = True
+ON_DEVICE = True  # where what is remembered lies
 STARTING = "compiling"
 LONGEST_CHUNK = 256
 

@@ -17,6 +17,7 @@ from xladder.rungs.running import HostRun, compiled
 from xladder.rungs.torch import choose_threads, find_device
 
 POPULATION = False
+ON_DEVICE = False  # where what is remembered lies
 STARTING = "compiling"
 
 
@@ -28,9 +29,9 @@ class Taught:
         for agent in range(agents):
             learner.take(agent, actor.give(agent))
 
-    def learn(self, tick: int, agent: int, memory: Any) -> Any:
-        """One update, and the actor follows."""
-        said = self.learner.learn(tick, agent, memory)
+    def learn(self, number: int, agent: int, given: Any) -> Any:
+        """One update from what the workload's learners are given, and the actor follows."""
+        said = self.learner.learn(number, agent, given)
         self.actor.take(agent, self.learner.give(agent))
         return said
 

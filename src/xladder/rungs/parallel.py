@@ -18,6 +18,7 @@ from xladder.registry import part
 from xladder.rungs.running import Metrics, compiled, timed
 
 POPULATION = False
+ON_DEVICE = True  # where what is remembered lies
 STARTING = "compiling"
 SAMPLED_TICKS = 20  # that the two parts of a tick are timed on
 

@@ -16,6 +16,7 @@ from xladder.registry import part
 from xladder.rungs.running import HostRun, compiled
 
 POPULATION = False
+ON_DEVICE = False  # where what is remembered lies
 STARTING = "compiling"
 
 

@@ -20,6 +20,7 @@ except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
 POPULATION = False
+ON_DEVICE = False  # where what is remembered lies
 STARTING = "choosing threads"
 
 

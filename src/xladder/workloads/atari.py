@@ -98,7 +98,9 @@ class Config(Ticks):
         rules = PROTOCOLS[self.protocol]
         placing = atari_scores.place(self.world.name, self.protocol, self.frames, score)
         verdict, caveats = placing.verdict if placing else "nothing", []
-        text = atari_scores.in_words(placing) if placing else f"No published score of `{self.world.name}` is known here."
+        text = (
+            atari_scores.in_words(placing) if placing else f"No published score of `{self.world.name}` is known here."
+        )
         other_rules = _differing(self.world, rules.world, "world.", but=("name", "num_envs", "threads"))
         if self.evaluate_epsilon != rules.evaluate_epsilon:
             other_rules.append(f"`evaluate-epsilon` {self.evaluate_epsilon}")

@@ -90,6 +90,7 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     start = replace(start, world=replace(start.world, name=place.name))
     start.check_world()
     found = members(start)
+    # Gallici et al. (2024) for pictures; for vectors a smaller network and larger steps, tuned on CartPole to be quick.
     pqn = replace(
         start,
         algorithm="pqn",

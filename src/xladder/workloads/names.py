@@ -138,9 +138,7 @@ def find_atari(game: str) -> str:
     squashed = _squash(bare)
     for left_out in ATARI_LEFT_OUT:
         if squashed == _squash(left_out):
-            raise UsageError(
-                f"`atari/{left_out}` {ATARI_LEFT_OUT_WHY}. Choose another game, such as `atari/breakout`."
-            )
+            raise UsageError(f"`atari/{left_out}` {ATARI_LEFT_OUT_WHY}. Choose another game, such as `atari/breakout`.")
     if squashed not in _ATARI:
         near = difflib.get_close_matches(squashed, _ATARI, n=1, cutoff=0.5)
         hint = f" Did you mean `{_ATARI[near[0]]}`?" if near else ""

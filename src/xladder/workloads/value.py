@@ -6,6 +6,7 @@ head and ingredients. The named members are `MEMBERS`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -164,6 +165,16 @@ def compared(config: Any) -> Any:
     ticks = COMPARED_TICKS if c.torso == "mlp" else COMPARED_TICKS // 4
     length = (starts + ticks * tick) * config.length_per_step
     return replace(config, learner=learner, evaluate_episodes=0, **{config.length: length})
+
+
+def memory_bytes(config: Any) -> int:
+    """What the memory of one seed takes."""
+    if config.algorithm == "pqn":
+        return 0
+    view = import_module(config.world.maker).view(config.world)
+    frame = math.prod(view.shape) * np.dtype(view.dtype).itemsize
+    beside = 8 + 4 * config.learner.prioritised  # action, reward, three flags; a priority
+    return config.learner.memory * (frame + beside)
 
 
 def lacking(config: Any) -> dict[str, tuple[str, str]]:

@@ -1,0 +1,430 @@
+"""Value learners: the same seed gives the same run on every JAX rung, in worlds inside the program and on the host."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from tests.conftest import assert_trees_close, assert_trees_equal
+from tests.test_compiles import counted
+from xladder import training
+from xladder.programs import value_evaluation
+from xladder.programs.value import MOST_UNROLLED
+from xladder.replay.history import eligible
+from xladder.rungs import fused, hybrid, parallel, sequential
+from xladder.rungs import torch as torch_rung
+from xladder.rungs.running import compiled
+from xladder.workloads import atari, gym, gymnax, value
+from xladder.workloads.value import LearnerConfig
+
+TICKS, SEED = 32, 3
+JAX_RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused}
+# Programs that add in another order differ by roundings, of parameters and frames up to 3, and of returns up to 10; so
+# after 50 updates it is seen in the sixth digit. The first other action would make it a hundred times as much.
+ROUNDING = 2e-5
+
+SMALL = LearnerConfig(
+    hidden=(16,),
+    width=16,
+    batch_size=8,
+    memory=64,
+    learning_starts=8,
+    steps_per_update=2,
+    sync_every=24,
+    atoms=5,
+    quantiles=4,
+    act_quantiles=4,
+    cosines=8,
+)
+# One step of 4 copies and 2 updates; ε halves every 40 steps.
+SEVERAL_UPDATES = gymnax.Config(
+    world=gymnax.WorldConfig(num_envs=4),
+    learner=replace(
+        SMALL,
+        noisy=True,
+        prioritised=True,
+        n_step=3,
+        epsilon=0.6,
+        epsilon_end=0.1,
+        epsilon_schedule="exponential",
+        epsilon_steps=40,
+    ),
+    steps=4 * TICKS,
+    evaluate_episodes=0,
+)
+# Two steps of 4 copies and one update; ε falls for half of the run.
+SEVERAL_STEPS = replace(
+    SEVERAL_UPDATES,
+    learner=replace(SMALL, steps_per_update=8, epsilon=0.9, epsilon_end=0.1, epsilon_share=0.5),
+    steps=8 * TICKS,
+)
+GYM = gym.Config(gym.WorldConfig(num_envs=4), SEVERAL_UPDATES.learner, steps=4 * TICKS, evaluate_episodes=0)
+# Two steps of 2 copies and one update. Games are cut after 100 frames, so that some end.
+PONG = atari.Config(
+    world=atari.WorldConfig("atari/pong", num_envs=2, cap_frames=100, noops=8, threads=1),
+    learner=replace(
+        atari.CLEANRL.learner,
+        width=16,
+        batch_size=4,
+        memory=40,
+        learning_starts=16,
+        steps_per_update=4,
+        sync_every=24,
+        epsilon_share=0.5,
+    ),
+    frames=4 * 4 * TICKS,
+    evaluate_episodes=0,
+)
+
+
+@pytest.fixture(autouse=True)
+def one_torch_thread():
+    """The torch rung chooses its number of threads; the next test should not inherit it."""
+    yield
+    torch.set_num_threads(1)
+
+
+# ---- runs that several tests look at -------------------------------------------------------------------------------
+
+
+@dataclass
+class Outcome:
+    """A run of `TICKS` ticks, and what two more cost."""
+
+    run: Any
+    metrics: dict
+    begun: Any
+    params: Any
+    agent: Any  # online and target networks and all else that the agent has
+    memory: Any
+    chances: Any
+    samples: list  # of rungs on the host: where every sample starts, what it was, and which rows were first
+    counts: dict
+
+
+def follow(config, rung, seeds=(SEED,)) -> Outcome:
+    run, samples = rung.start(config, list(seeds)), []
+    if rung is sequential:
+        record_samples(run.experiment.memory, samples)
+    begun = run.params()
+    metrics = run.advance(TICKS)
+    agent, memory, chances = inside(run)
+    found = Outcome(run, metrics, begun, run.params(), agent, memory, chances, list(samples), {})
+    with counted() as found.counts:
+        run.advance(2)
+    return found
+
+
+def record_samples(memory, samples):
+    sample = memory.sample
+
+    def recorded(uniforms, gamma):
+        picks, batch = sample(uniforms, gamma)
+        samples.append((picks, batch, memory.history.rows.first.copy()))
+        return picks, batch
+
+    memory.sample = recorded
+
+
+def inside(run) -> tuple:
+    """Agent, memory and chances of a run's first seed, as NumPy arrays that do not change any more."""
+    if isinstance(run, parallel.ParallelRun | fused.FusedRun):
+        state = jax.tree.map(lambda x: x[0], run.runs)
+    elif isinstance(run, parallel.OverlappedRun):
+        state = jax.tree.map(lambda x: x[0], run.experiment.run)
+    else:
+        memory, agent = run.experiment.memory, run.experiment.learner.agent
+        chances = memory.chances and (memory.chances.blocks, memory.chances.sums, memory.chances.largest)
+        return jax.tree.map(np.array, (agent, memory.history.rows, chances or ()))
+    return jax.tree.map(np.array, (state.agent, state.memory, tuple(state.chances)))
+
+
+@pytest.fixture(scope="module")
+def several_updates():
+    return SEVERAL_UPDATES, {name: follow(SEVERAL_UPDATES, rung) for name, rung in JAX_RUNGS.items()}
+
+
+@pytest.fixture(scope="module")
+def several_steps():
+    return SEVERAL_STEPS, {name: follow(SEVERAL_STEPS, rung) for name, rung in JAX_RUNGS.items()}
+
+
+@pytest.fixture(params=["several_updates", "several_steps"])
+def outcomes(request):
+    """One config after the other, on the three rungs whose worlds may be inside the program."""
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(scope="module")
+def gym_outcomes():
+    return GYM, {"sequential": follow(GYM, sequential), "parallel": follow(GYM, parallel)}
+
+
+@pytest.fixture(scope="module")
+def pong_outcomes():
+    return PONG, {"sequential": follow(PONG, sequential), "parallel": follow(PONG, parallel)}
+
+
+def assert_same_run(ours: Outcome, theirs: Outcome):
+    """To rounding; whole numbers exactly."""
+    assert_trees_equal(ours.begun, theirs.begun)
+    for name in ("episodes", "updates"):
+        np.testing.assert_array_equal(ours.metrics[name], theirs.metrics[name])
+    for name in ("returns", "length", "loss", "epsilon"):
+        assert_column_close(ours.metrics[name], theirs.metrics[name])
+    for mine, other in zip(ours.memory, theirs.memory, strict=True):
+        assert mine.dtype == other.dtype
+        np.testing.assert_allclose(np.float64(mine), np.float64(other), rtol=0, atol=ROUNDING)
+    for part in ("params", "target"):
+        assert_trees_close(getattr(ours.agent, part), getattr(theirs.agent, part), ROUNDING)
+    assert_trees_close(ours.chances, theirs.chances, 10 * ROUNDING)  # roots of errors of a few
+    assert_trees_close(ours.params, theirs.params, ROUNDING)
+
+
+def assert_column_close(ours, theirs):
+    """As a share of its largest number; nan in the same places."""
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=ROUNDING * np.nanmax(np.abs(theirs)))
+
+
+# ---- one seed, one run ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rung", ["parallel", "fused"])
+def test_one_seed_is_one_run_on_every_jax_rung(outcomes, rung):
+    config, found = outcomes
+    assert_same_run(found[rung], found["sequential"])
+    learned = found["fused"].metrics
+    assert learned["updates"].sum() > 20
+    assert learned["episodes"].sum() > 5, "no game ended, so no reset was compared"
+    leaves = zip(jax.tree.leaves(found[rung].begun), jax.tree.leaves(found[rung].params), strict=True)
+    assert max(np.abs(old - new).max() for old, new in leaves) > 100 * ROUNDING, "nothing was learned"
+    assert bool(found[rung].chances) == config.learner.prioritised
+
+
+def test_a_world_of_gymnasium_stepped_while_the_device_learns_makes_the_same_run(gym_outcomes):
+    _, found = gym_outcomes
+    assert isinstance(found["parallel"].run, parallel.OverlappedRun)
+    assert_same_run(found["parallel"], found["sequential"])
+    assert found["parallel"].metrics["episodes"].sum() > 5
+    assert found["parallel"].metrics["updates"].sum() > 20
+
+
+def test_atari_stepped_while_the_device_learns_makes_the_same_run(pong_outcomes):
+    _, found = pong_outcomes
+    assert isinstance(found["parallel"].run, parallel.OverlappedRun)
+    assert_same_run(found["parallel"], found["sequential"])
+    assert found["parallel"].metrics["episodes"].sum() > 2
+    assert found["parallel"].memory.frames.any()
+
+
+def test_atari_repeats_itself_from_a_seed_whatever_is_evaluated_between(pong_outcomes):
+    config, found = pong_outcomes
+    run = parallel.start(config, [SEED])
+    first = run.advance(5)
+    measured = [
+        value_evaluation.measure(replace(config, evaluate_episodes=2), run.params(), 5, compiled) for _ in range(2)
+    ]
+    assert measured[0].columns["eval_return"] == measured[1].columns["eval_return"]  # the same games every time
+    second = run.advance(TICKS - 5)
+    metrics = {name: np.concatenate([first[name], second[name]], axis=1) for name in first}
+    assert_trees_equal(metrics, found["parallel"].metrics)
+    assert_trees_equal(inside(run), (found["parallel"].agent, found["parallel"].memory, found["parallel"].chances))
+    other = parallel.start(config, [SEED + 1]).advance(TICKS)
+    assert not np.array_equal(other["loss"], metrics["loss"], equal_nan=True)
+
+
+def test_a_seed_in_a_population_is_the_seed_alone(several_updates):
+    config, found = several_updates
+    population = fused.start(config, [SEED - 1, SEED])
+    metrics = population.advance(TICKS)
+    assert_second_seed_is(found["fused"], metrics, population.params())
+    assert not np.array_equal(metrics["loss"][0], metrics["loss"][1], equal_nan=True), "seeds have to differ"
+
+
+def test_how_a_program_is_laid_out_does_not_change_the_learner(several_steps):
+    """As for a GPU: all seeds at once, updates side by side, hard updates without a branch."""
+    _, found = several_steps
+    program = replace(found["fused"].run.program, mapped=True, unroll=MOST_UNROLLED)
+    clock, runs = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))(jnp.arange(2, 4))
+    tick, rows = jax.jit(program.tick), []
+    for _ in range(TICKS):
+        clock, runs, row = tick(clock, runs)
+        rows.append(jax.device_get(row)._asdict())
+    metrics = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
+    assert_second_seed_is(found["fused"], metrics, runs.agent.params)
+    assert_trees_close(jax.tree.map(lambda x: x[1], runs.agent.target), found["fused"].agent.target, ROUNDING)
+
+
+def assert_second_seed_is(alone: Outcome, metrics, params):
+    for name in ("episodes", "updates"):
+        np.testing.assert_array_equal(metrics[name][1:], alone.metrics[name])
+    for name in ("returns", "length", "loss", "epsilon"):
+        assert_column_close(metrics[name][1:], alone.metrics[name])
+    assert_trees_close(jax.tree.map(lambda x: x[1:], params), alone.params, ROUNDING)
+
+
+# ---- what a tick does ----------------------------------------------------------------------------------------------
+
+
+def test_updates_are_exactly_as_many_as_asked_for(outcomes, gym_outcomes, pong_outcomes):
+    for config, found in (outcomes, gym_outcomes, pong_outcomes):
+        c = config.learner
+        # Enough to start with, a batch, and n rows after the first: for 4 copies and n = 3 that is 16 steps.
+        starts = max(c.learning_starts, c.batch_size, (c.n_step + 1) * config.world.num_envs)
+        each = config.per_tick // c.steps_per_update
+        wanted = [each if tick * config.per_tick >= starts else 0 for tick in range(TICKS)]
+        assert 0 < wanted.index(each) < 5
+        for outcome in found.values():
+            np.testing.assert_array_equal(outcome.metrics["updates"], [wanted])
+            np.testing.assert_array_equal(np.isfinite(outcome.metrics["loss"]), [np.array(wanted) > 0])
+        assert len(found["sequential"].samples) == sum(wanted)
+
+
+def test_epsilon_falls_as_the_schedule_says(outcomes, pong_outcomes):
+    config, found = outcomes
+    step = config.per_tick * np.arange(TICKS)
+    if config is SEVERAL_UPDATES:
+        wanted = 0.1 + 0.5 * 0.5 ** (step / 40)
+    else:  # half of the run is 128 steps, 16 ticks
+        wanted = 0.9 - 0.8 * np.minimum(step / 128, 1)
+        assert wanted[8] == pytest.approx(0.5)
+    for outcome in found.values():
+        np.testing.assert_allclose(outcome.metrics["epsilon"], [wanted], rtol=1e-6)
+    for outcome in pong_outcomes[1].values():  # from 1 to 0.01 in half of 128 steps
+        wanted = 1 - 0.99 * np.minimum(4 * np.arange(TICKS) / 64, 1)
+        np.testing.assert_allclose(outcome.metrics["epsilon"], [wanted], rtol=1e-5)
+
+
+def test_games_are_counted_where_they_end(outcomes):
+    """A step of CartPole pays 1, so a game's return is its length; and no game spans the run's steps."""
+    config, found = outcomes
+    for outcome in found.values():
+        returns, length, episodes = (outcome.metrics[name] for name in ("returns", "length", "episodes"))
+        np.testing.assert_allclose(returns, length)
+        np.testing.assert_array_equal(np.isfinite(returns), episodes > 0)
+        total = np.nansum(length * episodes)
+        # Each game costs one step more, the one that begins the next.
+        played = config.world.num_envs * config.steps_per_tick * TICKS
+        assert total + episodes.sum() <= played
+        assert total > 0.5 * played
+
+
+def test_the_step_that_begins_a_game_is_never_learned_from(outcomes, gym_outcomes, pong_outcomes):
+    for config, found in (outcomes, gym_outcomes, pong_outcomes):
+        length = config.learner.memory // config.world.num_envs
+        resets = learned = 0
+        for picks, _, first in found["sequential"].samples:
+            starts_next = first[picks.env, (picks.slot + 1) % length]
+            assert not np.any(starts_next & (picks.valid > 0))
+            resets += np.sum(first)
+            learned += np.sum(picks.valid > 0)
+        assert resets > 20, "there were hardly any such steps to learn from"
+        assert learned > 0.9 * len(found["sequential"].samples) * config.learner.batch_size
+        if config is not PONG:
+            # CartPole pays 1 for every step but that one: what n steps bring says which steps they were.
+            allowed = np.array([(1 - 0.99**n) / 0.01 for n in range(1, config.learner.n_step + 1)])
+            returns = np.concatenate(
+                [batch.returns[picks.valid > 0] for picks, batch, _ in found["sequential"].samples]
+            )
+            assert np.abs(returns[:, None] - allowed).min(axis=1).max() < 1e-5
+            assert np.any(np.abs(returns - 1) < 1e-5), "no sample ended with its game"
+
+
+def test_nor_is_it_on_the_device(outcomes):
+    """Of what the run has in its memory on the device, a thousand draws of its own."""
+    _, found = outcomes
+    run = found["parallel"].run
+    program = run.program
+
+    def draw(clock, runs, update):
+        one = jax.tree.map(lambda x: x[0], runs)
+        return program.pick(clock, one.memory, one.chances, program.draw_study(one.key, update).picks)
+
+    picks = jax.jit(jax.vmap(draw, in_axes=(None, None, 0)))(run.clock, run.runs, jnp.arange(128))
+    env, slot, valid = (np.ravel(x) for x in picks)
+    first = np.asarray(run.runs.memory.first[0])
+    length = program.window.length
+    reset_rows = np.roll(first, -1, axis=1)
+    assert not np.any(reset_rows[env, slot] & (valid > 0))
+    # All else that may be drawn is, so that the rows that are not are no accident.
+    earliest, count = (int(x) for x in eligible(program.window, run.clock.cursor))
+    allowed = np.zeros_like(first)
+    allowed[:, (earliest + np.arange(count)) % length] = True
+    assert np.any(allowed & reset_rows)
+    drawn = np.zeros_like(first)
+    drawn[env[valid > 0], slot[valid > 0]] = True
+    np.testing.assert_array_equal(drawn, allowed & ~reset_rows)
+
+
+def test_the_target_becomes_the_online_network_every_24_steps(outcomes):
+    """Followed on the rung whose agent can be looked at after every tick, which is the same run as the others."""
+    config, _ = outcomes
+    run = sequential.start(config, [SEED])
+    every, target, syncs = 24 // config.per_tick, run.params(), 0
+    for tick in range(12):
+        before = run.params()
+        run.advance(1)
+        if tick % every == 0:
+            target, syncs = before, syncs + 1
+        agent, *_ = inside(run)
+        assert_trees_equal(jax.tree.map(lambda x: x[None], agent.target), target)
+    assert syncs >= 2
+    assert np.abs(agent.target["head"]["hidden"]["kernel"] - agent.params["head"]["hidden"]["kernel"]).max() > 1e-4
+
+
+# ---- compiled once -------------------------------------------------------------------------------------------------
+
+
+def test_a_second_call_traces_nothing(outcomes, gym_outcomes, pong_outcomes):
+    for _, found in (outcomes, gym_outcomes, pong_outcomes):
+        for name, outcome in found.items():
+            assert outcome.counts == {"traced": 0, "compiled": 0}, name
+
+
+def test_a_tick_gives_back_what_it_takes(outcomes):
+    """Types and shapes of the state are a fixed point of the tick, weak types included."""
+    program = outcomes[1]["parallel"].run.program
+    before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(1))))
+    after = jax.eval_shape(program.tick, *before)[:2]
+    for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
+        assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
+
+
+# ---- evaluations ---------------------------------------------------------------------------------------------------
+
+
+def test_evaluations_do_not_disturb_training(several_steps):
+    config, found = several_steps
+    asked = replace(config, evaluate_episodes=3, evaluate_every=80)  # ten ticks
+    result = training.execute(training.plan("cartpole", "fused", config=asked, seed=SEED))
+    columns = value.columns(config, found["fused"].metrics)
+    assert_trees_equal({name: result.metrics[name] for name in columns}, columns)
+    assert_trees_equal(result.params, found["fused"].params)
+    (evaluated,) = result.metrics["eval_return"]
+    assert np.flatnonzero(np.isfinite(evaluated)).tolist() == [9, 19, 29, 31]
+    assert np.all((evaluated[[9, 19, 29, 31]] >= 8) & (evaluated[[9, 19, 29, 31]] <= 500))
+
+
+# ---- the rungs with PyTorch ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rung", [torch_rung, hybrid], ids=["torch", "hybrid"])
+def test_rungs_with_pytorch_report_the_same_columns_and_learn(several_updates, rung):
+    config, found = several_updates
+    run = rung.start(config, [SEED])
+    assert "threads" in run.note
+    begun, metrics, expected = run.params(), run.advance(TICKS), found["sequential"].metrics
+    assert metrics.keys() == expected.keys()
+    for name in metrics:
+        assert (metrics[name].shape, metrics[name].dtype) == (expected[name].shape, expected[name].dtype)
+    for name in ("updates", "epsilon"):
+        np.testing.assert_array_equal(metrics[name], expected[name])
+    np.testing.assert_array_equal(np.isfinite(metrics["loss"]), np.isfinite(expected["loss"]))
+    moved = jax.tree.map(lambda old, new: np.abs(new - old).max(), begun, run.params())
+    assert min(jax.tree.leaves(moved)) > 1e-4, moved
+    if rung is hybrid:  # PyTorch acts with what JAX has learned
+        assert_trees_equal(run.experiment.actor.give(0), jax.tree.map(lambda x: x[0], run.params()))

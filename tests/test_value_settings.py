@@ -1,0 +1,258 @@
+"""Settings of the value worlds: presets are sound and as published, and wrong settings are answered with a way out."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from xladder.errors import UsageError
+from xladder.settings import to_dict, updated
+from xladder.training import plan
+from xladder.workloads import atari, gymnax, value
+
+WORLDS = ["cartpole", "minatar/breakout", "atari/pong", "gym/CartPole-v1"]
+PRESETS = [(world, preset) for world in WORLDS for preset in value.presets(world)]
+
+
+# ---- presets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("world", "preset"), PRESETS, ids=map("-".join, PRESETS))
+def test_every_preset_is_sound_and_survives_being_written_down(world, preset):
+    config = value.presets(world)[preset]
+    assert config.name == world
+    value.check(config)
+    value.check(value.compared(config))
+    assert updated(config, to_dict(config)) == config
+    other = updated(value.presets("cartpole" if world == "minatar/breakout" else world)["default"], {})
+    written = json.loads(json.dumps(to_dict(config)))  # as a run directory holds it
+    assert updated(other, written) == config
+    assert hash(config) == hash(updated(other, written))
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_the_named_members_differ_from_the_default_in_what_they_are_named_for(world):
+    found = value.presets(world)
+    assert set(value.MEMBERS) <= set(found)
+    assert found["default"] == found["dqn"]
+    for name, changes in value.MEMBERS.items():
+        assert found[name] == replace(found["dqn"], learner=replace(found["dqn"].learner, **changes))
+    rainbow = found["rainbow"].learner
+    assert (rainbow.head, rainbow.dueling, rainbow.double, rainbow.noisy) == ("categorical", True, True, True)
+    assert (rainbow.n_step, rainbow.prioritised, rainbow.epsilon, rainbow.epsilon_end) == (3, True, 0.0, 0.0)
+    heads = [found[name].learner.head for name in ("dqn", "c51", "qrdqn", "iqn", "munchausen")]
+    assert heads == ["scalar", "categorical", "quantile", "implicit", "scalar"]
+
+
+# Rules and learner of each protocol: life lost is an end; sticky actions; ε at the end and in evaluations; loss;
+# optimiser, its step and ε; agent steps between hard updates; steps before learning.
+PROTOCOLS = {
+    "nature": (True, 0.0, 0.1, 0.05, "huber", "rmsprop", 2.5e-4, 0.01 / 1024, 40_000, 50_000),
+    "dopamine": (False, 0.25, 0.01, 0.001, "squared", "adam", 6.25e-5, 1.5e-4, 8_000, 20_000),
+    "cleanrl": (True, 0.0, 0.01, 0.01, "squared", "adam", 1e-4, 1e-8, 1_000, 80_000),
+}
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_protocols_have_their_published_numbers(protocol):
+    config = value.presets("atari/breakout")[protocol]
+    w, c = config.world, config.learner
+    assert config.protocol == protocol
+    assert (
+        w.life_loss,
+        w.sticky,
+        c.epsilon_end,
+        config.evaluate_epsilon,
+        c.loss,
+        c.optimiser,
+        c.lr,
+        c.optimiser_eps,
+        c.sync_every,
+        c.learning_starts,
+    ) == PROTOCOLS[protocol]
+    # What they share.
+    assert (c.torso, c.width, w.stack, c.batch_size, c.steps_per_update) == ("nature", 512, 4, 32, 4)
+    assert (c.memory, c.gamma, c.kappa, c.clip_rewards, c.clip) == (1_000_000, 0.99, 1.0, True, float("inf"))
+    assert (c.epsilon, c.epsilon_schedule, w.cap_frames, c.soft) == (1.0, "linear", 108_000, 0.0)
+    # ε falls for a million steps, for a quarter of one, or for a tenth of the run.
+    steps = {"nature": 1_000_000, "dopamine": 250_000, "cleanrl": 1_000_000}[protocol]
+    assert replace(config, frames=40_000_000).explore_steps == steps
+
+
+def test_members_follow_the_protocol_that_is_asked_for():
+    for protocol in PROTOCOLS:
+        found = value.presets("atari/pong", protocol=protocol)
+        assert found["default"] == found[protocol] == found["dqn"] == value.presets("atari/pong")[protocol]
+        assert found["iqn"] == replace(found[protocol], learner=replace(found[protocol].learner, head="implicit"))
+        assert {found[name].protocol for name in value.MEMBERS} == {protocol}
+    assert value.presets("atari/pong")["default"].protocol == "cleanrl"
+    with pytest.raises(UsageError, match=re.escape("no protocol `natur`. Did you mean `nature`?")):
+        value.presets("atari/pong", protocol="natur")
+
+
+@pytest.mark.xfail(strict=True, reason="a protocol asked for where there is none is silently ignored")
+def test_a_protocol_of_a_world_without_protocols_is_refused():
+    with pytest.raises(UsageError):
+        plan("cartpole", protocol="nature")
+
+
+def test_games_may_be_spelled_as_their_papers_do():
+    made = plan("atari/SpaceInvaders", "parallel")
+    assert made.workload.name == made.config.name == made.config.world.name == "atari/space_invaders"
+    assert made.config == plan("atari/space_invaders", "parallel").config
+    assert plan("Breakout-MinAtar").config.world.name == "minatar/breakout"
+
+
+# ---- what follows from them ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("copies", "steps_per_update", "steps", "updates", "words"),
+    [
+        (8, 8, 1, 1, "a tick is 1 step of 8 copies and 1 update"),
+        (8, 2, 1, 4, "a tick is 1 step of 8 copies and 4 updates"),
+        (8, 24, 3, 1, "a tick is 3 steps of 8 copies and 1 update"),
+        (1, 4, 4, 1, "a tick is 4 steps of 1 copy and 1 update"),
+    ],
+)
+def test_a_tick_is_the_least_play_that_owes_whole_updates(copies, steps_per_update, steps, updates, words):
+    config = gymnax.Config(gymnax.WorldConfig(num_envs=copies), value.LearnerConfig(steps_per_update=steps_per_update))
+    assert (config.steps_per_tick, config.updates_per_tick, config.per_tick) == (steps, updates, steps * copies)
+    assert config.per_tick == updates * steps_per_update
+    assert config.tick_in_words == words
+    frames = atari.Config(
+        replace(atari.WorldConfig(), num_envs=copies), value.LearnerConfig(steps_per_update=steps_per_update)
+    )
+    assert frames.units_per_tick == 4 * config.per_tick
+
+
+def test_lengths_are_counted_in_what_they_are_given_in():
+    config = replace(atari.CLEANRL, frames=1_280_000, evaluate_every=12_800)
+    assert (config.agent_steps, config.ticks) == (320_000, 10_000)
+    assert config.interval == 100  # 12,800 frames are 3,200 steps of 32 copies
+    assert replace(config, evaluate_every=0).interval == 1000
+    assert replace(config, evaluate_every=4).interval == 1
+    assert replace(config, evaluate_episodes=0).interval == 0
+
+
+# ---- wrong settings ------------------------------------------------------------------------------------------------
+
+FRESH = {"cartpole": "fused", "minatar/breakout": "fused", "atari/pong": "parallel", "gym/CartPole-v1": "sequential"}
+WRONG = [
+    ("cartpole", {"learner": {"torso": "nature"}}, "frames of `cartpole` (4): use `--learner.torso mlp`"),
+    ("minatar/breakout", {"learner": {"torso": "mlp"}}, "(10 × 10 × 4): use `--learner.torso minatar`"),
+    ("atari/pong", {"learner": {"torso": "minatar"}}, "(84 × 84): use `--learner.torso nature`"),
+    ("gym/CartPole-v1", {"learner": {"torso": "nature"}}, "use `--learner.torso mlp`"),
+    ("cartpole", {"steps": 1001}, "`--steps` is 1001, but a tick is 1 step of 8 copies and 1 update"),
+    ("cartpole", {"steps": 1001}, "a multiple of 8: 1000 or 1008."),
+    ("cartpole", {"steps": 5}, "a multiple of 8: 8."),
+    ("cartpole", {"steps": 0}, "`--steps` is 0, but it has to be 1 or more"),
+    ("cartpole", {"steps": 2**31}, "2147483647 steps are possible"),
+    ("atari/pong", {"frames": 1001}, "a multiple of 128: 896 or 1024."),
+    ("atari/pong", {"frames": 129}, "`--frames` is 129, but every agent step takes 4 of them"),
+    ("cartpole", {"learner": {"steps_per_update": 12}}, "with 8 copies of the world it has to divide them"),
+    ("cartpole", {"learner": {"steps_per_update": 0}}, "`--learner.steps-per-update` is 0"),
+    ("cartpole", {"learner": {"munchausen": True, "head": "categorical"}}, "use scalar, quantile or implicit"),
+    ("cartpole", {"learner": {"memory": 39, "n_step": 3}}, "with 1 frames and 3 steps per sample need at least 40"),
+    ("atari/pong", {"learner": {"memory": 160}}, "32 copies with 4 frames and 1 steps per sample need at least 192"),
+    ("cartpole", {"learner": {"sync_every": 0}}, "`--learner.soft` has to be positive"),
+    ("cartpole", {"learner": {"sync_every": -1}}, "`--learner.sync-every` is -1, but it cannot be negative"),
+    ("cartpole", {"learner": {"hidden": [16, 0]}}, "`--learner.hidden` is 0, but it has to be 1 or more"),
+    ("cartpole", {"learner": {"lr": 0}}, "`--learner.lr` is 0.0, but it has to be a positive number"),
+    ("cartpole", {"learner": {"lr": float("nan")}}, "`--learner.lr` is nan"),
+    ("cartpole", {"learner": {"clip": 0.0}}, "inf for no clipping"),
+    ("cartpole", {"learner": {"gamma": 1.01}}, "`--learner.gamma` is 1.01, but it has to lie in [0, 1]"),
+    ("cartpole", {"learner": {"epsilon_end": -0.1}}, "`--learner.epsilon-end` is -0.1"),
+    ("cartpole", {"learner": {"v_min": 3, "v_max": 3}}, "it has to be below `--learner.v-max` (3.0)"),
+    ("cartpole", {"learner": {"head": "categorical", "atoms": 1}}, "a categorical head needs 2 or more"),
+    ("cartpole", {"learner": {"munchausen_floor": 0.5}}, "`--learner.munchausen-floor` is 0.5"),
+    ("cartpole", {"learner": {"head": "iqn"}}, "has to be one of scalar, categorical, quantile, implicit"),
+    ("cartpole", {"learner": {"lerning_rate": 1}}, "no field `learner.lerning_rate`"),
+    ("cartpole", {"world": {"num_envs": 0}}, "`--world.num-envs` is 0, but it has to be 1 or more"),
+    ("cartpole", {"evaluate_every": -1}, "`--evaluate-every` is -1, but it cannot be negative"),
+    ("cartpole", {"algorithm": "pqn", "learner": {"head": "quantile"}}, "PQN learns values: use scalar"),
+    ("cartpole", {"algorithm": "pqn", "learner": {"noisy": True}}, "`--learner.noisy` is True, but PQN has no"),
+    ("cartpole", {"algorithm": "pqn", "pqn": {"minibatches": 7}}, "32 steps of 8 copies has 256 transitions"),
+    ("atari/pong", {"algorithm": "pqn"}, "`algorithm` is 'pqn', but it has to be one of replay"),
+    ("atari/pong", {"world": {"sticky": 1.0}}, "`--world.sticky` is 1.0, but it has to lie in [0, 1)"),
+    ("atari/pong", {"world": {"cap_frames": 8}}, "`--world.cap-frames` is 8"),
+    ("atari/pong", {"world": {"name": "atari/pongg"}}, "Did you mean `pong`?"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("world", "changes", "said"), WRONG, ids=[said[-40:] for *_, said in WRONG])
+def test_wrong_settings_are_answered_with_a_way_out(world, changes, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        plan(world, FRESH[world], **changes)
+
+
+@pytest.mark.parametrize(
+    ("world", "said"),
+    [
+        ("cartpol", "no world `cartpol`. Did you mean `cartpole`?"),
+        ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),
+        ("breakout", "There are `atari/breakout` and `minatar/breakout`."),
+        ("pendulum", "continuous actions, and value learners choose among a few"),
+        ("gym/Pendulum-v1", "value learners choose among a few: take a world whose actions are `Discrete`"),
+        ("gym/CartPol-v1", "The nearest are `gym/CartPole-v1`"),
+    ],
+)
+def test_worlds_that_are_not_there_or_cannot_be_played_are_answered_with_a_way_out(world, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        plan(world, "sequential")
+
+
+@pytest.mark.parametrize(
+    ("world", "rung", "options", "said"),
+    [
+        ("cartpole", "torch", {"preset": "pqn"}, "`torch` cannot run this: PQN learns from many copies at once"),
+        ("cartpole", "sequential", {"preset": "pqn"}, "Use `fused`."),
+        ("cartpole", "torch", {"learner": {"precision": "bfloat16"}}, "the PyTorch twin computes in float32. Use `seq"),
+        ("cartpole", "hybrid", {"learner": {"precision": "bfloat16"}}, "`hybrid` cannot run this"),
+        ("gym/CartPole-v1", "fused", {}, "The nearest is `parallel`."),
+        ("cartpole", "fused", {"preset": "rainbo"}, "no preset `rainbo`. Did you mean `rainbow`?"),
+    ],
+)
+def test_rungs_say_what_they_cannot_run_and_which_can(world, rung, options, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        plan(world, rung, **options)
+
+
+def test_what_is_just_right_is_accepted():
+    for changes in [
+        {"learner": {"memory": 40, "n_step": 3}},
+        {"learner": {"sync_every": 0, "soft": 0.005}},
+        {"learner": {"clip": float("inf"), "hidden": []}},
+        {"learner": {"munchausen": True, "head": "implicit"}},
+        {"learner": {"steps_per_update": 24}, "steps": 2400},
+        {"learner": {"precision": "bfloat16"}},
+    ]:
+        assert plan("cartpole", "parallel", **changes).config.ticks > 0
+
+
+# ---- what is not right yet -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, reason="`evaluate_epsilon` is not checked")
+@pytest.mark.parametrize("epsilon", [2.0, -0.1, float("nan")])
+@pytest.mark.parametrize("world", ["cartpole", "atari/pong"])
+def test_epsilon_of_evaluations_has_to_be_a_probability(world, epsilon):
+    with pytest.raises(UsageError, match=r"evaluate-epsilon.*\[0, 1\]"):
+        plan(world, FRESH[world], evaluate_epsilon=epsilon)
+
+
+@pytest.mark.xfail(strict=True, reason="PQN is held to `steps_per_update` and `memory`, which it does not use")
+@pytest.mark.parametrize(
+    "changes",
+    [{"learner": {"memory": 1}}, {"world": {"num_envs": 100}, "pqn": {"minibatches": 10}, "steps": 64_000}],
+    ids=["memory", "steps per update"],
+)
+def test_pqn_is_not_held_to_settings_of_a_memory_it_does_not_have(changes):
+    plan("cartpole", preset="pqn", **changes)
+
+
+@pytest.mark.xfail(strict=True, reason="only multiples of the copies are offered, however near a divisor is")
+def test_the_nearest_steps_per_update_may_be_a_divisor():
+    with pytest.raises(UsageError, match=r": (2|4) is the nearest|2 or 4"):
+        plan("cartpole", learner={"steps_per_update": 3})
