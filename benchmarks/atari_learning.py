@@ -6,6 +6,7 @@ python benchmarks/atari_learning.py pong dopamine --frames 10_000_000 --json FIL
 import argparse
 import json
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -69,7 +70,7 @@ def main() -> None:
     def mean(values):
         return float(np.nanmean(values)) if np.isfinite(values).any() else None
 
-    curve = [mean(m["return"][0, a:b]) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    curve = [mean(m["return"][0, a:b]) for a, b in pairwise(edges)]
     last = m["return"][0, -ticks // 10 :]
     evaluated = np.flatnonzero(np.isfinite(m["eval_return"][0]))
     found = {

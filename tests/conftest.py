@@ -28,7 +28,7 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.workloads import hypergrid
+from xladder.workloads import atari, gym, gymnax, hypergrid
 from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 
 torch.set_num_threads(1)
@@ -62,6 +62,27 @@ TINY_GRID = hypergrid.Config(
     ),
     loss="tb",
     iterations=20,
+)
+
+
+TINY_VALUES = replace(
+    gymnax.VECTORS.learner, hidden=(16,), width=16, batch_size=8, memory=64, learning_starts=8, sync_every=12
+)
+TINY_CART = gymnax.Config(
+    world=gymnax.WorldConfig(num_envs=4),
+    learner=replace(TINY_VALUES, steps_per_update=2),
+    steps=160,
+    evaluate_episodes=2,
+)
+TINY_GYM = gym.Config(
+    world=gym.WorldConfig(num_envs=2), learner=replace(TINY_VALUES, steps_per_update=4), steps=80, evaluate_episodes=0
+)
+TINY_ATARI = replace(
+    atari.CLEANRL,
+    world=replace(atari.CLEANRL.world, num_envs=2, threads=2),
+    learner=replace(atari.CLEANRL.learner, width=16, batch_size=4, memory=64, learning_starts=16),
+    frames=640,
+    evaluate_episodes=0,
 )
 
 

@@ -122,14 +122,14 @@ _VALUE: dict[str, Any] = {
     "parity": "xladder.parity.value",
     "picture": "xladder.runs.game",
 }
-_NOT_YET = {rung: ("it is not written yet", "parallel") for rung in ("mesh", "hosts", "actors")}
+_LATER = ("mesh", "hosts", "actors")
 _ON_HOST = "`fused` needs a world inside the program, and Gymnasium's live on the host"
 FAMILIES = {
     "gymnax": Workload(
         name="cartpole",
         summary="a value learner in copies of a world of gymnax",
         length="steps",
-        missing=_NOT_YET,
+        missing={rung: ("it is not written yet", "fused") for rung in _LATER},
         package="gymnax",
         extra="gymnax",
         **_VALUE,
@@ -138,7 +138,7 @@ FAMILIES = {
         name="atari/breakout",
         summary="a value learner in copies of an Atari game",
         length="frames",
-        missing=_NOT_YET,
+        missing={rung: ("it is not written yet", "parallel") for rung in _LATER},
         package="ale_py",
         extra="atari",
         rung="parallel",
@@ -149,7 +149,7 @@ FAMILIES = {
         name="gym/CartPole-v1",
         summary="a value learner in copies of an environment of Gymnasium",
         length="steps",
-        missing={"fused": (_ON_HOST, "parallel"), **_NOT_YET},
+        missing={"fused": (_ON_HOST, "parallel")} | {rung: ("it is not written yet", "parallel") for rung in _LATER},
         package="gymnasium",
         extra="gym",
         rung="parallel",

@@ -148,7 +148,7 @@ class ValueLearner:
             if c.head == "scalar":
                 error = aim[0] - taken[0]
                 return (huber(error, c.kappa) if c.loss == "huber" else squared(error)), jnp.abs(error)
-            fractions = taus if c.head == "implicit" else midpoints(c.quantiles)
+            fractions = taus if c.head == "implicit" else jnp.asarray(midpoints(c.quantiles))
             loss = quantile_huber(taken, fractions, aim, c.kappa)
             return loss, loss
 

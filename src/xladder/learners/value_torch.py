@@ -139,7 +139,7 @@ class CentredRmsProp(torch.optim.Optimizer):
         super().__init__(params, {"lr": lr, "eps": eps, "decay": decay})
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """One step along every parameter's gradient."""
         for group in self.param_groups:
             for param in group["params"]:

@@ -1,4 +1,4 @@
-"""The torso for cell codes in PyTorch: the twin of `codes.py`, on batches. Shapes: B batch, F frames, E codes, V cells."""
+"""The torso for cell codes in PyTorch: the twin of `codes.py`. Shapes: B batch, F frames, E codes, V cells."""
 
 import torch
 from torch import Tensor, nn

@@ -21,7 +21,7 @@ class ValueNet(nn.Module):
 
     def __call__(self, states: jax.Array, taus: jax.Array | None = None, noise: Any = None) -> jax.Array:
         """float32 […, Z, A] from states […, F, …]."""
-        return self.head(self.torso(states), taus, noise)  # type: ignore[operator]
+        return self.head(self.torso(states), taus, noise)
 
     def embed(self, taus: jax.Array) -> jax.Array:
         """float32 […, Q, E]: embedded fractions, which do not depend on the state."""

@@ -4,8 +4,8 @@ A tick is the least play that owes a whole number of updates: a few steps of eve
 several updates. Within its last step the order is choose → study → step → remember: what is studied does not depend
 on what the worlds answer, so a rung may let both happen at once, and all rungs still compute the same.
 
-The parts of a tick are functions of their own (`choose`, `study`, `observe`, `store`): worlds on the host are stepped between
-them (`value_overlapped.py`, `value_host.py`), worlds inside the program by `tick`.
+The parts of a tick are functions of their own (`choose`, `study`, `observe`, `store`): worlds on the host are stepped
+between them (`value_overlapped.py`, `value_host.py`), worlds inside the program by `tick`.
 
 Shapes: S seeds, N copies, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
 """
@@ -32,7 +32,6 @@ from xladder.nets.value import ValueNet
 from xladder.replay import history, priorities
 from xladder.replay.batch import Batch
 from xladder.worlds.copies import Copies, Step, View
-
 
 MOST_UNROLLED = 5  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
 
@@ -69,6 +68,10 @@ class Experiment(NamedTuple):
     score: Score
     row: history.History  # what came of the last step, leaves [N, …]; the next step writes it into the memory
     worlds: Any  # where the copies stand
+
+    def without_memory(self) -> Any:
+        """All the rest: what plays need not carry the memory along, which XLA might then copy."""
+        return self._replace(memory=(), chances=())  # type: ignore[arg-type]
 
 
 class Metrics(NamedTuple):
@@ -350,7 +353,7 @@ class Program(Player):
             return Samples(picks, batches, draws.learner)
 
         # Mapped even for one seed: to take the memory out of its axis and put it back, XLA would copy it.
-        return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(seen=(), worlds=())))
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(worlds=())))
 
     def sync(self, agents: Agent, tick: jax.Array) -> Agent:
         """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
@@ -406,15 +409,16 @@ class Program(Player):
         """
         first, before = clock.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
 
-        def play(carry: tuple, step: jax.Array) -> tuple:
-            cursor, runs = self._store(*carry, step)
+        def play(carry: tuple[history.Cursor, Experiment], step: jax.Array) -> tuple:
+            cursor, runs = self._store(carry[0], carry[1], step)
             runs, ended = self._step(runs, self._choose(clock.tick, step, runs), step)
             return (cursor, runs), ended
 
-        carry, earlier = (clock.cursor, runs), None
+        carry: Any = clock.cursor, runs
+        earlier: Any = None
         if before:
             carry, earlier = jax.lax.scan(play, carry, first + jnp.arange(before))  # [T − 1, S, N]
-        cursor, runs = self._store(*carry, first + before)
+        cursor, runs = self._store(carry[0], carry[1], first + before)
         actions = self._choose(clock.tick, first + before, runs)
         runs, loss = self.study(Clock(clock.tick, cursor), runs)
         runs, ended = self._step(runs, actions, first + before)
@@ -436,7 +440,7 @@ class Program(Player):
             return moved, self.store_all(cursor, runs)
         # As a loop, of one turn or none: nothing is fused across its border. Where it can, XLA on a CPU fuses writing a
         # row with reading the memory, does it twice, and copies all of it for that.
-        rest = runs._replace(memory=(), chances=())
+        rest = runs.without_memory()
 
         def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
             stored = self.store_all(cursor, rest._replace(memory=held[0], chances=held[1]))
@@ -448,7 +452,7 @@ class Program(Player):
 
     def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
         """int32 [S, N]: what every seed does in a step."""
-        epsilon, playing = self.epsilon(tick), runs._replace(memory=(), chances=())
+        epsilon, playing = self.epsilon(tick), runs.without_memory()
         return over_seeds(lambda run: self.choose(run.agent, run.seen, self.draw_act(run.key, step), epsilon), playing)
 
     def _step(
@@ -462,9 +466,8 @@ class Program(Player):
             worlds, answer = self.copies.step(self.step_keys(run.key, step), run.worlds, actions)
             return self.observe(run._replace(worlds=worlds), actions, answer)
 
-        # The memory stays outside: what goes through a step of the worlds would be carried along.
         memory, chances = runs.memory, runs.chances
-        runs, *ended = over_seeds(one, (runs._replace(memory=(), chances=()), actions))
+        runs, *ended = over_seeds(one, (runs.without_memory(), actions))
         return runs._replace(memory=memory, chances=chances), (ended[0], ended[1])
 
     def rehearse(self, clock: Clock, runs: Experiment) -> Any:

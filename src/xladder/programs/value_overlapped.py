@@ -123,8 +123,10 @@ def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
 def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
     step = times[3]
     epsilon = program.epsilon(step // program.config.steps_per_tick)
-    playing = run._replace(memory=(), chances=())
-    return over_seeds(lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), playing)
+    playing = run.without_memory()
+    return over_seeds(
+        lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), playing
+    )
 
 
 def _remember(
@@ -133,7 +135,7 @@ def _remember(
     answer = Step(frames, facts[:, 0], *(facts[:, i] > 0 for i in (1, 2, 3)))
     answers = jax.tree.map(lambda x: x[None], answer)
     # The memory is left out of what is mapped: see `Program.sample`.
-    seen, *_ = over_seeds(lambda one: program.observe(*one), (run._replace(memory=(), chances=()), actions, answers))
+    seen, *_ = over_seeds(lambda one: program.observe(*one), (run.without_memory(), actions, answers))
     return program.store_all(_clock(times).cursor, seen._replace(memory=run.memory, chances=run.chances))
 
 

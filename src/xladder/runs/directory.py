@@ -54,7 +54,7 @@ class RunDirectory:
     def create(cls, path: str | Path | None, plan: Plan) -> RunDirectory:
         """Claim a new folder and write the config into it. Needs nothing heavy, so a bad path is told at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        folder = Path(path) if path else Path("runs") / f"{plan.workload.name}-{plan.rung}-{stamp}"
+        folder = Path(path) if path else Path("runs") / f"{plan.workload.name.replace('/', '-')}-{plan.rung}-{stamp}"
         was_there = folder.is_dir()
         try:
             if was_there and any(folder.iterdir()):

@@ -67,5 +67,5 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     world = WorldConfig(place.name)
     torso: Any = suited(view(world).shape) or "mlp"
     start = gymnax.VECTORS if torso == "mlp" else gymnax.PICTURES
-    found = members(Config(world, replace(start.learner, torso=torso)))
-    return {"default": found["dqn"], **found}
+    default = Config(world, replace(start.learner, torso=torso))
+    return {"default": default, **members(default)}

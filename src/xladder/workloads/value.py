@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -130,14 +130,15 @@ class PQNConfig:
 
 
 # The named members of the family, as changes to a world's own settings.
+_PLAIN = {"double": False, "n_step": 1}
 MEMBERS: dict[str, dict[str, Any]] = {
-    "dqn": {},
-    "double": {"double": True},
-    "dueling": {"double": True, "dueling": True},
-    "c51": {"head": "categorical"},
-    "qrdqn": {"head": "quantile"},
-    "iqn": {"head": "implicit"},
-    "munchausen": {"munchausen": True},
+    "dqn": _PLAIN,
+    "double": {**_PLAIN, "double": True},
+    "dueling": {**_PLAIN, "double": True, "dueling": True},
+    "c51": {**_PLAIN, "head": "categorical"},
+    "qrdqn": {**_PLAIN, "head": "quantile"},
+    "iqn": {**_PLAIN, "head": "implicit"},
+    "munchausen": {**_PLAIN, "munchausen": True},
     "rainbow": {
         "head": "categorical",
         "dueling": True,
@@ -326,8 +327,8 @@ class Ticks:
     algorithm: str
     evaluate_every: int
     evaluate_episodes: int
-    length: Any
-    length_per_step: Any
+    length: ClassVar[str]
+    length_per_step: ClassVar[int]
 
     @property
     def program(self) -> str:
@@ -372,8 +373,8 @@ class Ticks:
     def tick_in_words(self) -> str:
         """What a tick is."""
         steps, envs, updates = self.steps_per_tick, self.world.num_envs, self.updates_per_tick
-        many = "" if updates == 1 else "s"
-        return f"a tick is {steps} step{'s' * (steps > 1)} of {envs} cop{'ies' if envs > 1 else 'y'} and {updates} update{many}"
+        play = f"{steps} step{'s' * (steps > 1)} of {envs} cop{'ies' if envs > 1 else 'y'}"
+        return f"a tick is {play} and {updates} update{'s' * (updates > 1)}"
 
     @property
     def interval(self) -> int:
