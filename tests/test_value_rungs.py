@@ -39,6 +39,7 @@ SMALL = LearnerConfig(
     quantiles=4,
     act_quantiles=4,
     cosines=8,
+    lr=0.01,  # so much that what is chosen before an update is not what would be chosen after it
 )
 # One step of 4 copies and 2 updates; ε halves every 40 steps.
 SEVERAL_UPDATES = gymnax.Config(
@@ -102,7 +103,7 @@ class Outcome:
     agent: Any  # online and target networks and all else that the agent has
     memory: Any
     chances: Any
-    samples: list  # of rungs on the host: where every sample starts, what it was, and which rows were first
+    samples: list  # of rungs on the host: where samples start, what they are, which rows were first, and β
     counts: dict
 
 
@@ -124,7 +125,7 @@ def record_samples(memory, samples):
 
     def recorded(uniforms, gamma):
         picks, batch = sample(uniforms, gamma)
-        samples.append((picks, batch, memory.history.rows.first.copy()))
+        samples.append((picks, batch, memory.history.rows.first.copy(), memory.beta))
         return picks, batch
 
     memory.sample = recorded
@@ -307,6 +308,16 @@ def test_epsilon_falls_as_the_schedule_says(outcomes, pong_outcomes):
         np.testing.assert_allclose(outcome.metrics["epsilon"], [wanted], rtol=1e-5)
 
 
+def test_the_bias_of_priorities_is_taken_back_more_and_more(several_updates):
+    """From 0.4 at the start to 1 at the end of 32 ticks, of which the first four learn nothing."""
+    _, found = several_updates
+    betas = [beta for *_, beta in found["sequential"].samples]
+    np.testing.assert_allclose(betas, np.repeat(0.4 + 0.6 * np.arange(4, TICKS) / TICKS, 2), rtol=1e-6)
+    weights = np.stack([picks.valid for picks, *_ in found["sequential"].samples])
+    np.testing.assert_allclose(weights.max(axis=1), 1)
+    assert weights.min() < 0.8, "all priorities are alike"
+
+
 def test_games_are_counted_where_they_end(outcomes):
     """A step of CartPole pays 1, so a game's return is its length; and no game spans the run's steps."""
     config, found = outcomes
@@ -325,7 +336,7 @@ def test_the_step_that_begins_a_game_is_never_learned_from(outcomes, gym_outcome
     for config, found in (outcomes, gym_outcomes, pong_outcomes):
         length = config.learner.memory // config.world.num_envs
         resets = learned = 0
-        for picks, _, first in found["sequential"].samples:
+        for picks, _, first, _ in found["sequential"].samples:
             starts_next = first[picks.env, (picks.slot + 1) % length]
             assert not np.any(starts_next & (picks.valid > 0))
             resets += np.sum(first)
@@ -336,7 +347,7 @@ def test_the_step_that_begins_a_game_is_never_learned_from(outcomes, gym_outcome
             # CartPole pays 1 for every step but that one: what n steps bring says which steps they were.
             allowed = np.array([(1 - 0.99**n) / 0.01 for n in range(1, config.learner.n_step + 1)])
             returns = np.concatenate(
-                [batch.returns[picks.valid > 0] for picks, batch, _ in found["sequential"].samples]
+                [batch.returns[picks.valid > 0] for picks, batch, *_ in found["sequential"].samples]
             )
             assert np.abs(returns[:, None] - allowed).min(axis=1).max() < 1e-5
             assert np.any(np.abs(returns - 1) < 1e-5), "no sample ended with its game"
