@@ -80,7 +80,7 @@ def test_a_plain_state_dict_is_read_too(agent, tmp_path):
 
 
 def test_wrong_names_are_refused_and_named(agent):
-    state = agent.net.state_dict()
+    state = bridge.to_torch("iqn", bridge.to_jax("value", agent.net.state_dict()))
     state["head2.weight"] = state.pop("head1.weight")
     with pytest.raises(UsageError, match=r"lacks \['head1.weight'\] and has \['head2.weight'\]"):
         bridge.to_jax("iqn", state)

@@ -28,14 +28,14 @@ MEMBERS = {name: value.members(CARTPOLE)[name] for name in ("dqn", "rainbow", "i
 BREAKOUT = replace(
     CARTPOLE,
     world=gymnax.WorldConfig("minatar/breakout", num_envs=2, stack=2),
-    learner=replace(CARTPOLE.learner, torso="minatar", batch_size=4),
+    learner=replace(CARTPOLE.learner, torso="minatar", batch_size=32),
 )
 NATURE = replace(PONG, learner=replace(PONG.learner, optimiser="rmsprop", optimiser_eps=0.01 / 32**2, loss="huber"))
 
 
 @pytest.fixture(autouse=True)
 def short_games(monkeypatch):
-    """Enough that games end in every world but MinAtar's, and that the memory is gone round."""
+    """Enough that games end in every world, and that the memory is gone round."""
     monkeypatch.setattr(parity, "RECORDED", 160)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from xladder.errors import UsageError
 from xladder.workloads import gymnax, names
 from xladder.workloads.torsos import suited
 from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso, members
@@ -62,6 +63,8 @@ class Config(Ticks):
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The named settings of an environment, which is asked what it shows."""
+    if protocol is not None:
+        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     from xladder.worlds.gym_host import view
 
     world = WorldConfig(place.name)

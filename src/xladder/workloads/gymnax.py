@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
+from xladder.errors import UsageError
 from xladder.workloads import names
 from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso, members
 
@@ -98,6 +99,8 @@ PQN_COPIES = {"mlp": 32, "minatar": 128}
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The named settings of a world."""
+    if protocol is not None:
+        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     world = names.GYMNAX[place.name]
     start = PICTURES if len(world.shape) == 3 else VECTORS
     start = replace(start, world=replace(start.world, name=place.name))

@@ -265,16 +265,18 @@ def check_learner(config: Any) -> None:
         c.sync_every,
         "without it `--learner.soft` has to be positive, or the target network never learns",
     )
-    per, whole = c.steps_per_update, max(1, round(c.steps_per_update / envs)) * envs
+    per, replays = c.steps_per_update, config.algorithm != "pqn"
+    fitting = [n for n in range(1, envs + 1) if envs % n == 0] + [max(1, round(per / envs)) * envs]
     need(
-        per % envs == 0 or envs % per == 0,
+        per % envs == 0 or envs % per == 0 or not replays,
         "learner.steps-per-update",
         per,
-        f"with {envs} copies of the world it has to divide them or be a multiple of them: {whole} is the nearest",
+        f"with {envs} copies of the world it has to divide them or be a multiple of them: "
+        f"{min(fitting, key=lambda n: abs(n - per))} is the nearest",
     )
     rows = c.memory // envs
     need(
-        rows >= config.world.stack + c.n_step + 1,
+        not replays or rows >= config.world.stack + c.n_step + 1,
         "learner.memory",
         c.memory,
         f"{envs} copies with {config.world.stack} frames and {c.n_step} steps per sample need at least "
@@ -301,6 +303,8 @@ def check_learner(config: Any) -> None:
         + " or ".join(str(n * tick * config.length_per_step) for n in sorted({steps // tick, -(-steps // tick)}) if n),
     )
     need(steps < 2**31, config.length, getattr(config, config.length), f"{2**31 - 1} steps are possible")
+    rate = config.evaluate_epsilon
+    need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
     need(config.evaluate_episodes >= 0, "evaluate-episodes", config.evaluate_episodes, "it cannot be negative")
 
