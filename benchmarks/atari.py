@@ -99,7 +99,7 @@ def main() -> None:
         parts = "  ".join(f"{k} {v:.2f}" for k, v in rows[-1].items() if k.endswith("ms_per_tick"))
         print(f"{name:<20} {rows[-1]['steps_per_second']:>10,.0f} steps/s  {parts}", flush=True)
     if options.json:
-        found = {"rows": rows, "game": options.game, "command": command(), **environment(device)}
+        found = {"rows": rows, "game": options.game, **environment(device), "command": command()}
         options.json.write_text(json.dumps(found, indent=2) + "\n")
     jax.clear_caches()
 

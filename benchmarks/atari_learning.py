@@ -44,6 +44,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--episodes", type=int, default=30)
+    parser.add_argument("--evaluations", type=int, default=4, help="how often to evaluate while it trains")
     parser.add_argument("--memory", type=int)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--json", type=Path)
@@ -57,7 +58,7 @@ def main() -> None:
         frames=options.frames,
         world={"num_envs": options.copies},
         learner={"precision": options.precision} | ({"memory": options.memory} if options.memory else {}),
-        evaluate_every=options.frames // 4,
+        evaluate_every=options.frames // options.evaluations,
     )
     begun = time.perf_counter()
     result = execute(chosen, Says(chosen.config.per_tick))
@@ -90,8 +91,8 @@ def main() -> None:
         },
         "final": score,
         "updates": int(m["updates"].sum()),
-        "command": command(),
         **environment(devices.find(None)),
+        "command": command(),
     }
     print(json.dumps({k: found[k] for k in ("seconds", "steps_per_second", "training_return_last_tenth", "final")}))
     if options.json:

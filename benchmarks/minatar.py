@@ -1,0 +1,80 @@
+"""MinAtar Breakout: steps per second of each rung, and what bfloat16 changes in speed and score.
+
+    python benchmarks/minatar.py [--rows torch fused fused/16 …] [--seconds 5] [--learn 16] [--json FILE]
+
+A row is RUNG[/SEEDS], and steps are those of all seeds together. `--learn N` also trains N seeds in each precision and
+plays their games.
+"""
+
+import argparse
+import json
+import time
+from importlib import import_module
+from pathlib import Path
+
+from rounds import command
+
+from xladder import devices
+from xladder.registry import RUNGS
+from xladder.runs.directory import environment
+from xladder.training import execute, plan
+
+WORLD = "minatar/breakout"
+ROWS = ["torch", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused/128"]
+
+
+def speed(row: str, seconds: float, device: object) -> dict:
+    """A rung for so many seconds, learning from its first chunk on."""
+    rung, _, seeds = row.partition("/")
+    seeds = int(seeds or 1)
+    config = plan(WORLD, rung, learner={"learning_starts": 256}).config
+    running = import_module(RUNGS[rung].module).start(config, list(range(seeds)), device)
+    ticks = 100 if rung == "fused" else 20
+    for _ in range(3):
+        running.advance(ticks)
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        running.advance(ticks)
+        done += ticks
+    each = (time.perf_counter() - begun) / done
+    rate = config.per_tick * seeds / each
+    return {"name": row, "steps_per_second": rate, "compile_seconds": running.compile_seconds}
+
+
+def learn(precision: str, seeds: int, steps: int) -> dict:
+    """Train a population and let each of its agents play."""
+    begun = time.perf_counter()
+    result = execute(plan(WORLD, "fused", seeds=seeds, steps=steps, learner={"precision": precision}))
+    seconds = time.perf_counter() - begun - result.compile_seconds
+    found = {"name": f"learn/{precision}", "seeds": seeds, "steps": steps, "steps_per_second": seeds * steps / seconds}
+    return found | result.evaluate(20)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", nargs="*", default=ROWS)
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--learn", type=int, default=0, metavar="SEEDS")
+    parser.add_argument("--steps", type=int, default=500_000)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    device = devices.find(None)
+    rows = []
+    for name in options.rows:
+        rows.append(speed(name, options.seconds, device))
+        print(f"{name:<16} {rows[-1]['steps_per_second']:>12,.0f} steps/s", flush=True)
+    for precision in ("float32", "bfloat16") if options.learn else ():
+        rows.append(learn(precision, options.learn, options.steps))
+        row = rows[-1]
+        print(
+            f"{row['name']:<16} {row['steps_per_second']:>12,.0f} steps/s, "
+            f"{row['mean_return']:.1f} ± {row['ci95']:.1f} after {row['steps']:,} steps ({row['seeds']} seeds)",
+            flush=True,
+        )
+    if options.json:
+        found = {"world": WORLD, "rows": rows, **environment(device), "command": command()}
+        options.json.write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
