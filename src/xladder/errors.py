@@ -1,7 +1,8 @@
 """Errors a user can act on. Each carries the exit code of the command line; its text is a sentence with a way out."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 class XladderError(Exception):
@@ -23,9 +24,10 @@ class DamagedRun(XladderError):
 
 
 class Diverged(XladderError):
-    """A loss or parameter stopped being a finite number."""
+    """A loss or parameter stopped being a finite number. `report` says which and when."""
 
     exit_code = 4
+    report: Mapping[str, Any] = {}
 
 
 class ResourceError(XladderError):

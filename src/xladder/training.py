@@ -12,16 +12,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from xladder import devices
+from xladder.core.state import Arrays, capture, restore, unflatten
 from xladder.core.types import Params
 from xladder.errors import Diverged, UsageError, unknown
 from xladder.registry import Workload, check_rung, find_rung, find_workload
 from xladder.settings import updated
 
+OnNan = Literal["stop", "continue"]
 CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
 
 
@@ -43,6 +45,34 @@ class Observer:
     def stop(self) -> bool:
         """Whether to end after this chunk."""
         return False
+
+
+class Keeper:
+    """Who keeps checkpoints. This one keeps none."""
+
+    keeps = False
+    """Whether there is any point in calling `save`."""
+    every = 0
+    """Ticks between two checkpoints, or 0 if that goes by the clock."""
+    last: str | None = None
+    """The name of the last one."""
+
+    def due(self, tick: int) -> bool:
+        """Whether to save now, `tick` ticks into the run of a group of seeds."""
+        return False
+
+    def save(self, step: int, arrays: Arrays, facts: Mapping[str, Any], score: float) -> None:
+        """Keep a state; `score` says how good what it has learned is."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """Where a run that is taken up again had come to: a checkpoint, and the metrics by then."""
+
+    arrays: Arrays
+    facts: Mapping[str, Any]
+    metrics: Mapping[str, np.ndarray]
+    """Name → float [seed, tick]."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +133,7 @@ class Result:
         directory = RunDirectory.create(path, self.plan)
         directory.write_metrics(self)
         directory.finish(self)
+        directory.lock.release()
         return directory.path
 
 
@@ -146,21 +177,36 @@ def train(workload: str, rung: str | None = None, **options: Any) -> Result:
     return execute(plan(workload, rung, **options))
 
 
-def execute(plan: Plan, observer: Observer | None = None) -> Result:
-    """Carry out a plan."""
-    observer = observer or Observer()
+def execute(
+    plan: Plan,
+    observer: Observer | None = None,
+    keeper: Keeper | None = None,
+    past: Past | None = None,
+    on_nan: OnNan = "stop",
+) -> Result:
+    """Carry out a plan, or the rest of it."""
+    observer, keeper = observer or Observer(), keeper or Keeper()
     module = import_module(find_rung(plan.rung, plan.workload).module)
     device = devices.find(plan.device)
-    at_once = module.POPULATION and plan.workload.population
-    groups = [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
+    groups = seed_groups(plan)
     _check_memory(plan, len(groups[0]), device if module.ON_DEVICE else devices.find("cpu"))
-    results = []
+    results: list[Result] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
-        for seeds in groups:
-            results.append(_run(plan, seeds, module, device, thread, observer))
+        for number, seeds in enumerate(groups):
+            if past and number < past.facts["group"]:
+                results.append(_finished(plan, number, past))
+                continue
+            trial = _Trial(plan, number, seeds, module, device, thread, observer, keeper, on_nan, results)
+            results.append(trial.run(past if past and number == past.facts["group"] else None))
             if observer.stop():
                 break
     return _join(plan, results)
+
+
+def seed_groups(plan: Plan) -> list[tuple[int, ...]]:
+    """The seeds that are trained at once, group after group."""
+    at_once = import_module(find_rung(plan.rung, plan.workload).module).POPULATION and plan.workload.population
+    return [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
 
 
 def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
@@ -176,50 +222,194 @@ def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
         )
 
 
-def _run(
-    plan: Plan, seeds: tuple[int, ...], module: Any, device: Any, thread: ThreadPoolExecutor, observer: Observer
-) -> Result:
-    settings, interval = plan.workload.load_settings(), plan.config.interval
+@dataclass
+class _Trial:
+    """One group of seeds, trained from its start or from where it was left."""
 
-    def wait(what: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        begun, future = time.perf_counter(), thread.submit(call, *arguments)
+    plan: Plan
+    number: int
+    seeds: tuple[int, ...]
+    module: Any
+    device: Any
+    thread: ThreadPoolExecutor
+    observer: Observer
+    keeper: Keeper
+    on_nan: OnNan
+    earlier: Sequence[Result]
+    """Of the groups before this one."""
+    running: Any = None
+    done: int = 0
+    learning: bool = False
+    parts: list[Mapping[str, np.ndarray]] = field(default_factory=list)
+    tick_seconds: list[float] = field(default_factory=list)
+    compile_seconds: float = 0.0
+    snapshots: list[Snapshot] = field(default_factory=list)
+    saved: int = 0
+    """The tick of the last checkpoint."""
+
+    def run(self, past: Past | None) -> Result:
+        """Train until the plan is fulfilled or the observer says stop."""
+        plan, config, observer = self.plan, self.plan.config, self.observer
+        self.running = self.wait(self.module.STARTING, self.module.start, config, self.seeds, self.device)
+        self.compile_seconds = self.running.compile_seconds
+        if past:
+            self.wait("restoring", self.take_up, past)
+        observer.started(self.seeds, self.running.note, self.running.compile_seconds)
+        if config.interval and not past:
+            self.measure()
+        size = 1
+        while self.done < config.ticks and not (self.done and observer.stop()):
+            count = min([size, config.ticks - self.done, *self.distances()])
+            seconds = self.advance(count)
+            ended = self.done == config.ticks or observer.stop()
+            if self.keeper.keeps and (self.keeper.due(self.done) or ended):
+                self.wait("saving", self.save)
+            # Not from a chunk that was cut short: it says little about how long the next one may be.
+            size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
+        metrics = {name: np.concatenate([part[name] for part in self.parts], axis=1) for name in self.parts[0]}
+        params = self.running.params()
+        if self.on_nan == "stop":
+            self.check_arrays(capture(params, "params."))
+        self.wait("finishing", observer.ended, self.running)
+        return Result(plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots)
+
+    def wait(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call in the rung's thread, and let the observer see that something goes on."""
+        begun, future = time.perf_counter(), self.thread.submit(call, *arguments)
         while not future.done():
-            observer.waiting(what, time.perf_counter() - begun)
+            self.observer.waiting(what, time.perf_counter() - begun)
             time.sleep(0.002)
         return future.result()
 
-    running = wait(module.STARTING, module.start, plan.config, seeds, device)
-    observer.started(seeds, running.note, running.compile_seconds)
-    parts, tick_seconds, done, size, learning = [], [], 0, 1, False
-    snapshots: list[Snapshot] = []
+    def distances(self) -> list[int]:
+        """Ticks to the next measurement, and to the next checkpoint, where they come at fixed ticks."""
+        return [every - self.done % every for every in (self.plan.config.interval, self.keeper.every) if every]
 
-    def measure() -> dict[str, np.ndarray]:
-        found = wait("measuring", _measure, plan, running, done)
-        if seeds[0] == plan.seeds[0] and found.picture is not None:
-            snapshots.append(Snapshot(done, found.picture, settings.label(found.columns)))
-        return found.columns
+    def advance(self, count: int) -> float:
+        """Train for so many ticks and tell what came of them. Returns their seconds."""
+        config, settings = self.plan.config, self.plan.workload.load_settings()
+        reported, seconds = self.wait("training", _timed, self.running.advance, count)
+        columns = settings.columns(config, reported)
+        if self.on_nan == "stop":
+            self.check_loss(columns["loss"], columns.get("updates"))
+        self.done += count
+        if config.interval:
+            due = self.done % config.interval == 0 or self.done == config.ticks
+            measured = self.measure() if due else settings.measured(config)
+            columns |= _in_last_tick(measured, len(self.seeds), count)
+        self.parts.append(columns)
+        self.tick_seconds.append(seconds / count / len(self.seeds))
+        self.observer.chunk(self.seeds, self.done - count, columns, seconds)
+        return float(seconds)
 
-    if interval:
-        measure()
-    while done < plan.config.ticks and not (done and observer.stop()):
-        count = min(size, plan.config.ticks - done, interval - done % interval if interval else size)
-        metrics_of_chunk, seconds = wait("training", _timed, running.advance, count)
-        columns = settings.columns(plan.config, metrics_of_chunk)
-        learning = _check_finite(columns["loss"], columns.get("updates"), learning, seeds, done, plan.workload.tick)
-        done += count
-        if interval:
-            due = done % interval == 0 or done == plan.config.ticks
-            columns |= _in_last_tick(measure() if due else settings.measured(plan.config), len(seeds), count)
-        parts.append(columns)
-        tick_seconds.append(seconds / count / len(seeds))
-        observer.chunk(seeds, done - count, columns, seconds)
-        # Not from a chunk that a measurement cut short: it says little about how long the next one may be.
-        size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
-    metrics = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-    params = running.params()
-    _check_parameters(params, plan.workload.tick, done)
-    wait("finishing", observer.ended, running)
-    return Result(plan, metrics, params, running.compile_seconds, tick_seconds, snapshots)
+    def measure(self) -> Mapping[str, np.ndarray]:
+        """How good what is learned by now is."""
+        found = self.wait("measuring", _measure, self.plan, self.running, self.done)
+        if self.seeds[0] == self.plan.seeds[0] and found.picture is not None:
+            label = self.plan.workload.load_settings().label(found.columns)
+            self.snapshots.append(Snapshot(self.done, found.picture, label))
+        columns: Mapping[str, np.ndarray] = found.columns
+        return columns
+
+    def save(self) -> None:
+        """Hand everything that the run would go on from to the keeper."""
+        state = capture(self.running.state(), "state.")
+        if self.on_nan == "stop":
+            self.check_arrays(state)
+        arrays = state | capture({"finished": [result.params for result in self.earlier]})
+        arrays |= {f"snapshots.{i}": snapshot.picture for i, snapshot in enumerate(self.snapshots)}
+        facts = {
+            "rung": self.plan.rung,
+            "group": self.number,
+            "done": self.done,
+            "ticks": self.plan.config.ticks,
+            "compile_seconds": self.compile_seconds,
+            "tick_seconds": float(np.median(self.tick_seconds)),
+            "snapshots": [[snapshot.tick, snapshot.label] for snapshot in self.snapshots],
+        }
+        returns = np.concatenate([part["return"] for part in self.parts], axis=1)[:, self.saved :]
+        score = float(np.mean(returns[np.isfinite(returns)])) if np.isfinite(returns).any() else np.nan
+        self.saved = self.done
+        self.keeper.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
+
+    def take_up(self, past: Past) -> None:
+        """Go on from a checkpoint."""
+        self.running.take_state(restore(self.running.state(), past.arrays, "state."))
+        facts, rows = past.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
+        self.done = self.saved = facts["done"]
+        metrics = {name: values[rows, : self.done] for name, values in past.metrics.items()}
+        self.parts = [metrics]
+        self.learning = bool(np.isfinite(metrics["loss"]).any())
+        self.compile_seconds += facts["compile_seconds"]
+        self.tick_seconds = [facts["tick_seconds"]]
+        self.snapshots = [
+            Snapshot(tick, past.arrays[f"snapshots.{i}"], label) for i, (tick, label) in enumerate(facts["snapshots"])
+        ]
+
+    def check_loss(self, loss: np.ndarray, updates: np.ndarray | None) -> None:
+        """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
+
+        Learning starts with the first update, where these are counted, else with the first number.
+        """
+        finite = np.isfinite(loss)
+        begun = finite if updates is None else finite | (updates > 0)
+        started = self.learning | np.logical_or.accumulate(begun, axis=1)
+        bad = ~finite & (started | np.isinf(loss))
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            leaf = first_bad(self.wait("looking for the cause", capture, self.running.state(), "state."))
+            what = f"The loss of seed {self.seeds[row]} stopped being a number"
+            raise self.diverged(what, self.done + int(column), int(row), leaf)
+        self.learning = bool(started[:, -1].all())
+
+    def check_arrays(self, arrays: Arrays) -> None:
+        """What was learned has to be numbers, or it is not kept."""
+        leaf = first_bad(arrays)
+        if leaf:
+            raise self.diverged("A parameter is not a number", self.done, None, leaf)
+
+    def diverged(self, what: str, tick: int, row: int | None, leaf: BadLeaf | None) -> Diverged:
+        """The error that ends a run whose numbers are none, with all that is known of it."""
+        where = ""
+        report: dict[str, Any] = {"tick": tick, "last_checkpoint": self.keeper.last}
+        if leaf:
+            row = leaf.place[0] if leaf.place and leaf.name.startswith("runs.") else row
+            agents = self.plan.config.num_learners
+            agent = leaf.place[1] if agents > 1 and len(leaf.place) > 1 else None
+            where = f" The first bad array is `{leaf.name}`{'' if agent is None else f' of agent {agent}'}."
+            report |= {"leaf": leaf.name, "index": list(leaf.place), "agent": agent}
+        report["seed"] = None if row is None else self.seeds[row]
+        kept = f"The last checkpoint is {self.keeper.last}." if self.keeper.last else "There is no checkpoint yet."
+        error = Diverged(
+            f"{what} at {self.plan.workload.tick} {tick}.{where} {kept} "
+            "A smaller `--learner.lr` is the first thing to try."
+        )
+        error.report = report
+        return error
+
+
+class BadLeaf(NamedTuple):
+    """An array with something in it that is not a number, and where."""
+
+    name: str
+    place: tuple[int, ...]
+
+
+def first_bad(arrays: Arrays) -> BadLeaf | None:
+    """The first array of an agent that holds nan or infinity."""
+    for name, array in arrays.items():
+        learned = any(word in name for word in ("params", "moments", "target", "nets"))
+        if learned and array.dtype.kind == "f" and not np.isfinite(array).all():
+            return BadLeaf(name.removeprefix("state."), tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0]))
+    return None
+
+
+def _finished(plan: Plan, number: int, past: Past) -> Result:
+    """A group of seeds that was trained before the run was taken up again; there is one seed in it."""
+    prefix = f"finished.{number}."
+    params = unflatten({k.removeprefix(prefix): v for k, v in past.arrays.items() if k.startswith(prefix)})
+    metrics = {name: values[number : number + 1] for name, values in past.metrics.items()}
+    return Result(plan, metrics, params, 0.0, [])
 
 
 def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
@@ -244,38 +434,6 @@ def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> d
         table[name] = np.full((seeds, ticks), np.nan, np.float32)
         table[name][:, -1] = column
     return table
-
-
-def _check_finite(
-    loss: np.ndarray, updates: np.ndarray | None, learning: bool, seeds: Sequence[int], first: int, tick: str
-) -> bool:
-    """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
-
-    Learning starts with the first update, where these are counted, else with the first number. Returns whether it has
-    started by the end of the chunk.
-    """
-    finite = np.isfinite(loss)
-    begun = finite if updates is None else finite | (updates > 0)
-    started = learning | np.logical_or.accumulate(begun, axis=1)
-    bad = ~finite & (started | np.isinf(loss))
-    if bad.any():
-        row, column = np.argwhere(bad)[0]
-        raise Diverged(
-            f"The loss of seed {seeds[row]} stopped being a number at {tick} {first + column}. "
-            "A smaller `--learner.lr` is the first thing to try."
-        )
-    return bool(started[:, -1].all())
-
-
-def _check_parameters(params: Params, tick: str, done: int) -> None:
-    if isinstance(params, Mapping):
-        for branch in params.values():
-            _check_parameters(branch, tick, done)
-    elif not np.isfinite(params).all():
-        raise Diverged(
-            f"A parameter is not a number after {done} {tick}s, so nothing is kept. "
-            "A smaller `--learner.lr` is the first thing to try."
-        )
 
 
 def _join(plan: Plan, results: Sequence[Result]) -> Result:

@@ -14,6 +14,7 @@ from xladder.errors import UsageError, XladderError, unknown
 
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
+    "resume": "go on with a run that was stopped or killed",
     "compare": "the same experiment on several rungs: a table of speed and return",
     "parity": "prove that JAX and PyTorch learn the same, level by level",
     "eval": "how good the agents of a run are, against chance",

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from xladder.cli import startup
 from xladder.core.statistics import mean_and_interval
 from xladder.runs.directory import RunDirectory
+from xladder.runs.keeping import MOST_FAILURES
 from xladder.training import Observer, Plan
 
 PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
@@ -31,7 +32,8 @@ class Screen(Observer):
         self.plan, self.directory, self.console = plan, directory, console
         self.name = f"{plan.workload.name}/{plan.rung}"
         self.total = plan.config.ticks
-        self.done, self.elapsed, self.something_done = 0, 0.0, False
+        self.done, self.elapsed, self.something_done = 0, directory.writer.elapsed, False
+        self.failures = 0
         self.signal: int | None = None
         self.busy_starting = True
         self.live = console.is_terminal
@@ -67,12 +69,12 @@ class Screen(Observer):
 
     def waiting(self, what: str, seconds: float) -> None:
         """Show that something is going on before the first tick."""
-        self.busy_starting = what not in ("training", "measuring", "finishing")
+        self.busy_starting = what not in ("training", "measuring", "saving", "finishing")
         if self.busy_starting:
             known = f" (last time {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
             self._bar.update(self._task, description=f"{what} {self.name}", text=f"{seconds:.1f} s{known}")
             if not self.live and not self._last_line:
-                self._say(f"{what} {self.name} …{known}")
+                self.say(f"{what} {self.name} …{known}")
         time.sleep(0.02)
 
     def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
@@ -80,9 +82,9 @@ class Screen(Observer):
         self.busy_starting = False
         if compile_seconds:
             startup.remember_compile(self._compile_name(), compile_seconds)
-            self._say(f"compiled in {compile_seconds:.1f} s")
+            self.say(f"compiled in {compile_seconds:.1f} s")
         if note:
-            self._say(note)
+            self.say(note)
         several = len(self.plan.seeds) > len(seeds)
         self._bar.update(self._task, description=f"{self.name} seed {seeds[0]}" if several else self.name)
         self._bar.update(self._task, completed=0)
@@ -91,7 +93,14 @@ class Screen(Observer):
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """Write a chunk down and move the bar."""
         self.elapsed += seconds
-        self.directory.append(seeds, first, columns, self.elapsed)
+        try:
+            self.directory.append(seeds, first, columns, self.elapsed)
+            self.failures = 0
+        except OSError as error:
+            self.failures += 1
+            if self.failures == MOST_FAILURES:
+                raise
+            self.say(f"metrics.csv could not be written ({error.strerror or error}); they are kept for the next time.")
         count = columns["return"].shape[1]
         self.done = first + count
         self.something_done = True
@@ -107,7 +116,7 @@ class Screen(Observer):
         text = self._text()
         self._bar.update(self._task, completed=self.done, text=text)
         if not self.live and (now - self._last_line > PLAIN_SECONDS or self.done == self.total):
-            self._say(f"{self.name}: {text}")
+            self.say(f"{self.name}: {text}")
 
     def _text(self) -> str:
         rate, each = self._rate or 1.0, self.plan.config.units_per_tick
@@ -117,7 +126,8 @@ class Screen(Observer):
         parts = [f"{self.done * each:,}/{self.total * each:,} {self.plan.workload.length}", f"{speed}/s", *shown]
         return " · ".join([*parts, f"{left // 60}:{left % 60:02d} left"])
 
-    def _say(self, line: str) -> None:
+    def say(self, line: str) -> None:
+        """A line above the bar, and in log.txt."""
         self._last_line = time.monotonic()
         self.directory.log(line)
         self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
@@ -133,4 +143,4 @@ class Screen(Observer):
             sys.stdout.flush()
             os._exit(128 + number)
         self.signal = number
-        self._say("Stopping after this chunk and saving; once more to end at once.")
+        self.say("Stopping after this chunk and saving; once more to end at once.")

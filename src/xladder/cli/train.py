@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -16,11 +17,14 @@ from rich.console import Console
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
-from xladder.errors import ResourceError, UsageError
+from xladder.errors import Diverged, ResourceError, UsageError
 from xladder.registry import find_workload
-from xladder.runs.directory import AGENTS, RunDirectory
-from xladder.training import Plan, Result, execute
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
+from xladder.runs.keeping import DiskKeeper
+from xladder.training import Past, Plan, Result, execute
 from xladder.training import plan as make_plan
+
+FEWEST_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,12 @@ class TrainOptions:
     """The config.json of another run to start from."""
     eval_episodes: int | None = None
     """Episodes (20) or sampled objects (10,000) to score with at the end; 0 leaves scoring and the replay out."""
+    checkpoint_every: int | None = None
+    """Ticks between two checkpoints; about once a minute if not given, never if 0."""
+    keep: int = 2
+    """How many checkpoints stay, besides the best one."""
+    on_nan: Literal["stop", "continue"] = "stop"
+    """What to do when a loss or a parameter is no longer a number."""
 
 
 class PatientConsole(Console):
@@ -60,13 +70,20 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
     plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
-    if options.eval_episodes is not None and options.eval_episodes < 0:
-        raise UsageError(f"`--eval-episodes` is {options.eval_episodes}, but it has to be 0 or more.")
-    directory = RunDirectory.create(options.out, plan)
-    console = PatientConsole()
+    for flag in ("eval_episodes", "checkpoint_every"):
+        value = getattr(options, flag)
+        if value is not None and value < 0:
+            raise UsageError(f"`--{flag.replace('_', '-')}` is {value}, but it has to be 0 or more.")
+    if options.keep < FEWEST_KEPT:
+        raise UsageError(f"`--keep` is {options.keep}, but should one be damaged, there has to be a second.")
+    keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
+    return see_through(RunDirectory.create(options.out, plan, keeping), None)
+
+
+def see_through(directory: RunDirectory, past: Past | None) -> int:
+    """Train into a directory until its plan is fulfilled, whatever happens; gives the exit code."""
     try:
-        default = workload.load_settings().TRAIN_EPISODES
-        return follow(plan, directory, console, default if options.eval_episodes is None else options.eval_episodes)
+        return follow(directory, PatientConsole(), past)
     except UsageError:
         directory.discard()
         raise
@@ -74,18 +91,23 @@ def run(words: Sequence[str]) -> int:
         raise ResourceError(
             f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept."
         ) from None
-    except BaseException:
+    except Diverged as error:
         with suppress(OSError):
-            directory.log(traceback.format_exc())
+            write_json(directory.path / "diverged.json", error.report)
+        raise
+    except BaseException:
+        directory.log(traceback.format_exc())
         raise
 
 
-def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int) -> int:
+def follow(directory: RunDirectory, console: Console, past: Past | None) -> int:
     """Train a plan into its directory, with everything a user sees of it."""
     from xladder import devices
     from xladder.cli import startup
     from xladder.cli.progress import Screen
 
+    plan, asked = directory.plan, directory.keeping.eval_episodes
+    episodes = plan.workload.load_settings().TRAIN_EPISODES if asked is None else asked
     startup.prepare(plan.device)
     device = devices.find(plan.device)
     line = f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
@@ -95,13 +117,18 @@ def follow(plan: Plan, directory: RunDirectory, console: Console, episodes: int)
         if said:
             console.print(said, highlight=False, markup=False, soft_wrap=True)
     with Screen(plan, directory, console) as screen:
-        result = execute(plan, screen)
+        keeper = DiskKeeper(directory, screen.say)
+        keeper.last = directory.checkpoints.newest()
+        result = execute(plan, screen, keeper, past, directory.keeping.on_nan)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
     if screen.signal:
         pictures = directory.finish(result)
         done = result.metrics["return"].shape[1] * plan.config.units_per_tick
         console.print(f"Stopped after {done:,} {plan.workload.length}; agents and metrics are kept.", highlight=False)
         report_files(directory, console, pictures)
+        if keeper.last:
+            command = f"xladder resume {shlex.quote(str(directory.path))}"
+            console.print(f"Go on with: {command}", highlight=False, markup=False, soft_wrap=True)
         return 128 + screen.signal
     score = None
     if episodes:

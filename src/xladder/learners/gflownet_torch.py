@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from xladder.learners.gflownet import NEVER, Learned, Trajectories
+from xladder.learners.state_torch import TorchState
 from xladder.losses import balance_torch as balance
 from xladder.nets.flow_torch import FlowNet, Said
 from xladder.worlds.hypergrid_host import HostGrid
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from xladder.workloads.hypergrid import Config
 
 
-class TorchGFlowNet:
+class TorchGFlowNet(TorchState):
     """`forward_chances` and `backward_chances` are what sampling needs; `update` learns."""
 
     def __init__(self, config: Config, device: str = "cpu"):

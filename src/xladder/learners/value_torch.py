@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from xladder.learners import value
+from xladder.learners.state_torch import TorchState
 from xladder.learners.value import midpoints
 from xladder.losses.quantile_torch import quantile_huber
 from xladder.losses.value_torch import cross_entropy, huber, munchausen_bonus, project, soft_values, squared
@@ -31,8 +32,10 @@ class Draws(NamedTuple):
     noise: Tensor  # [3, noise_size]
 
 
-class TorchLearner:
+class TorchLearner(TorchState):
     """One agent: `values` judges, `update` learns. `like` is the learner in JAX whose twin it is."""
+
+    NETS = ("net", "target")
 
     def __init__(self, like: value.ValueLearner, torso: torch.nn.Module, lr: float, device: str = "cpu"):
         self.like, self.config, self.device = like, like.config, device

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from xladder.core import keys
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Learned, Trajectories
 from xladder.replay import objects
@@ -65,7 +66,7 @@ class Draws(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Portable):
     """The hypergrid as pure functions.
 
     How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll` and

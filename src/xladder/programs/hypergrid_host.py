@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from xladder.core.state import Stateful, unique
 from xladder.core.types import Params
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.programs.hypergrid import Draws
@@ -46,11 +47,14 @@ class Learner(Protocol):
         """The parameters as the JAX pytree."""
 
 
-class HostExperiment:
+class HostExperiment(Stateful):
     """One experiment: a grid, a GFlowNet and its memory of objects."""
+
+    STATE = ("tick", "memory", "minds")
 
     def __init__(self, config: Config, actor: Actor, learner: Learner):
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
+        self.minds = unique(actor, learner)
         self.world = HostGrid(config.world)
         self.memory = HostObjects(config.learner.memory, config.world.dim) if config.remembered else None
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}

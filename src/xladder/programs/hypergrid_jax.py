@@ -10,16 +10,21 @@ import numpy as np
 
 from xladder.core import keys
 from xladder.core.keys import Stream
+from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.learners.gflownet import Explore, GFlowNetLearner, Learned, Trajectories
-from xladder.programs.hypergrid import Draws, Program
+from xladder.programs.hypergrid import Clock, Draws, Experiment, Program
+from xladder.replay import objects
 
 if TYPE_CHECKING:
+    from xladder.programs.hypergrid_host import HostExperiment
     from xladder.workloads.hypergrid import Config
 
 
-class Verbs:
+class Verbs(Stateful):
     """One GFlowNet in JAX."""
+
+    STATE = ("agent",)
 
     def __init__(self, config: Config, seed: int, compiled: Compiled):
         self.config, self.program = config, Program(config)
@@ -73,3 +78,33 @@ class Verbs:
     def params(self) -> Params:
         """The parameters."""
         return self.agent.params
+
+
+def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+    """An experiment of this GFlowNet on the host as `fused` would hold it, leaves [1, …]."""
+    verbs, held = _verbs(experiment), experiment.memory
+    memory = None
+    if held is not None:
+        full = held.size == len(held.log_rewards)
+        added = held.size + held.index if full else held.size
+        memory = objects.Objects(jnp.int32(held.states), jnp.asarray(held.log_rewards), jnp.int32(added))
+    alone = jax.tree.map(lambda x: x[None], (verbs.agent, memory))
+    return Clock(jnp.int32(experiment.tick)), Experiment(verbs.key[None], *alone)
+
+
+def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+    """The inverse: the experiment goes on from there."""
+    verbs, held = _verbs(experiment), experiment.memory
+    experiment.tick = int(clock.tick)
+    verbs.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
+    if held is not None:
+        assert runs.memory is not None
+        capacity, added = len(held.log_rewards), int(runs.memory.added[0])
+        held.states = np.array(runs.memory.states[0], np.int64)
+        held.log_rewards = np.array(runs.memory.log_rewards[0])
+        held.index, held.size = added % capacity, min(added, capacity)
+
+
+def _verbs(experiment: HostExperiment) -> Verbs:
+    assert isinstance(experiment.learner, Verbs)
+    return experiment.learner

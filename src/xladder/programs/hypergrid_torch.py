@@ -11,6 +11,7 @@ from xladder import bridge
 from xladder.core.types import Params
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
+from xladder.learners.state_torch import TorchVerbs
 from xladder.programs.hypergrid import Draws
 from xladder.programs.hypergrid_host import HostExperiment
 
@@ -18,8 +19,10 @@ if TYPE_CHECKING:
     from xladder.workloads.hypergrid import Config
 
 
-class Verbs:
+class Verbs(TorchVerbs):
     """One GFlowNet in PyTorch."""
+
+    STATE = ("rng", "learner")
 
     def __init__(self, config: Config, seed: int, device: str):
         self.config = config

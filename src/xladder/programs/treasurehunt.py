@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from xladder.core import keys
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
@@ -71,7 +72,7 @@ class Played(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program:
+class Program(Portable):
     """The treasure hunt as pure functions.
 
     How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from xladder.core.state import Stateful, unique
 from xladder.programs.treasurehunt import PlayDraws
 from xladder.replay.frames_host import HostRing
 from xladder.worlds.treasurehunt import FIRST_ITEM, num_codes, window
@@ -45,12 +46,15 @@ class Learner(Protocol):
         """The parameters of all agents as the JAX pytree, leaves [N, …]."""
 
 
-class HostExperiment:
-    """One experiment: a board, N agents and their memories."""
+class HostExperiment(Stateful):
+    """One experiment: a board, N agents and their memories. Every epoch has a board of its own."""
+
+    STATE = ("tick", "rings", "epsilon", "minds")
 
     def __init__(self, config: Config, actor: Actor, learner: Learner):
         w, c = config.world, config.learner
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
+        self.minds = unique(actor, learner)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.world = HostWorld(w)
         cells = window(w).size

@@ -10,17 +10,22 @@ import numpy as np
 
 from xladder.core import keys
 from xladder.core.keys import Stream
+from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.learners.iqn import Agent, IQNLearner
-from xladder.programs.treasurehunt import PlayDraws, Program
+from xladder.programs.treasurehunt import Clock, Experiment, PlayDraws, Program
+from xladder.replay import frames
 from xladder.replay.frames_host import HostRing
 
 if TYPE_CHECKING:
+    from xladder.programs.treasurehunt_host import HostExperiment
     from xladder.workloads.treasurehunt import Config
 
 
-class Verbs:
+class Verbs(Stateful):
     """N JAX agents, each called by itself."""
+
+    STATE = ("agents",)
 
     def __init__(self, config: Config, seed: int, compiled: Compiled):
         self.config = config
@@ -81,3 +86,32 @@ class Verbs:
 
 def _greedy(learner: IQNLearner, params: Params, codes: jax.Array, taus: jax.Array) -> jax.Array:
     return learner.greedy(params, codes, learner.embed(params, taus))
+
+
+def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+    """An experiment of these agents on the host as `fused` would hold it, leaves [1, …]."""
+    verbs, rings = _verbs(experiment), experiment.rings
+    epsilon = jnp.float32(experiment.epsilon)
+    agents = [agent._replace(epsilon=epsilon) for agent in verbs.agents]
+    held = [frames.Ring(*(getattr(ring, name) for name in frames.Ring._fields)) for ring in rings]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves)[None], *agents)
+    memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *held)
+    cursor = frames.Cursor(jnp.int32(rings[0].index), jnp.int32(rings[0].size))
+    return Clock(jnp.int32(experiment.tick), cursor), Experiment(verbs.key[None], stacked, memories)
+
+
+def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+    """The inverse: the experiment goes on from there."""
+    verbs, one = _verbs(experiment), jax.tree.map(lambda x: x[0], runs)
+    n = len(verbs.agents)
+    verbs.agents = [jax.tree.map(lambda x, i=i: jnp.array(x[i]), one.agents) for i in range(n)]
+    experiment.tick, experiment.epsilon = int(clock.tick), np.float32(one.agents.epsilon[0])
+    for i, ring in enumerate(experiment.rings):
+        for name in frames.Ring._fields:
+            setattr(ring, name, np.array(getattr(one.rings, name)[i]))
+        ring.index, ring.size = int(clock.cursor.head), int(clock.cursor.size)
+
+
+def _verbs(experiment: HostExperiment) -> Verbs:
+    assert isinstance(experiment.learner, Verbs)
+    return experiment.learner

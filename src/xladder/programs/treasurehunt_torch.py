@@ -12,6 +12,7 @@ from xladder import bridge
 from xladder.core.types import Params
 from xladder.learners.iqn import ActDraws
 from xladder.learners.iqn_torch import TorchAgent
+from xladder.learners.state_torch import TorchVerbs
 from xladder.programs.treasurehunt import PlayDraws
 from xladder.replay.frames_host import HostRing
 from xladder.worlds import treasurehunt_host
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from xladder.workloads.treasurehunt import Config
 
 
-class Verbs:
+class Verbs(TorchVerbs):
     """N PyTorch agents. Draws come from NumPy's and PyTorch's generators."""
+
+    STATE = ("rng", "agents")
 
     def __init__(self, config: Config, seed: int, device: str):
         self.config = config

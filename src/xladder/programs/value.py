@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from xladder.core import keys, schedules
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.learners.value import Agent, Draws, Knobs, ValueLearner
 from xladder.nets.heads import Head
@@ -110,7 +111,7 @@ class Samples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Player:
+class Player(Portable):
     """Copies of a world and a network that plays in them: what every program of a value learner begins with.
 
     How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
@@ -143,6 +144,16 @@ class Player:
         if platform == "cpu":
             return cls(config, mapped=False, copies=copies)
         return cls(config, mapped=True, unroll=MOST_UNROLLED, copies=copies)
+
+    def carried(self, runs: Any) -> Any:
+        """What of a population is kept: all of it, but for games that only their emulators know."""
+        if runs.worlds and not hasattr(runs.worlds, "handle"):
+            return runs
+        return runs._replace(worlds=(), seen=(), score=())
+
+    def put_back(self, fresh: Any, kept: Any) -> Any:
+        """A population that goes on from what was kept; games that were not begin anew."""
+        return kept if kept.worlds else kept._replace(worlds=fresh.worlds, seen=fresh.seen, score=fresh.score)
 
     @property
     def view(self) -> View:

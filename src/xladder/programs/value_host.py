@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from xladder.core.state import Stateful, unique
 from xladder.programs.value import ActDraws, Program
 from xladder.replay import history_host, priorities_host
 from xladder.replay.batch import Batch
@@ -50,8 +51,10 @@ class Learner(Protocol):
         """Parameters as the JAX pytree."""
 
 
-class HostMemory:
+class HostMemory(Stateful):
     """What is remembered, and how likely each row is to be replayed."""
+
+    STATE = ("history", "chances")
 
     def __init__(self, program: Program):
         config, view = program.config, program.view
@@ -82,8 +85,10 @@ class HostMemory:
             self.chances.assign(picks, priorities_host.from_errors(np.asarray(errors), self.alpha))
 
 
-class Score:
+class Score(Stateful):
     """What the games of N copies have come to."""
+
+    STATE = ("total", "steps")
 
     def __init__(self, num_envs: int):
         self.total, self.steps = np.zeros(num_envs, np.float32), np.zeros(num_envs, np.int32)
@@ -118,19 +123,27 @@ class Row(NamedTuple):
         }
 
 
-class HostExperiment:
+class HostExperiment(Stateful):
     """One experiment: N copies of a world, an agent and its memory."""
+
+    STATE = ("tick", "memory", "minds")
 
     def __init__(self, config: Any, actor: Actor, learner: Learner):
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
+        self.minds, self.worlds = unique(actor, learner), actor.worlds
         self.program = Program(config)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.memory = HostMemory(self.program)
         self.score = Score(config.world.num_envs)
-        frames = actor.worlds.reset()
+        frames = self.worlds.reset()
         self.first = np.ones(config.world.num_envs, bool)
         stack = np.zeros((len(frames), config.world.stack, *frames.shape[1:]), frames.dtype)
         self.stack = history_host.push(stack, frames, self.first)
+
+    def state(self) -> dict[str, Any]:
+        """What it goes on from. Games that cannot be carried over begin anew, and so does what is seen of them."""
+        games = {"worlds": self.worlds, "score": self.score, "stack": self.stack, "first": self.first}
+        return {**super().state(), **(games if hasattr(self.worlds, "take_state") else {})}
 
     def advance(self) -> dict[str, np.ndarray]:
         """One tick: choose, study in the last step, step, remember."""
@@ -140,13 +153,13 @@ class HostExperiment:
         for t in range(c.steps_per_tick):
             actions = self.choose(self.tick * c.steps_per_tick + t, epsilon)
             if t == c.steps_per_tick - 1:
-                self.actor.worlds.send(actions)
+                self.worlds.send(actions)
                 paused = time.perf_counter()
                 losses = self.study() if learning else []
                 studying = time.perf_counter() - paused
             else:
-                self.actor.worlds.send(actions)
-            ended += self.observe(actions, self.actor.worlds.recv())
+                self.worlds.send(actions)
+            ended += self.observe(actions, self.worlds.recv())
         self.seconds["sampling"].append(time.perf_counter() - begun - studying)
         self.seconds["update"].append(studying)
         self.tick += 1

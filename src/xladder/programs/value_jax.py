@@ -10,15 +10,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core import keys
+from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.learners.value import ValueLearner
-from xladder.programs.value import ActDraws, Program, StudyDraws
-from xladder.programs.value_host import HostMemory
+from xladder.programs.value import ActDraws, Clock, Experiment, Program, Score, Seen, StudyDraws
+from xladder.programs.value_host import HostExperiment, HostMemory
 from xladder.replay.batch import Batch
+from xladder.replay.history import Cursor, History
+from xladder.replay.priorities import Priorities
 
 
-class Verbs:
+class Verbs(Stateful):
     """One JAX agent and the copies of its world, called step by step."""
+
+    STATE = ("agent",)
 
     def __init__(self, config: Any, seed: int, compiled: Compiled):
         self.config = config
@@ -78,3 +83,54 @@ class Verbs:
     def params(self) -> Params:
         """The parameters as NumPy arrays."""
         return jax.tree.map(np.asarray, self.agent.params)
+
+
+def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+    """An experiment of this agent on the host as `fused` would hold it, leaves [1, …].
+
+    There a row waits until the next step to be written into the memory, here it has been written at once; to write it
+    again changes nothing.
+    """
+    verbs, memory = _verbs(experiment), experiment.memory
+    rows = experiment.tick * experiment.config.steps_per_tick - 1
+    length = memory.history.window.length
+    cursor = Cursor(jnp.int32(max(rows, 0) % length), jnp.int32(min(max(rows, 0), length)))
+    last = (memory.history.head - 1) % length
+    chances: Any = ()
+    if memory.chances is not None:
+        chances = Priorities(memory.chances.blocks, memory.chances.sums, memory.chances.largest)
+    one = Experiment(
+        key=verbs.key,
+        agent=verbs.agent,
+        memory=memory.history.rows,
+        chances=chances,
+        seen=Seen(jnp.asarray(experiment.stack), jnp.asarray(experiment.first)),
+        score=Score(jnp.asarray(experiment.score.total), jnp.asarray(experiment.score.steps)),
+        row=History(*(column[:, last] for column in memory.history.rows)),
+        worlds=verbs.worlds.place() if hasattr(verbs.worlds, "place") else (),
+    )
+    return Clock(jnp.int32(experiment.tick), cursor), jax.tree.map(lambda x: x[None], one)
+
+
+def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+    """The inverse: the experiment goes on from there."""
+    verbs, memory = _verbs(experiment), experiment.memory
+    one = jax.tree.map(lambda x: x[0], runs)
+    experiment.tick = int(clock.tick)
+    verbs.agent = jax.tree.map(jnp.array, one.agent)
+    memory.history.rows = History(*(np.array(column) for column in one.memory))
+    memory.history.head, memory.history.size = int(clock.cursor.head), int(clock.cursor.size)
+    memory.history.add(History(*(np.asarray(column) for column in one.row)))
+    if memory.chances is not None:
+        memory.chances.blocks, memory.chances.sums = np.array(one.chances.blocks), np.array(one.chances.sums)
+        memory.chances.largest = np.float32(one.chances.largest)
+        memory.chances.admit(memory.history)
+    if hasattr(verbs.worlds, "place"):
+        experiment.stack, experiment.first = np.array(one.seen.stack), np.array(one.seen.first)
+        experiment.score.total, experiment.score.steps = np.array(one.score.total), np.array(one.score.steps)
+        verbs.worlds.go_to(one.worlds, experiment.tick * experiment.config.steps_per_tick)
+
+
+def _verbs(experiment: HostExperiment) -> Verbs:
+    assert isinstance(experiment.learner, Verbs)
+    return experiment.learner

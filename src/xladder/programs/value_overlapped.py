@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from xladder.core import keys
@@ -105,6 +106,22 @@ class Overlapped:
     def params(self) -> Params:
         """Parameters as NumPy arrays, leaves [1, …]."""
         return jax.tree.map(np.asarray, self.run.agent.params)
+
+    def to_program(self) -> tuple[Clock, Experiment]:
+        """The experiment as `sequential` and `fused` hold it: the last row is told, though it is written already."""
+        head, size = max(self.rows - 1, 0) % self.length, min(max(self.rows - 1, 0), self.length)
+        worlds = jax.tree.map(lambda x: x[None], self.worlds.place()) if hasattr(self.worlds, "place") else ()
+        clock = Clock(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
+        return clock, self.run._replace(worlds=worlds)
+
+    def from_program(self, clock: Clock, run: Experiment) -> None:
+        """The inverse: the experiment goes on from there."""
+        self.tick = int(clock.tick)
+        self.rows = self.tick * self.config.steps_per_tick
+        self.run = run._replace(worlds=())
+        if run.worlds:
+            self.worlds.go_to(jax.tree.map(lambda x: x[0], run.worlds), self.rows)
+            self.score.total, self.score.steps = (np.array(column[0]) for column in run.score)
 
     def close(self) -> None:
         """End the worlds' threads."""

@@ -10,6 +10,7 @@ import torch
 
 from xladder import bridge
 from xladder.core.types import Params
+from xladder.learners.state_torch import TorchVerbs
 from xladder.learners.value_torch import TorchLearner
 from xladder.nets import torsos_torch
 from xladder.programs.value import ActDraws, Program
@@ -19,8 +20,10 @@ from xladder.replay.history import CANDIDATES
 from xladder.rungs.running import compiled
 
 
-class Verbs:
+class Verbs(TorchVerbs):
     """One PyTorch agent and the copies of its world."""
+
+    STATE = ("rng", "agent")
 
     def __init__(self, config: Any, seed: int, device: str):
         self.config, self.program = config, Program(config)

@@ -2,11 +2,14 @@
 
 import numpy as np
 
+from xladder.core.state import Stateful
 from xladder.replay.batch import Batch
 
 
-class HostRing:
+class HostRing(Stateful):
     """The frames of one agent."""
+
+    STATE = ("frames", "actions", "rewards", "dones", "breaks", "index", "size")
 
     def __init__(self, capacity: int, cells: int, n_frames: int, n_step: int):
         self.capacity, self.n_frames, self.n_step = capacity, n_frames, n_step

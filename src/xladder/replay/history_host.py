@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from xladder.core.state import Stateful
 from xladder.replay.batch import Batch
 from xladder.replay.history import History, Picks, Window
 
 
-class HostHistory:
+class HostHistory(Stateful):
     """The rows of N copies, and how far they are written."""
+
+    STATE = ("rows", "head", "size")
 
     def __init__(self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any):
         self.num_envs, self.window = num_envs, window

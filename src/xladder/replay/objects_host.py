@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from xladder.core.state import Stateful
 
-class HostObjects:
+
+class HostObjects(Stateful):
     """A ring of objects and their log-rewards."""
+
+    STATE = ("states", "log_rewards", "index", "size")
 
     def __init__(self, capacity: int, dim: int):
         self.states = np.zeros((capacity, dim), np.int64)

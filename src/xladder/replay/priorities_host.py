@@ -12,13 +12,16 @@ import math
 
 import numpy as np
 
+from xladder.core.state import Stateful
 from xladder.replay.history import Picks
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities import times_per_block
 
 
-class HostPriorities:
+class HostPriorities(Stateful):
     """Priorities, already raised to the power of alpha; the row in slot s is at [s // T, s % T]."""
+
+    STATE = ("blocks", "sums", "largest")
 
     def __init__(self, num_envs: int, length: int):
         self.times = times_per_block(num_envs, length)

@@ -84,6 +84,14 @@ class FusedRun:
         """Parameters, leaves [S, …]."""
         return jax.tree.map(np.asarray, self.program.params(self.runs))
 
+    def state(self) -> Any:
+        """All that the run would go on from."""
+        return {"clock": self.clock, "runs": self.program.carried(self.runs)}
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there."""
+        self.clock, self.runs = state["clock"], self.program.put_back(self.runs, state["runs"])
+
 
 def start(config: Any, seeds: Sequence[int], device: Any = None) -> FusedRun:
     """Begin a population of experiments, one per seed."""

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 
+from xladder.core.state import Stateful
 from xladder.registry import part
 from xladder.rungs.running import HostRun, compiled
 from xladder.rungs.torch import choose_threads, find_device
@@ -21,8 +22,10 @@ ON_DEVICE = False  # where what is remembered lies
 STARTING = "compiling"
 
 
-class Taught:
+class Taught(Stateful):
     """A learner in JAX that hands every change on to an actor in PyTorch."""
+
+    STATE = ("learner",)
 
     def __init__(self, learner: Any, actor: Any, agents: int):
         self.learner, self.actor = learner, actor

@@ -58,6 +58,14 @@ class ParallelRun:
         """Parameters, leaves [1, …]."""
         return jax.tree.map(np.asarray, self.program.params(self.runs))
 
+    def state(self) -> Any:
+        """All that the run would go on from."""
+        return {"clock": self.clock, "runs": self.program.carried(self.runs)}
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there."""
+        self.clock, self.runs = state["clock"], self.program.put_back(self.runs, state["runs"])
+
 
 class OverlappedRun:
     """One experiment whose worlds are stepped on the host while the device learns."""
@@ -84,6 +92,17 @@ class OverlappedRun:
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""
         return self.experiment.params()
+
+    def state(self) -> Any:
+        """All that the run would go on from."""
+        clock, runs = self.experiment.to_program()
+        return {"clock": clock, "runs": self.experiment.program.carried(runs)}
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there."""
+        with jax.default_device(self.device):
+            runs = self.experiment.program.put_back(self.experiment.run, state["runs"])
+            self.experiment.from_program(state["clock"], runs)
 
 
 def start(config: Any, seeds: Sequence[int], device: Any = None) -> ParallelRun | OverlappedRun:

@@ -31,10 +31,17 @@ class Running(Protocol):
     def params(self) -> Any:
         """The agents' parameters as the JAX pytree, NumPy leaves [seeds, …]."""
 
+    def state(self) -> Any:
+        """All that the run would go on from; see `core.state`."""
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there."""
+
 
 class HostExperiment(Protocol):
     """One experiment as a loop on the host; a workload's `_host` module has it."""
 
+    config: Any
     learner: Any
     """Who learns; has `params()`."""
     seconds: dict[str, list[float]]
@@ -72,6 +79,13 @@ class HostRun:
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""
         return stack_seeds([self.experiment.learner.params()])
+
+    def state(self) -> Any:
+        """All that the run would go on from."""
+        return {"experiment": self.experiment}
+
+    def take_state(self, state: Any) -> None:
+        """Nothing is left to do: objects take their states themselves."""
 
 
 def timed(call: Callable[[], Any], repeats: int = 7) -> float:

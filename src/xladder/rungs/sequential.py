@@ -20,7 +20,21 @@ ON_DEVICE = False  # where what is remembered lies
 STARTING = "compiling"
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> HostRun:
+class SequentialRun(HostRun):
+    """A host loop of JAX verbs, whose state is that of `parallel` and `fused`: a run may go on there."""
+
+    def state(self) -> Any:
+        """All that the run would go on from."""
+        clock, runs = part(self.experiment.config, "jax").to_program(self.experiment)
+        return {"clock": clock, "runs": part(self.experiment.config).Program(self.experiment.config).carried(runs)}
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there."""
+        with self.context:
+            part(self.experiment.config, "jax").from_program(self.experiment, state["clock"], state["runs"])
+
+
+def start(config: Any, seeds: Sequence[int], device: Any = None) -> SequentialRun:
     """Begin one experiment."""
     (seed,) = seeds
     with jax.default_device(device):
@@ -29,4 +43,4 @@ def start(config: Any, seeds: Sequence[int], device: Any = None) -> HostRun:
         verbs.warm_up()
         seconds = time.perf_counter() - begun
     experiment = part(config, "host").HostExperiment(config, verbs, verbs)
-    return HostRun(experiment, jax.default_device(device), compile_seconds=seconds)
+    return SequentialRun(experiment, jax.default_device(device), compile_seconds=seconds)

@@ -5,13 +5,16 @@ environment.json  versions, device, git commit, command line
 metrics.csv       one row per tick and seed
 events/           the same for TensorBoard
 timings.json      compile time and time per tick
-checkpoints/      the agents' parameters, as safetensors
+checkpoints/      the whole state of the run, now and then; and the agents' parameters, as safetensors
 media/            curves and a replay
 log.txt           what was said, and the traceback if something broke
+diverged.json     where numbers stopped being numbers, if they did
+lock              held by the process that writes here
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import platform
@@ -21,7 +24,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -29,15 +33,33 @@ from typing import Any
 import numpy as np
 
 from xladder import devices
+from xladder.core.state import flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
 from xladder.registry import part
 from xladder.runs import metrics
+from xladder.runs.checkpoints import Checkpoints
+from xladder.runs.locks import Lock
 from xladder.settings import to_dict
-from xladder.training import Plan, Result, plan
+from xladder.training import OnNan, Plan, Result, plan
 
 AGENTS = "checkpoints/agents.safetensors"
+NOT_OF_THE_RUN = ("rung", "device")  # it may go on elsewhere and is the same run
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How a run is kept; written down with it, so that taking it up again needs no flags."""
+
+    checkpoint_every: int | None = None
+    """Ticks between two checkpoints; about once a minute if not given, never if 0."""
+    keep: int = 2
+    """How many checkpoints stay, besides the best."""
+    on_nan: OnNan = "stop"
+    """What to do when a loss or parameter is no longer a number."""
+    eval_episodes: int | None = None
+    """Of the evaluation at the end."""
 
 
 @dataclass
@@ -47,11 +69,15 @@ class RunDirectory:
     path: Path
     plan: Plan
     writer: metrics.MetricsWriter
+    lock: Lock
+    keeping: Keeping
     was_there: bool
     """Whether the folder existed before, empty."""
+    pending: list[tuple[Sequence[int], int, Mapping[str, np.ndarray], float]] = field(default_factory=list)
+    """Chunks that could not be written yet."""
 
     @classmethod
-    def create(cls, path: str | Path | None, plan: Plan) -> RunDirectory:
+    def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
         """Claim a new folder and write the config into it. Needs nothing heavy, so a bad path is told at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{plan.workload.name.replace('/', '-')}-{plan.rung}-{stamp}"
@@ -61,24 +87,43 @@ class RunDirectory:
                 raise UsageError(f"`{folder}` is not empty: choose another `--out`, nothing is overwritten.")
             (folder / "media").mkdir(parents=True)
             (folder / "checkpoints").mkdir()
-            write_json(folder / "config.json", describe_plan(plan))
+            lock = Lock(folder / "lock")
+            write_json(folder / "config.json", describe_plan(plan) | {"run": asdict(keeping or Keeping())})
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        return cls(
-            folder, plan, metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks), was_there
-        )
+        writer = metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
+        return cls(folder, plan, writer, lock, keeping or Keeping(), was_there)
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunDirectory:
+        """Take over the folder of a run that is to go on."""
+        folder = Path(path)
+        found = read_run_plan(folder)
+        keeping = read_keeping(folder)
+        try:
+            lock = Lock(folder / "lock")
+        except OSError as error:
+            raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
+        writer = metrics.MetricsWriter(folder, found.workload.tick, found.seeds, found.config.ticks)
+        return cls(folder, found, writer, lock, keeping, was_there=True)
+
+    @property
+    def checkpoints(self) -> Checkpoints:
+        """What it may go on from."""
+        return Checkpoints(self.path / "checkpoints", identity(self.plan), self.keeping.keep)
 
     def discard(self) -> None:
         """Take back a folder in which nothing has been trained."""
         if (self.path / "metrics.csv").exists():
             return
+        self.lock.release()
         shutil.rmtree(self.path, ignore_errors=True)
         if self.was_there:
             self.path.mkdir()
 
     def log(self, text: str) -> None:
-        """Add a line to log.txt."""
-        with (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
+        """Add a line to log.txt, if that is possible: what is said there is not worth ending a run for."""
+        with suppress(OSError), (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def write_environment(self, device: Any, note: str) -> None:
@@ -86,8 +131,15 @@ class RunDirectory:
         write_json(self.path / "environment.json", environment(device) | {"note": note})
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
-        """Add a chunk to the metrics."""
-        self.writer.append(seeds, first, columns, elapsed)
+        """Add a chunk to the metrics. Should that fail, the next one brings it, too."""
+        self.pending.append((seeds, first, columns, elapsed))
+        self.write_pending()
+
+    def write_pending(self) -> None:
+        """Write the chunks that have not been."""
+        while self.pending:
+            self.writer.append(*self.pending[0])
+            del self.pending[0]
 
     def write_metrics(self, result: Result) -> None:
         """Write the metrics of a run that was not followed while it went on."""
@@ -98,7 +150,9 @@ class RunDirectory:
         from safetensors.numpy import save_file
 
         flat = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(params)}
-        save_file(flat, self.path / AGENTS)
+        draft = self.path / f"{AGENTS}.tmp"
+        save_file(flat, draft)
+        os.replace(draft, self.path / AGENTS)
 
     def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> dict[str, Path]:
         """Write what comes at the end: agents, timings and pictures. Returns where the pictures are."""
@@ -173,6 +227,25 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     return unflatten(found)
 
 
+def identity(plan: Plan) -> str:
+    """Which run this is, wherever it takes place."""
+    told = {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+
+def read_keeping(folder: Path) -> Keeping:
+    """How the run of a directory is kept; a config.json from elsewhere may not say."""
+    told = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("run") or {}
+    try:
+        keeping = Keeping(**told)
+        sound = all(v is None or (type(v) is int and v >= 0) for k, v in told.items() if k != "on_nan")
+    except TypeError:
+        sound = False
+    if not sound or keeping.on_nan not in ("stop", "continue"):
+        raise UsageError(f"`run` in `{folder / 'config.json'}` is not what xladder wrote.")
+    return keeping
+
+
 def describe_plan(plan: Plan) -> dict[str, Any]:
     """A plan as JSON-ready data."""
     return {
@@ -235,26 +308,6 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
-
-
-def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The leaves of nested dicts, under dotted names."""
-    leaves: list[tuple[str, Any]] = []
-    for name, value in sorted(tree.items()):
-        leaves += flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(prefix + name, value)]
-    return leaves
-
-
-def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dicts again from dotted names."""
-    tree: dict[str, Any] = {}
-    for name, value in leaves.items():
-        *path, last = name.split(".")
-        node = tree
-        for branch in path:
-            node = node.setdefault(branch, {})
-        node[last] = value
-    return tree
 
 
 def write_json(path: Path, data: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import os
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -24,19 +26,49 @@ class MetricsWriter:
         self.folder, self.tick, self.stride = folder, tick, -(-ticks // MOST_EVENTS)
         self.path = folder / "metrics.csv"
         self.by_seed = len(seeds) <= MOST_SEEDS_IN_EVENTS
+        self.position = 0
+        """Bytes of metrics.csv that count."""
+        self.elapsed = 0.0
         self._events: dict[str, Any] = {}
-        self._has_header = False
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
         """Add ticks `first` …; `columns` are [seeds, ticks]. What is not a number stays empty."""
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            if not self._has_header:
-                csv.writer(file).writerow(["seed", self.tick, *columns, "elapsed_seconds"])
-                self._has_header = True
-            for s, seed in enumerate(seeds):
-                rows = zip(*(map(_cell, values[s].tolist()) for values in columns.values()), strict=True)
-                # Numbers need no quotes, so a join does what `csv` takes several times as long for.
-                file.writelines(f"{seed},{t},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first))
+        lines = [] if self.position else [",".join(["seed", self.tick, *columns, "elapsed_seconds"]) + "\r\n"]
+        for s, seed in enumerate(seeds):
+            rows = zip(*(map(_cell, values[s].tolist()) for values in columns.values()), strict=True)
+            # Numbers need no quotes, so a join does what `csv` takes several times as long for.
+            lines += [f"{seed},{t},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first)]
+        text = "".join(lines).encode()
+        with self.path.open("r+b" if self.path.exists() else "wb") as file:
+            # A write that failed may have left half a line.
+            file.truncate(self.position)
+            file.seek(self.position)
+            file.write(text)
+        self.position += len(text)
+        self.elapsed = elapsed
+        self._add_events(seeds, first, columns)
+
+    def sync(self) -> None:
+        """Have the metrics reach the disk."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def go_back(self, position: int, elapsed: float) -> dict[str, np.ndarray]:
+        """Forget what was written after a checkpoint, and write the events anew. Returns the metrics by then."""
+        self.close()
+        shutil.rmtree(self.folder / "events", ignore_errors=True)
+        self.position, self.elapsed = position, elapsed
+        if not position:
+            self.path.unlink(missing_ok=True)
+            return {}
+        if not self.path.is_file() or self.path.stat().st_size < position:
+            raise DamagedRun(f"`{self.path}` is shorter than it was when the checkpoint was saved.")
+        os.truncate(self.path, position)
+        table = read(self.path, self.tick)
+        self._add_events(read_seeds(self.path), 0, table)
+        return table
+
+    def _add_events(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray]) -> None:
         for name, values in columns.items():
             for s, seed in enumerate(seeds) if self.by_seed else [(0, -1)]:
                 series = values[s] if self.by_seed else mean_and_interval(values)[0]
@@ -56,6 +88,7 @@ class MetricsWriter:
         """Flush the events."""
         for events in self._events.values():
             events.close()
+        self._events = {}
 
     def _writer(self, name: str) -> Any:
         # Not `SummaryWriter`: its queue blocks for ever once the disk is full and its thread has died.
@@ -66,6 +99,12 @@ class MetricsWriter:
             folder.mkdir(parents=True, exist_ok=True)
             self._events[name] = EventsWriter(str(folder / "events"))
         return self._events[name]
+
+
+def read_seeds(path: Path) -> list[int]:
+    """The seeds that `metrics.csv` has rows of, in the order of the first axis of `read`."""
+    with path.open(newline="", encoding="utf-8") as file:
+        return sorted({int(row["seed"]) for row in csv.DictReader(file)})
 
 
 def read(path: Path, tick: str) -> dict[str, np.ndarray]:

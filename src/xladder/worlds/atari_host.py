@@ -22,6 +22,7 @@ from xladder.worlds.copies import Step, View, copy_seeds
 SIDE = 84
 SKIP = 4
 FULL_CAP = 108_000  # frames: half an hour of play, or 27,000 steps
+REEL_STEPS = 2_000  # after which a copy's next game has a seed of its own: fewer to play again, more resets
 
 
 class Options(TypedDict, total=False):
@@ -43,34 +44,99 @@ class Options(TypedDict, total=False):
     """Of the emulators; 0 takes one for each processor. It changes nothing but the speed."""
 
 
+class Reel(NamedTuple):
+    """All that happened to N copies since they were last given seeds: enough to bring them there again."""
+
+    seeds: np.ndarray  # int64 [N]
+    renewals: np.ndarray  # int32 [N]: how often there was a new one
+    steps: np.ndarray  # int32 [N]: how many there were since then
+    actions: np.ndarray  # int8 [N, most]
+
+
 class AtariCopies:
     """N copies of a game, as `breakout` or `atari/SpaceInvaders`; see `copies.HostCopies`.
 
-    Between `send` and `recv` the games run on by themselves.
+    Between `send` and `recv` the games run on by themselves. The emulators cannot be saved, but their games can be
+    played again: a copy is given a new seed with its first game after `REEL_STEPS` steps, and its actions since then
+    are kept.
     """
 
     def __init__(self, game: str, num_envs: int, seed: int, **options: Unpack[Options]):
         self.num_envs = num_envs
         self._emulator: Any = open_emulator(game, num_envs, **options)
-        self._seeds = copy_seeds(seed, num_envs)
-        self._before: Any = None
+        self._seed, self._before, self._sent = seed, None, np.zeros(num_envs, np.int32)
+        most = REEL_STEPS + options.get("cap_frames", FULL_CAP) // SKIP + 2
+        self._reel = Reel(
+            copy_seeds(seed, num_envs),
+            np.zeros(num_envs, np.int32),
+            np.zeros(num_envs, np.int32),
+            np.zeros((num_envs, most), np.int8),
+        )
         self.view = emulator_view(self._emulator)
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [N, 84, 84]."""
-        stacks, info = self._emulator.reset(seed=self._seeds)
-        self._before = frames_before(info)
-        return stacks[:, 0]
+        self._reel.seeds[:] = copy_seeds(self._seed, self.num_envs)
+        self._reel.renewals[:] = self._reel.steps[:] = 0
+        return self._begin(np.ones(self.num_envs, bool))
 
     def send(self, actions: np.ndarray) -> None:
         """Begin a step of every copy; actions int [N]."""
-        self._emulator.send(np.asarray(actions, np.int32))
+        self._sent = np.asarray(actions, np.int32)
+        self._emulator.send(self._sent)
 
     def recv(self) -> Step:
         """Wait for what `send` began."""
         stacks, rewards, terminated, truncated, info = self._emulator.recv()
         before, self._before = self._before, frames_before(info)
-        return Step(stacks[:, 0], rewards.astype(np.float32), terminated, truncated, self._before != before)
+        frames, first = stacks[:, 0], self._before != before
+        reel, each = self._reel, np.arange(self.num_envs)
+        reel.actions[each, reel.steps] = self._sent
+        reel.steps[:] += 1
+        full = first & (reel.steps >= REEL_STEPS)
+        if full.any():
+            reel.renewals[full] += 1
+            reel.seeds[full] = copy_seeds(self._seed, self.num_envs, reel.renewals)[full]
+            reel.steps[full] = 0
+            frames = self._begin(full)
+        return Step(frames, rewards.astype(np.float32), terminated, truncated, first)
+
+    def place(self) -> Reel:
+        """Where the copies stand, as far as it can be told."""
+        return self._reel
+
+    def go_to(self, reel: Reel, steps: int = 0) -> np.ndarray:
+        """Play the games again up to there. Returns the frames [N, 84, 84] that are seen now."""
+        self._reel = Reel(*(np.array(column) for column in reel))
+        longest = int(self._reel.steps.max())
+        begins = longest - self._reel.steps
+        frames = self._begin(np.ones(self.num_envs, bool))
+        for step in range(longest):
+            if step and (begins == step).any():
+                self._begin(begins == step)
+            # A copy whose turn has not come does something or other: it is about to begin.
+            place = np.maximum(step - begins, 0)
+            self._emulator.send(self._reel.actions[np.arange(self.num_envs), place].astype(np.int32))
+            stacks, *_, info = self._emulator.recv()
+            frames, self._before = stacks[:, 0], frames_before(info)
+        if longest and (begins == longest).any():
+            frames = self._begin(begins == longest)
+        return frames
+
+    def state(self) -> dict[str, Any]:
+        """All that makes it go on as it would have."""
+        return self._reel._asdict()
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        self.go_to(Reel(**state))
+
+    def _begin(self, chosen: np.ndarray) -> np.ndarray:
+        """New games for the chosen copies, bool [N], from their seeds. Returns what all copies show."""
+        stacks, info = self._emulator.reset(seed=self._reel.seeds[chosen], options={"reset_mask": chosen})
+        self._before = frames_before(info)
+        frames: np.ndarray = stacks[:, 0]
+        return frames
 
     def close(self) -> None:
         """End the emulators' threads."""

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core.keys import Stream, addresses, root
+from xladder.core.state import Stateful
 from xladder.core.types import Compiled
 from xladder.errors import missing_extra
 from xladder.workloads.names import GYMNAX, find_gymnax
@@ -87,12 +88,14 @@ class GymnaxCopies:
         return observation.reshape(view.shape).astype(view.dtype)
 
 
-class HostGymnax:
+class HostGymnax(Stateful):
     """The same copies, called from the host step by step; see `copies.HostCopies`.
 
     Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games, as far as the compiler
     rounds alike in both. `seed` may also be the root key itself.
     """
+
+    STATE = ("_state", "_steps")
 
     def __init__(self, name: str, num_envs: int, seed: int | jax.Array, compiled: Compiled):
         self.copies = GymnaxCopies(name, num_envs)
@@ -119,6 +122,15 @@ class HostGymnax:
     def recv(self) -> Step:
         """Wait for what `send` began."""
         return jax.device_get(self._answer)
+
+    def place(self) -> GymnaxState:
+        """Where the copies stand, as a program would hold it."""
+        state: GymnaxState = self._state
+        return state
+
+    def go_to(self, state: GymnaxState, steps: int) -> None:
+        """Go on from there, after so many steps."""
+        self._state, self._steps = jax.tree.map(jnp.array, state), steps
 
     def close(self) -> None:
         """Let go of the games."""

@@ -1,0 +1,83 @@
+"""`xladder resume`: go on with a run that was stopped, killed or unplugged."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from xladder.cli.options import parse
+from xladder.cli.train import see_through
+from xladder.errors import UsageError
+from xladder.registry import check_rung, find_rung
+from xladder.runs.checkpoints import Checkpoint
+from xladder.runs.directory import RunDirectory
+from xladder.training import Past, Plan, seed_groups
+
+EXCHANGEABLE = ("sequential", "parallel", "fused")  # rungs whose state is the same
+
+
+@dataclass(frozen=True)
+class ResumeOptions:
+    """Which run, and where it goes on."""
+
+    run: tyro.conf.Positional[Path]
+    """The run directory."""
+    rung: str | None = None
+    """Go on on another rung: any of sequential, parallel and fused may take over from another of them."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Find the last sound checkpoint and train the rest."""
+    options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
+    directory = RunDirectory.open(options.run)
+    checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
+    directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, options.rung))
+    if checkpoint is None:
+        tell(directory, "There is no checkpoint yet: the run begins anew.")
+        directory.writer.go_back(0, 0.0)
+        return see_through(directory, None)
+    facts = checkpoint.facts
+    if is_finished(directory, facts):
+        print(f"`{options.run}` is finished: all {facts['ticks']:,} {directory.plan.workload.tick}s are done.")
+        return 0
+    metrics = directory.writer.go_back(facts["metrics_bytes"], facts["elapsed_seconds"])
+    tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
+    return see_through(directory, Past(checkpoint.arrays, facts, metrics))
+
+
+def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) -> str:
+    """The rung to go on on; a sentence if its state is another."""
+    saved = checkpoint.facts["rung"] if checkpoint else plan.rung
+    if asked is None or asked == saved:
+        return str(saved)
+    find_rung(asked, plan.workload)
+    check_rung(asked, plan.workload, plan.config)
+    if checkpoint is None:
+        return asked
+    reason = ""
+    if asked not in EXCHANGEABLE or saved not in EXCHANGEABLE:
+        reason = f"only {', '.join(EXCHANGEABLE)} hold the same state"
+    elif len(plan.seeds) > 1 and seed_groups(plan) != seed_groups(replace(plan, rung=asked)):
+        reason = "one has all seeds side by side, the other one after another"
+    elif "fused" in (asked, saved) and not getattr(plan.config.world, "pure", True):
+        reason = "on `fused` the games are inside the program and cannot be carried"
+    if reason:
+        raise UsageError(f"A run saved on `{saved}` cannot go on on `{asked}`: {reason}.")
+    return asked
+
+
+def is_finished(directory: RunDirectory, facts: Any) -> bool:
+    """Whether nothing is left to do: every seed is trained, and what comes at the end is there."""
+    last = facts["group"] == len(seed_groups(directory.plan)) - 1 and facts["done"] == facts["ticks"]
+    return last and (directory.path / "media" / "curves.png").exists()
+
+
+def tell(directory: RunDirectory, line: str) -> None:
+    """Say it and write it down."""
+    directory.log(line)
+    print(line, file=sys.stderr if "damaged" in line else sys.stdout, flush=True)

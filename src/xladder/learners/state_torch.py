@@ -1,0 +1,77 @@
+"""What PyTorch learners and their generators are made of, as NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from xladder.core.state import Stateful
+
+# What an optimiser remembers of each parameter. It begins to with its first step.
+MOMENTS = {
+    "Adam": ("step", "exp_avg", "exp_avg_sq"),
+    "RAdam": ("step", "exp_avg", "exp_avg_sq"),
+    "CentredRmsProp": ("mean", "square"),
+}
+
+
+class TorchState:
+    """For a class with networks and an `optimiser`."""
+
+    NETS: ClassVar[tuple[str, ...]] = ("net",)
+    optimiser: torch.optim.Optimizer
+
+    def state(self) -> dict[str, Any]:
+        """All that was learned, as arrays."""
+        nets = {name: {k: _array(v) for k, v in getattr(self, name).state_dict().items()} for name in self.NETS}
+        return {"nets": nets, "begun": bool(self.optimiser.state), "moments": self._moments()}
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        for name in self.NETS:
+            getattr(self, name).load_state_dict({k: torch.from_numpy(v) for k, v in state["nets"][name].items()})
+        if not state["begun"]:
+            return
+        for param, moments in zip(self._params_of_optimiser(), state["moments"], strict=True):
+            self.optimiser.state[param] = {k: torch.from_numpy(v).to(param.device) for k, v in moments.items()}
+
+    def _params_of_optimiser(self) -> list[Tensor]:
+        return [param for group in self.optimiser.param_groups for param in group["params"]]
+
+    def _moments(self) -> list[dict[str, np.ndarray]]:
+        names = MOMENTS[type(self.optimiser).__name__]
+        rows = []
+        for param in self._params_of_optimiser():
+            held = self.optimiser.state.get(param, {})
+            empty = {name: torch.zeros(()) if name == "step" else torch.zeros_like(param) for name in names}
+            rows.append({name: _array(held.get(name, empty[name])) for name in names})
+        return rows
+
+
+class TorchVerbs(Stateful):
+    """For a class whose draws come from PyTorch's global generator, too."""
+
+    def state(self) -> dict[str, Any]:
+        """Besides its own attributes, the generators, and the threads: with others, sums come out otherwise."""
+        generators = [torch.get_rng_state().numpy()]
+        if torch.cuda.is_available():
+            generators.append(torch.cuda.get_rng_state().numpy())
+        return {**super().state(), "generators": generators, "threads": torch.get_num_threads()}
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+        own = dict(state)
+        cpu, *gpu = own.pop("generators")
+        torch.set_rng_state(torch.from_numpy(cpu))
+        for generator in gpu:
+            torch.cuda.set_rng_state(torch.from_numpy(generator))
+        torch.set_num_threads(own.pop("threads"))
+        super().take_state(own)
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().numpy()

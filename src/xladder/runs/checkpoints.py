@@ -1,0 +1,344 @@
+"""Checkpoints: the whole state of a run on disk, such that no crash and no damaged bit goes unnoticed.
+
+    checkpoints/tick-000000120/manifest.json     what there is: leaves, files, facts, versions
+    checkpoints/tick-000000120/manifest.sha256   of the manifest
+    checkpoints/tick-000000120/state/            the arrays, written by Orbax
+    checkpoints/segments-0/SHA256/               pieces of large arrays, each written by Orbax once
+
+Orbax writes. What is added here: a digest of every array and of every file, `fsync` before the rename that makes a
+checkpoint count, verification of all of it when it is read, and, where one is damaged, the one before. The newest is
+found by its name, never by a pointer or by a time stamp.
+
+A large array (the memory of a long Atari run) is cut along its longest axis, and pieces that have not changed are not
+written again. They lie in two folders that checkpoints use in turn, so that two in a row share nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xladder.errors import DamagedRun
+
+FORMAT = 1
+PREFIX = "tick-"
+SEGMENT_BYTES = 32 * 2**20
+MOST_MANIFEST_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What was saved."""
+
+    step: int
+    """Ticks that were done; of seeds that go one after another, all of them together."""
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+    """JSON: whatever else the run has to know."""
+
+
+class Damaged(Exception):
+    """Why a checkpoint cannot be used."""
+
+
+class Checkpoints:
+    """The checkpoints of a run directory; `identity` says which run they belong to."""
+
+    def __init__(self, folder: Path, identity: str, keep: int = 2):
+        self.folder, self.identity, self.keep = folder, identity, max(2, keep)
+
+    def steps(self) -> list[int]:
+        """Of those that were written to the end, oldest first."""
+        names = [path.name for path in self.folder.glob(f"{PREFIX}*") if path.is_dir()]
+        return sorted(int(name.removeprefix(PREFIX)) for name in names if name.removeprefix(PREFIX).isdigit())
+
+    def newest(self) -> str | None:
+        """The name of the last one, if there is any."""
+        steps = self.steps()
+        return self.path(steps[-1]).name if steps else None
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is."""
+        return self.folder / f"{PREFIX}{step:09d}"
+
+    def save(self, checkpoint: Checkpoint, score: float = math.nan) -> Path:
+        """Write a checkpoint, then take away those that are no longer wanted: the last few and the best score stay."""
+        before = self.steps()
+        turn = 1 - self._read_manifest(before[-1])["turn"] if before and self._is_readable(before[-1]) else 0
+        self.folder.mkdir(exist_ok=True)
+        for left in self.folder.glob("draft-*"):  # by a life that ended while it saved
+            shutil.rmtree(left, ignore_errors=True)
+        draft = self.folder / f"draft-{checkpoint.step:09d}"
+        reached("draft")
+        draft.mkdir()
+        leaves: dict[str, dict[str, Any]] = {}
+        small = {}
+        for name, array in checkpoint.arrays.items():
+            leaves[name] = {"dtype": array.dtype.str, "shape": list(array.shape)}
+            if array.nbytes > SEGMENT_BYTES:
+                axis, pieces = segments(array)
+                found = [self._save_segment(np.ascontiguousarray(piece), turn) for piece in pieces]
+                leaves[name] |= {"axis": axis, "segments": found, "sha256": _joined(found)}
+                continue
+            leaves[name]["sha256"] = digest(array)
+            if array.size:
+                small[name] = array
+        _write_arrays(draft / "state", small)
+        manifest = {
+            "format": FORMAT,
+            "identity": self.identity,
+            "step": checkpoint.step,
+            "turn": turn,
+            "score": None if math.isnan(score) else score,
+            "digest": _state_digest(leaves),
+            "facts": checkpoint.facts,
+            "leaves": leaves,
+            "files": {str(file.relative_to(draft)): _file_digest(file) for file in _files(draft)},
+        }
+        text = json.dumps(manifest, indent=1, allow_nan=False).encode()
+        reached("manifest")
+        (draft / "manifest.json").write_bytes(text)
+        (draft / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest())
+        _sync_tree(draft)
+        final = self.path(checkpoint.step)
+        if final.exists():  # the run went over this tick before, in a life that ended
+            shutil.rmtree(final)
+        reached("rename")
+        os.replace(draft, final)
+        reached("renamed")
+        _sync(self.folder)
+        self._prune()
+        return final
+
+    def load(self, step: int) -> Checkpoint:
+        """Read a checkpoint and verify all of it; `Damaged` says what is wrong with it."""
+        folder = self.path(step)
+        try:
+            manifest = self._read_manifest(step)
+            if manifest["format"] != FORMAT or manifest["step"] != step:
+                raise Damaged("its manifest is of another checkpoint")
+            if manifest["identity"] != self.identity:
+                raise Damaged("it belongs to a run with another config.json")
+            there = {str(file.relative_to(folder)): file for file in _files(folder)}
+            listed = manifest["files"]
+            if set(there) != {*listed, "manifest.json", "manifest.sha256"}:
+                odd = set(there) ^ {*listed, "manifest.json", "manifest.sha256"}
+                raise Damaged(f"`{min(odd)}` is missing, or should not be there")
+            for name, expected in listed.items():
+                if _file_digest(there[name]) != expected:
+                    raise Damaged(f"`{name}` has changed since it was written")
+            arrays = self._read_leaves(folder, manifest["leaves"])
+            return Checkpoint(step, arrays, manifest["facts"])
+        except Damaged:
+            raise
+        except Exception as error:
+            # Whatever a damaged file makes Orbax raise; there is nothing to do about any of it but to say so.
+            first = (str(error).splitlines() or [""])[0][:200]
+            raise Damaged(f"{type(error).__name__}: {first}") from None
+
+    def latest(self, say: Callable[[str], None]) -> Checkpoint | None:
+        """The newest sound checkpoint, or None if there has never been one.
+
+        Damaged ones are set aside as `*.corrupt`, with a line each. If none is sound: `DamagedRun`.
+        """
+        steps = self.steps()
+        for step in reversed(steps):
+            try:
+                return self.load(step)
+            except Damaged as reason:
+                aside = set_aside(self.path(step))
+                say(f"The checkpoint {self.path(step).name} is damaged: {reason}. It is set aside as {aside.name}.")
+        if steps or any(self.folder.glob("*.corrupt*")):
+            raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to go on from.")
+        return None
+
+    def read_digest(self, step: int) -> str:
+        """The digest of the whole state, which is equal for equal runs."""
+        return str(self._read_manifest(step)["digest"])
+
+    def _read_manifest(self, step: int) -> dict[str, Any]:
+        folder = self.path(step)
+        file = folder / "manifest.json"
+        if file.is_symlink() or file.stat().st_size > MOST_MANIFEST_BYTES:
+            raise Damaged("its manifest is not one")
+        text = file.read_bytes()
+        if (folder / "manifest.sha256").read_bytes() != hashlib.sha256(text).hexdigest().encode():
+            raise Damaged("its manifest has changed since it was written")
+        manifest: dict[str, Any] = json.loads(text)
+        return manifest
+
+    def _is_readable(self, step: int) -> bool:
+        try:
+            self._read_manifest(step)
+        except (Damaged, OSError, ValueError):
+            return False
+        return True
+
+    def _read_leaves(self, folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        whole = {name: leaf for name, leaf in leaves.items() if "segments" not in leaf and 0 not in leaf["shape"]}
+        arrays = _read_arrays(folder / "state", whole)
+        for name, leaf in leaves.items():
+            dtype, shape = np.dtype(leaf["dtype"]), tuple(leaf["shape"])
+            if 0 in shape:
+                arrays[name] = np.zeros(shape, dtype)
+            elif "segments" in leaf:
+                pieces = [self._read_segment(piece, dtype) for piece in leaf["segments"]]
+                arrays[name] = np.concatenate(pieces, axis=leaf["axis"])
+            found = arrays[name]
+            read = _joined(leaf["segments"]) if "segments" in leaf else digest(found)
+            if found.dtype != dtype or found.shape != shape or read != leaf["sha256"]:
+                raise Damaged(f"the array `{name}` is not what was saved")
+        return {name: arrays[name] for name in leaves}
+
+    def _save_segment(self, piece: np.ndarray, turn: int) -> dict[str, Any]:
+        name = digest(piece)
+        place = self.folder / f"segments-{turn}" / name
+        if not place.exists():
+            draft = place.with_name(f"draft-{name}")
+            shutil.rmtree(draft, ignore_errors=True)
+            place.parent.mkdir(exist_ok=True)
+            _write_arrays(draft, {"piece": piece})
+            _sync_tree(draft)
+            os.replace(draft, place)
+            _sync(place.parent)
+        return {"turn": turn, "sha256": name, "shape": list(piece.shape)}
+
+    def _read_segment(self, piece: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
+        folder = self.folder / f"segments-{int(piece['turn'])}" / str(piece["sha256"])
+        if folder.parent.parent != self.folder:
+            raise Damaged("a segment has a name that is none")
+        spec = {"dtype": dtype.str, "shape": piece["shape"]}
+        found = _read_arrays(folder, {"piece": spec})["piece"]
+        if digest(found) != piece["sha256"]:
+            raise Damaged(f"the segment `{folder.name[:12]}…` has changed since it was written")
+        return found
+
+    def _prune(self) -> None:
+        """Take away what no longer counts. Nothing is lost if this is cut short."""
+        steps = self.steps()
+        readable = {step: self._read_manifest(step) for step in steps if self._is_readable(step)}
+        scores = {step: m["score"] for step, m in readable.items() if m["score"] is not None}
+        wanted = {*steps[-self.keep :]} | ({max(scores, key=scores.__getitem__)} if scores else set())
+        for step in steps:
+            if step not in wanted:
+                # First by a name that does not count, so that a kill in between leaves no half of a checkpoint.
+                gone = self.folder / f"draft-{step:09d}"
+                os.replace(self.path(step), gone)
+                shutil.rmtree(gone, ignore_errors=True)
+        used = {
+            (piece["turn"], piece["sha256"])
+            for step in wanted & set(readable)
+            for leaf in readable[step]["leaves"].values()
+            for piece in leaf.get("segments", ())
+        }
+        for turn in (0, 1):
+            for folder in (self.folder / f"segments-{turn}").glob("*"):
+                if (turn, folder.name) not in used:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def reached(point: str) -> None:
+    """Called before each step of a save that a crash could come before; tests let it crash there."""
+
+
+def digest(array: np.ndarray) -> str:
+    """SHA-256 of an array: its type, its shape and its bytes."""
+    found = hashlib.sha256(f"{array.dtype.str}{list(array.shape)}".encode())
+    found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b"")
+    return found.hexdigest()
+
+
+def _joined(pieces: Iterable[Mapping[str, Any]]) -> str:
+    """SHA-256 of an array that was cut."""
+    return hashlib.sha256("".join(piece["sha256"] for piece in pieces).encode()).hexdigest()
+
+
+def _state_digest(leaves: Mapping[str, Mapping[str, Any]]) -> str:
+    """SHA-256 of a whole state: equal for equal runs."""
+    return hashlib.sha256("".join(f"{name}:{leaves[name]['sha256']};" for name in sorted(leaves)).encode()).hexdigest()
+
+
+def segments(array: np.ndarray) -> tuple[int, list[np.ndarray]]:
+    """Pieces of at most `SEGMENT_BYTES` or so along the longest axis, which in a memory is time; and that axis."""
+    axis = int(np.argmax(array.shape))
+    return axis, np.array_split(array, math.ceil(array.nbytes / SEGMENT_BYTES), axis=axis)
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what is damaged, so that it is kept and no longer counts."""
+    aside, number = path.with_name(f"{path.name}.corrupt"), 1
+    while aside.exists():
+        number += 1
+        aside = path.with_name(f"{path.name}.corrupt{number}")
+    os.replace(path, aside)
+    return aside
+
+
+def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    reached("arrays")
+    with _orbax() as orbax:
+        orbax.save(folder.absolute(), dict(arrays))
+
+
+def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Arrays of known types and shapes; nothing is allocated for others."""
+    import orbax.checkpoint as ocp
+
+    with _orbax() as orbax:
+        told: Any = orbax.metadata(folder.absolute()).item_metadata
+        there = {name: told[name] for name in told}
+        if set(there) != set(leaves):
+            raise Damaged(f"it holds the arrays {sorted(there)[:3]} …, not those of its manifest")
+        for name, leaf in leaves.items():
+            if tuple(there[name].shape) != tuple(leaf["shape"]):
+                raise Damaged(f"the array `{name}` has another shape than its manifest says")
+        arguments = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
+        found: dict[str, np.ndarray] = orbax.restore(folder.absolute(), restore_args=arguments)
+        return found
+
+
+def _orbax() -> Any:
+    import logging
+
+    import orbax.checkpoint as ocp
+
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it tells of every step of every save
+    return ocp.PyTreeCheckpointer()
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    """Every file below a folder. A link could lead anywhere, so there may be none."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_symlink():
+            raise Damaged(f"`{path.relative_to(folder)}` is a link")
+        if path.is_file():
+            yield path
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_tree(folder: Path) -> None:
+    """Have everything below a folder reach the disk."""
+    for path in [*folder.rglob("*"), folder]:
+        reached("fsync")
+        _sync(path)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,55 @@
+"""When a run is saved, and what happens when that fails."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xladder.core.state import Arrays
+from xladder.errors import ResourceError
+from xladder.runs.checkpoints import Checkpoint
+from xladder.runs.directory import RunDirectory
+from xladder.training import Keeper
+
+SECONDS_BETWEEN = 60.0
+SHARE_OF_TIME = 0.03  # that saving may take: large states are saved less often
+MOST_FAILURES = 3  # in a row
+
+
+class DiskKeeper(Keeper):
+    """Keeps checkpoints in a run directory."""
+
+    def __init__(self, directory: RunDirectory, say: Callable[[str], None]):
+        self.directory, self.say = directory, say
+        asked = directory.keeping.checkpoint_every
+        self.keeps, self.every = asked != 0, asked or 0
+        self.failures, self._saved_at, self._wait = 0, time.monotonic(), SECONDS_BETWEEN
+
+    def due(self, tick: int) -> bool:
+        """At the ticks that were asked for, else by the clock."""
+        if self.every:
+            return tick % self.every == 0
+        return time.monotonic() - self._saved_at > self._wait
+
+    def save(self, step: int, arrays: Arrays, facts: Mapping[str, Any], score: float) -> None:
+        """Write a checkpoint. If that fails the run goes on, but not for ever."""
+        begun, writer = time.monotonic(), self.directory.writer
+        try:
+            self.directory.write_pending()
+            writer.sync()
+            told = {**facts, "metrics_bytes": writer.position, "elapsed_seconds": writer.elapsed}
+            path = self.directory.checkpoints.save(Checkpoint(step, arrays, told), score)
+        except (OSError, ValueError, RuntimeError) as error:  # Orbax passes on what its storage raises
+            self.failures += 1
+            reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+            self.say(f"The checkpoint at {step} could not be saved ({reason}); the last is {self.last or 'none'}.")
+            if self.failures >= MOST_FAILURES:
+                raise ResourceError(
+                    f"Saving failed {self.failures} times in a row in `{self.directory.path}`. "
+                    f"Make room, then: xladder resume {self.directory.path}"
+                ) from None
+        else:
+            self.failures, self.last = 0, path.name
+        self._saved_at = time.monotonic()
+        self._wait = max(SECONDS_BETWEEN, (self._saved_at - begun) / SHARE_OF_TIME)

@@ -1,0 +1,32 @@
+"""One process at a time in a run directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from xladder.errors import UsageError
+
+
+class Lock:
+    """Held as long as this process lives: the system lets go of it however the process ends."""
+
+    def __init__(self, path: Path):
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._file, 200).decode(errors="replace").strip() or "another process"
+            os.close(self._file)
+            raise UsageError(
+                f"`{path.parent}` is in use by {holder}: wait for it, or stop it, and try again."
+            ) from None
+        os.ftruncate(self._file, 0)
+        os.write(self._file, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n".encode())
+
+    def release(self) -> None:
+        """Let go of it before the process ends."""
+        os.close(self._file)
