@@ -11,7 +11,7 @@ from tests.conftest import TINY_CART
 from xladder import devices
 from xladder.errors import Diverged, UsageError
 from xladder.rungs import fused
-from xladder.training import _check_finite, execute, plan
+from xladder.training import Observer, execute, plan
 from xladder.workloads import value
 
 ROWS = 777  # of each copy: a number that no other array has
@@ -41,8 +41,13 @@ def test_what_a_memory_takes():
     assert value.memory_bytes(atari) == 1_000_000 * (84 * 84 + 8)
 
 
-def test_a_loss_that_never_was_a_number_is_noticed_at_the_first_update():
-    loss, updates = np.array([[np.nan, np.nan, np.nan]]), np.array([[0, 0, 1]])
-    with pytest.raises(Diverged, match="tick 12"):
-        _check_finite(loss, updates, False, [0], 10, "tick")
-    assert _check_finite(loss[:, :2], updates[:, :2], False, [0], 10, "tick") is False
+def test_a_loss_that_never_was_a_number_is_noticed_at_the_first_update(monkeypatch):
+    class Silent(Observer):
+        """Hears of no chunk with an update."""
+
+        def chunk(self, seeds, first, columns, seconds):
+            assert (columns["updates"] == 0).all()
+
+    begin = max(TINY_CART.learner.learning_starts, (TINY_CART.learner.n_step + 1) * TINY_CART.world.num_envs)
+    with pytest.raises(Diverged, match=f"tick {-(-begin // TINY_CART.per_tick)}"):
+        execute(plan("cartpole", "fused", config=TINY_CART, learner={"lr": float("nan")}), Silent())

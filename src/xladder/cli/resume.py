@@ -15,7 +15,7 @@ from xladder.cli.train import see_through
 from xladder.errors import UsageError
 from xladder.registry import check_rung, find_rung
 from xladder.runs.checkpoints import Checkpoint
-from xladder.runs.directory import RunDirectory
+from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.training import Past, Plan, seed_groups
 
 EXCHANGEABLE = ("sequential", "parallel", "fused")  # rungs whose state is the same
@@ -32,18 +32,30 @@ class ResumeOptions:
 
 
 def run(words: Sequence[str]) -> int:
-    """Find the last sound checkpoint and train the rest."""
+    """Take the directory over and go on."""
     options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
     directory = RunDirectory.open(options.run)
+    try:
+        return take_up(directory, options.rung)
+    finally:
+        directory.lock.release()
+
+
+def take_up(directory: RunDirectory, rung: str | None) -> int:
+    """Find the last sound checkpoint and train the rest."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
-    directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, options.rung))
+    directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, rung))
     if checkpoint is None:
+        if (directory.path / AGENTS).exists():
+            raise UsageError(
+                f"`{directory.path}` has trained agents and no checkpoint: there is nothing to go on from."
+            )
         tell(directory, "There is no checkpoint yet: the run begins anew.")
         directory.writer.go_back(0, 0.0)
         return see_through(directory, None)
     facts = checkpoint.facts
     if is_finished(directory, facts):
-        print(f"`{options.run}` is finished: all {facts['ticks']:,} {directory.plan.workload.tick}s are done.")
+        print(f"`{directory.path}` is finished: all {facts['ticks']:,} {directory.plan.workload.tick}s are done.")
         return 0
     metrics = directory.writer.go_back(facts["metrics_bytes"], facts["elapsed_seconds"])
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")

@@ -98,6 +98,9 @@ def see_through(directory: RunDirectory, past: Past | None) -> int:
     except BaseException:
         directory.log(traceback.format_exc())
         raise
+    finally:
+        directory.writer.close()
+        directory.lock.release()
 
 
 def follow(directory: RunDirectory, console: Console, past: Past | None) -> int:

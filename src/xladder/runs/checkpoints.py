@@ -31,6 +31,7 @@ from xladder.errors import DamagedRun
 
 FORMAT = 1
 PREFIX = "tick-"
+LIST = "files.json"  # of a segment
 SEGMENT_BYTES = 32 * 2**20
 MOST_MANIFEST_BYTES = 64 * 2**20
 
@@ -102,7 +103,7 @@ class Checkpoints:
             "digest": _state_digest(leaves),
             "facts": checkpoint.facts,
             "leaves": leaves,
-            "files": {str(file.relative_to(draft)): _file_digest(file) for file in _files(draft)},
+            "files": _file_digests(draft),
         }
         text = json.dumps(manifest, indent=1, allow_nan=False).encode()
         reached("manifest")
@@ -128,14 +129,7 @@ class Checkpoints:
                 raise Damaged("its manifest is of another checkpoint")
             if manifest["identity"] != self.identity:
                 raise Damaged("it belongs to a run with another config.json")
-            there = {str(file.relative_to(folder)): file for file in _files(folder)}
-            listed = manifest["files"]
-            if set(there) != {*listed, "manifest.json", "manifest.sha256"}:
-                odd = set(there) ^ {*listed, "manifest.json", "manifest.sha256"}
-                raise Damaged(f"`{min(odd)}` is missing, or should not be there")
-            for name, expected in listed.items():
-                if _file_digest(there[name]) != expected:
-                    raise Damaged(f"`{name}` has changed since it was written")
+            _verify_files(folder, manifest["files"], "manifest.json", "manifest.sha256")
             arrays = self._read_leaves(folder, manifest["leaves"])
             return Checkpoint(step, arrays, manifest["facts"])
         except Damaged:
@@ -207,15 +201,19 @@ class Checkpoints:
             shutil.rmtree(draft, ignore_errors=True)
             place.parent.mkdir(exist_ok=True)
             _write_arrays(draft, {"piece": piece})
+            (draft / LIST).write_text(json.dumps(_file_digests(draft)))
             _sync_tree(draft)
             os.replace(draft, place)
             _sync(place.parent)
-        return {"turn": turn, "sha256": name, "shape": list(piece.shape)}
+        return {"turn": turn, "sha256": name, "shape": list(piece.shape), "list": _file_digest(place / LIST)}
 
     def _read_segment(self, piece: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
         folder = self.folder / f"segments-{int(piece['turn'])}" / str(piece["sha256"])
         if folder.parent.parent != self.folder:
             raise Damaged("a segment has a name that is none")
+        if _file_digest(folder / LIST) != piece["list"]:
+            raise Damaged(f"the list of files of the segment `{folder.name[:12]}…` has changed")
+        _verify_files(folder, json.loads((folder / LIST).read_text()), LIST)
         spec = {"dtype": dtype.str, "shape": piece["shape"]}
         found = _read_arrays(folder, {"piece": spec})["piece"]
         if digest(found) != piece["sha256"]:
@@ -322,6 +320,21 @@ def _files(folder: Path) -> Iterable[Path]:
             raise Damaged(f"`{path.relative_to(folder)}` is a link")
         if path.is_file():
             yield path
+
+
+def _file_digests(folder: Path) -> dict[str, str]:
+    return {str(file.relative_to(folder)): _file_digest(file) for file in _files(folder)}
+
+
+def _verify_files(folder: Path, listed: Mapping[str, str], *besides: str) -> None:
+    """Every file that is listed is there as it was written, and no other is there but those besides."""
+    there = {str(file.relative_to(folder)): file for file in _files(folder)}
+    odd = set(there) ^ {*listed, *besides}
+    if odd:
+        raise Damaged(f"`{min(odd)}` is missing, or should not be there")
+    for name, expected in listed.items():
+        if _file_digest(there[name]) != expected:
+            raise Damaged(f"`{name}` has changed since it was written")
 
 
 def _file_digest(path: Path) -> str:

@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from xladder import devices
-from xladder.core.state import flatten, unflatten
+from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
 from xladder.registry import part
@@ -41,7 +41,7 @@ from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.locks import Lock
 from xladder.settings import to_dict
-from xladder.training import OnNan, Plan, Result, plan
+from xladder.training import OnNan, Plan, Result, first_bad, plan
 
 AGENTS = "checkpoints/agents.safetensors"
 NOT_OF_THE_RUN = ("rung", "device")  # it may go on elsewhere and is the same run
@@ -176,7 +176,10 @@ class RunDirectory:
         length, each = self.plan.workload.length, self.plan.config.units_per_tick
         unit = None if length == f"{tick}s" else length
         draw_curves(media / "curves.png", result.metrics, title, tick, panels, references, unit, each)
-        return {"curves": media / "curves.png"} | module.draw(result, score, media, title)
+        curves = {"curves": media / "curves.png"}
+        if first_bad(capture(result.params, "params.")):  # of numbers that are none there is nothing else to show
+            return curves
+        return curves | module.draw(result, score, media, title)
 
 
 def load(path: str | Path) -> Result:

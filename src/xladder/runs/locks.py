@@ -15,7 +15,7 @@ class Lock:
     """Held as long as this process lives: the system lets go of it however the process ends."""
 
     def __init__(self, path: Path):
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -28,5 +28,7 @@ class Lock:
         os.write(self._file, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n".encode())
 
     def release(self) -> None:
-        """Let go of it before the process ends."""
-        os.close(self._file)
+        """Let go of it before the process ends; may be called twice."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
