@@ -21,6 +21,7 @@ os.environ.update(
     JAX_NUMPY_RANK_PROMOTION="raise",
     JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",
+    OMP_WAIT_POLICY="PASSIVE",  # threads of PyTorch that wait leave the core to the other worker
 )
 
 import jax
@@ -28,6 +29,7 @@ import numpy as np
 import pytest
 import torch
 
+from xladder.rungs import torch as torch_rung
 from xladder.workloads import atari, gym, gymnax, hypergrid
 from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 
@@ -84,6 +86,14 @@ TINY_ATARI = replace(
     frames=640,
     evaluate_episodes=0,
 )
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_core():
+    """The rungs with PyTorch try one thread only: trying two takes seconds where both cores are busy with tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch_rung, "cores", lambda: 1)
+        yield
 
 
 @pytest.fixture

@@ -74,14 +74,14 @@ def test_sample_can_write_to_standard_output_and_repeats_itself(trained, capsys)
     assert len(said[0].splitlines()) == 21
 
 
-def test_compare_tells_sampling_and_update_apart(tmp_path, capsys):
+@pytest.mark.parametrize("rungs", ["torch,fused", pytest.param("hybrid", marks=pytest.mark.slow)])
+def test_compare_tells_sampling_and_update_apart(rungs, tmp_path, capsys):
     files = ["--json", str(tmp_path / "c.json"), "--chart", str(tmp_path / "c.png")]
-    rungs = ["--rungs", "torch,hybrid,fused"]
-    assert call("compare", "hypergrid", *rungs, "--iterations", "12", *files, *SMALL) == 0
+    assert call("compare", "hypergrid", "--rungs", rungs, "--iterations", "12", *files, *SMALL) == 0
     found = json.loads((tmp_path / "c.json").read_text())
     keys = {"rung", "seconds_per_iteration", "compile_seconds", "speedup", "return_first", "return_last"}
     keys |= {"peak_memory_mb", "sampling_seconds", "update_seconds", "tv", "logz_error"}
-    assert [row["rung"] for row in found["rows"]] == ["torch", "hybrid", "fused"]
+    assert [row["rung"] for row in found["rows"]] == rungs.split(",")
     for row in found["rows"]:
         assert keys <= set(row)
         assert row["sampling_seconds"] > 0 and row["update_seconds"] >= 0 and 0 < row["tv"] < 1

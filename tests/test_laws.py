@@ -1,12 +1,14 @@
 """What every registered workload and rung has to keep, whichever they are."""
 
+from functools import cache
 from importlib import import_module
 
 import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, TINY_GYM
+from tests.conftest import TINY, TINY_GRID
+from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings
 from xladder.errors import UsageError
 from xladder.registry import FAMILIES, RUNGS, WORKLOADS, find_rung
@@ -15,12 +17,13 @@ ALL = WORKLOADS | {family.name: family for family in FAMILIES.values()}
 SMALL = {
     "treasurehunt": TINY,
     "hypergrid": TINY_GRID,
-    "cartpole": TINY_CART,
-    "atari/breakout": TINY_ATARI,
-    "gym/CartPole-v1": TINY_GYM,
+    "cartpole": SEVERAL_STEPS,
+    "atari/breakout": PONG,
+    "gym/CartPole-v1": GYM,
 }
-"""A config for every workload that runs in a moment."""
-SLOW = {("atari/breakout", "hybrid"), ("atari/breakout", "fused"), ("atari/breakout", "torch")}  # to compile, or to run
+"""A config for every workload that runs in a moment, and whose programs other tests compile too."""
+LENGTHS = 1, 4
+SLOW = {("atari/breakout", "hybrid"), ("atari/breakout", "torch")}  # to compile, or to run
 CELLS = [
     pytest.param(w, r, marks=pytest.mark.slow if (w, r) in SLOW else ())
     for w in ALL
@@ -41,30 +44,35 @@ def test_settings_are_light_checked_and_go_through_json(name):
         module.check(module.compared(preset))
 
 
+def seeds_of(workload, rung):
+    return [3, 4] if import_module(RUNGS[rung].module).POPULATION and ALL[workload].population else [3]
+
+
+def train(workload, rung):
+    """What every one of two calls reports, and the parameters after them."""
+    running = import_module(RUNGS[rung].module).start(SMALL[workload], seeds_of(workload, rung))
+    return [running.advance(ticks) for ticks in LENGTHS], running.params()
+
+
+trained = cache(train)  # the first run of every cell serves both laws
+
+
 @pytest.mark.parametrize(("workload", "rung"), CELLS)
 def test_a_rung_runs_exactly_what_was_asked(workload, rung):
-    config, module = SMALL[workload], import_module(RUNGS[rung].module)
-    seeds = [3, 4] if module.POPULATION and ALL[workload].population else [3]
-    running = module.start(config, seeds)
-    columns = ALL[workload].load_settings().columns
-    for ticks in (1, 4):
-        table = columns(config, running.advance(ticks))
+    metrics, params = trained(workload, rung)
+    count, columns = len(seeds_of(workload, rung)), ALL[workload].load_settings().columns
+    for ticks, found in zip(LENGTHS, metrics, strict=True):
+        table = columns(SMALL[workload], found)
         assert {"return", "loss", "epsilon"} <= set(table)
-        assert all(values.shape == (len(seeds), ticks) for values in table.values())
-    leaves = jax.tree.leaves(running.params())
-    assert all(isinstance(leaf, np.ndarray) and leaf.shape[0] == len(seeds) for leaf in leaves)
+        assert all(values.shape == (count, ticks) for values in table.values())
+    leaves = jax.tree.leaves(params)
+    assert all(isinstance(leaf, np.ndarray) and leaf.shape[0] == count for leaf in leaves)
     assert all(np.isfinite(leaf).all() for leaf in leaves)
 
 
 @pytest.mark.parametrize(("workload", "rung"), CELLS)
 def test_the_same_seed_gives_the_same_run(workload, rung):
-    config, module = SMALL[workload], import_module(RUNGS[rung].module)
-
-    def train():
-        run = module.start(config, [7])
-        return run.advance(5), run.params()
-
-    first, second = train(), train()
+    first, second = trained(workload, rung), train(workload, rung)
     for ours, theirs in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 

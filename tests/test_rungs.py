@@ -1,5 +1,7 @@
 """The same seed gives the same run on every JAX rung; and what all four rungs have in common."""
 
+import time
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 from tests.conftest import assert_trees_close, assert_trees_equal
 from xladder import bridge
 from xladder.core import keys
+from xladder.programs import treasurehunt_torch
 from xladder.programs.treasurehunt import Program
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
@@ -236,6 +239,20 @@ def test_the_torch_rung_repeats_itself_from_a_seed_and_says_how_many_threads_it_
         returns.append(run.advance(3)["returns"])
     np.testing.assert_array_equal(returns[0], returns[1])
     assert not np.array_equal(returns[0], returns[2])
+
+
+def test_the_torch_rung_takes_as_many_threads_as_are_quickest(tiny, monkeypatch):
+    """A trial that is quickest with two: with fewer or more it sleeps."""
+
+    def rehearse(self):
+        time.sleep(0 if torch.get_num_threads() == 2 else 0.02)
+
+    monkeypatch.setattr(treasurehunt_torch.Verbs, "rehearse", rehearse)
+    monkeypatch.setattr(torch_rung, "cores", lambda: 5)
+    times = torch_rung.best_threads(tiny)
+    assert set(times) == {1, 2, 4} and next(iter(times)) == torch.get_num_threads() == 2
+    assert times[2] < 20 <= min(times[1], times[4])
+    assert "uses 2 threads (a trial by threads: 1: " in torch_rung.choose_threads(tiny)
 
 
 def test_on_hybrid_pytorch_acts_with_what_jax_has_learned(tiny):
