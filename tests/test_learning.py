@@ -62,7 +62,14 @@ def random_play():
     return cell_values(world)[found].sum((1, 2)).mean(), (found == FIRST_ITEM).sum((1, 2)).mean()
 
 
-@pytest.mark.parametrize("rung", RUNGS.values(), ids=RUNGS.keys())
+# `sequential` and `parallel` make the run that `fused` makes: tests/test_rungs.py.
+@pytest.mark.parametrize(
+    "rung",
+    [
+        pytest.param(rung, id=name, marks=pytest.mark.slow if name in ("sequential", "parallel") else ())
+        for name, rung in RUNGS.items()
+    ],
+)
 def test_agents_learn_to_collect_gems(rung, random_play):
     metrics = rung.start(GEMS_ONLY, [0]).advance(EPOCHS)
     torch.set_num_threads(1)  # the torch rung chose its own number

@@ -43,10 +43,11 @@ def test_every_level_passes_and_small_nets_agree_far_better_than_demanded(tiny, 
 
 VARIANTS = {
     "clipping always active": ({}, {"clip": 0.05}),
-    "three steps": ({}, {"n_step": 3}),
-    "observing together": ({"observe": "together"}, {}),
+    "three steps, observing together, gems only": (
+        {"observe": "together", "item_names": ("gem",), "item_values": (1.0,)},
+        {"n_step": 3},
+    ),
     "another kappa, one frame, other quantiles": ({}, {"kappa": 0.5, "n_frames": 1, "quantiles": 3}),
-    "gems only": ({"item_names": ("gem",), "item_values": (1.0,)}, {}),
 }
 
 

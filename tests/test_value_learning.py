@@ -13,19 +13,23 @@ def test_dqn_balances_the_pole():
 
 
 def test_dqn_breaks_bricks():
-    """A short run with quicker exploration; random play scores about half a point."""
+    """A short run of a small network that explores for a shorter time; random play scores about half a point.
+
+    Measured after 40,000 steps, seeds 0 and 1: 4.7 and 5.0.
+    """
     result = train(
         "minatar/breakout",
         "fused",
         seed=0,
-        steps=80_000,
+        steps=40_000,
         learner={
             "lr": 1e-3,
-            "epsilon_steps": 30_000,
-            "learning_starts": 2000,
+            "epsilon_steps": 12_000,
+            "learning_starts": 1000,
             "n_step": 3,
             "double": True,
-            "memory": 50_000,
+            "memory": 20_000,
+            "width": 32,
         },
         evaluate_episodes=0,
     )
