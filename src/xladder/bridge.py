@@ -1,79 +1,49 @@
-"""Parameters across the border: a PyTorch state_dict ↔ the JAX pytree of the same network, by name, exactly.
+"""Parameters across the border: PyTorch's tensors and files ↔ the JAX pytree of the same network, by name, exactly.
 
-Modules bear the same names on both sides, and the names are checked; `iqn` stands for sorrel's own names of the
-treasure hunt's network. Kernels are transposed on the way (PyTorch keeps [out, in] and [out, in, row, column], Flax
-[in, out] and [row, column, in, out]); nothing is rounded, so a round trip returns the same bits.
+The names and layouts are those of `parameters.py`. A file is only ever read as data: before PyTorch opens it, what it
+would build is looked at, and PyTorch then opens it with `weights_only=True`, once without room for any numbers, to see
+how large they claim to be, and once for good.
 """
 
 from __future__ import annotations
 
+import io
+import pickletools  # takes the instructions of a file apart; it does not carry them out
 import re
+import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xladder.errors import UsageError, missing_extra, unknown
+from xladder import parameters
+from xladder.errors import UsageError, missing_extra
+from xladder.parameters import LEARNERS as LEARNERS
 
 try:
     import torch
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
-# sorrel's names for the parts of the treasure hunt's network, and ours.
-_SORREL = {
-    "head1": "torso",
-    "cos_embedding": "head.embedding",
-    "ff_1": "head.hidden",
-    "advantage": "head.advantage",
-    "value": "head.value",
-}
-_IQN_NAMES = {
-    f"{module}.{name}"
-    for module in _SORREL
-    for name in ("weight", "bias", "sigma_weight", "sigma_bias")
-    if not (name.startswith("sigma") and module in ("head1", "cos_embedding"))
-}
-# Heads and layers are a matter of settings, so a pattern stands for the names that there may be.
-_FLOW_NAMES = re.compile(
-    r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
-    r"|((forward|backward|flow)_head\.(weight|bias))"
+SAFE_SINCE = (2, 10)  # `weights_only=True` could be got round before
+# All that a file of tensors has to name. PyTorch allows more, such as buffers of any size that a file asks for.
+_BUILDERS = re.compile(
+    r"collections OrderedDict|torch [A-Z][A-Za-z0-9]*Storage"
+    r"|torch\._utils (_rebuild_tensor_v2|_rebuild_parameter)"
 )
-_VALUE_NAMES = re.compile(
-    r"torso\.((hidden|conv|norm)_\d+\.)?(weight|bias)"
-    r"|head\.(embedding|hidden|advantage|value|value_hidden)\.(sigma_)?(weight|bias)"
-)
-LEARNERS = ("iqn", "value", "gflownet")
-# PyTorch's names of parameters, and ours; a layer norm's weight is no kernel.
-_KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
-_WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()} | {"scale": "weight"}
-# Entries of foreign state_dicts that are not parameters: the noise of the last forward call.
-_IGNORED = ("epsilon_weight", "epsilon_bias")
+_NAMERS = {"STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "NEWOBJ_EX"}  # other ways to name what is to be built
+_PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 
 def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, Any]:
     """A PyTorch state_dict as the parameters that `net.apply` takes (NumPy arrays, float32)."""
-    given = [name for name in state_dict if name.rpartition(".")[2] not in _IGNORED]
-    _check_names(learner, given)
-    tree: dict[str, Any] = {}
-    for name in given:
-        *path, leaf = (_renamed(name, _SORREL) if learner == "iqn" else name).split(".")
-        node = tree
-        for module in path:
-            node = node.setdefault(module, {})
-        ours = "scale" if leaf == "weight" and path[-1].startswith("norm_") else _KERNELS.get(leaf, leaf)
-        node[ours] = _turn(ours in _WEIGHTS and ours != "scale", state_dict[name], to_torch=False)
-    return tree
+    return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()})
 
 
 def to_torch(learner: str, params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     """JAX parameters of one agent as a PyTorch state_dict."""
-    leaves = dict(_named_leaves(params))
-    if learner == "iqn":
-        leaves = {_renamed(name, {ours: theirs for theirs, ours in _SORREL.items()}): x for name, x in leaves.items()}
-    _check_names(learner, leaves)
-    return leaves
+    return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params).items()}
 
 
 def load_file(learner: str, path: str | Path) -> dict[str, Any]:
@@ -82,72 +52,115 @@ def load_file(learner: str, path: str | Path) -> dict[str, Any]:
     Returns `{"params": …}`, with `"target"` beside it where the file has one. Only tensors and plain containers
     are accepted, so a file cannot run code.
     """
+    content = _load(Path(path))
+    parts = {"params": "local", "target": "target"} if "local" in content else {}
+    found = {name: content[part] for name, part in parts.items() if part in content} or {"params": content}
+    return {name: to_jax(learner, _state_of(part, path)) for name, part in found.items()}
+
+
+def declared(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """What the state_dict in a file (sorrel's `local`, if it is one of those) says it holds: name → dtype and shape."""
+    found = _state_of(_load(path, device="meta"), path, local=True)
+    return {name: (str(x.dtype).removeprefix("torch."), tuple(x.shape)) for name, x in found.items()}
+
+
+def read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
+    """Some tensors of the state_dict in a file. Ask `declared` first what they are."""
+    found = _state_of(_load(path), path, local=True)
+    return {name: _array(found[name]) for name in names}
+
+
+def write(state: Mapping[str, np.ndarray]) -> bytes:
+    """A state_dict as `torch.save` writes it."""
+    file = io.BytesIO()
+    torch.save({name: torch.from_numpy(np.array(values)) for name, values in state.items()}, file)
+    return file.getvalue()
+
+
+def _load(path: Path, device: str = "cpu") -> dict[Any, Any]:
+    """A file's content, which is a dict; with its tensors empty if `device` is "meta"."""
+    version = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
+    if version < SAFE_SINCE:
+        raise UsageError(
+            f"PyTorch {torch.__version__} cannot open files of others safely: 2.10 or newer can. "
+            "Install it with: pip install -U 'xladder[torch]'"
+        )
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise UsageError(f"`{path}` cannot be read: {error.strerror or error}") from None
+        _inspect(path)
+        content = torch.load(path, map_location="meta", weights_only=True)
+        _check_content(content, path)
+        if device != "meta":
+            content = torch.load(path, map_location=device, weights_only=True)
+    except UsageError:
+        raise
+    except (OSError, zipfile.BadZipFile) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise UsageError(f"`{path}` cannot be read: {error.strerror}") from None
+        raise _refused(path, "it is not the archive that torch.save writes, or only a part of it.") from None
     except Exception as error:  # a damaged or hostile file can make the reader raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UsageError(f"`{path}` is not a PyTorch file of plain tensors: {reason}") from None
+        raise _refused(path, str(error).splitlines()[0][:200] if str(error) else type(error).__name__) from None
+    return content
+
+
+def _inspect(path: Path) -> None:
+    """Raise if a file is not an archive of PyTorch's, would take more room than it has, or builds what it need not."""
+    with zipfile.ZipFile(path) as archive:
+        parts = archive.infolist()
+        # Packed parts, or parts that lie over each other, could grow without bound.
+        if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
+            raise _refused(path, "parts of it are compressed, which torch.save does not do.")
+        if sum(part.file_size for part in parts) > path.stat().st_size:
+            raise _refused(path, "its parts claim to be larger than the whole.")
+        plans = [part for part in parts if part.filename.endswith("data.pkl")]
+        if len(plans) != 1:
+            raise _refused(path, "it is an archive, but not one that torch.save writes.")
+        instructions = archive.read(plans[0])
+    for opcode, argument, _ in pickletools.genops(instructions):
+        if opcode.name in _NAMERS or (opcode.name == "GLOBAL" and not _BUILDERS.fullmatch(str(argument))):
+            raise _refused(path, f"it asks for {str(argument or opcode.name)[:80]!r}, which is not a tensor.")
+
+
+def _check_content(content: Any, path: Path) -> None:
+    """Raise unless it is a dict, and its tensors take no more room than the file has."""
     if not isinstance(content, dict):
         raise UsageError(f"`{path}` holds a {type(content).__name__}, not a state_dict.")
-    if "local" in content:
-        found = {"params": to_jax(learner, content["local"])}
-        if "target" in content:
-            found["target"] = to_jax(learner, content["target"])
-        return found
-    return {"params": to_jax(learner, content)}
+    if sum(x.numel() * x.element_size() for x in _tensors(content, path)) > path.stat().st_size:
+        raise _refused(path, "its tensors claim to be larger than the file.")
 
 
-def _renamed(name: str, names: Mapping[str, str]) -> str:
-    """A parameter's name with its module's name replaced."""
-    module, _, leaf = name.rpartition(".")
-    return f"{names.get(module, module)}.{leaf}"
+def _tensors(content: Any, path: Path) -> Iterator[torch.Tensor]:
+    """All tensors in a content of plain containers; each once, however often it is referred to."""
+    waiting, seen = [content], set()
+    while waiting:
+        part = waiting.pop()
+        if id(part) in seen:
+            continue
+        seen.add(id(part))
+        if isinstance(part, torch.Tensor):
+            yield part
+        elif isinstance(part, Mapping):
+            waiting += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | set):
+            waiting += part
+        elif not isinstance(part, _PLAIN):
+            raise _refused(path, f"it holds a {type(part).__name__}.")
 
 
-def _named_leaves(params: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    for name, value in params.items():
-        if isinstance(value, Mapping):
-            yield from _named_leaves(value, f"{prefix}{name}.")
-        else:
-            turned = _turn(name in _WEIGHTS and name != "scale", value, to_torch=True)
-            yield prefix + _WEIGHTS.get(name, name), torch.from_numpy(turned)
+def _state_of(content: Any, path: str | Path, local: bool = False) -> dict[str, torch.Tensor]:
+    """The content as a state_dict, if it is one; with `local`, sorrel's online network if it holds several."""
+    if local and isinstance(content, dict) and "local" in content:
+        content = content["local"]
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(x, torch.Tensor) and x.layout is torch.strided
+        for name, x in content.items()
+    ):
+        raise UsageError(f"`{path}` is not a state_dict: it has to hold names with a plain tensor each.")
+    return content
 
 
-def _check_names(learner: str, given: Iterable[str]) -> None:
-    if learner not in LEARNERS:
-        raise unknown("learner", learner, LEARNERS)
-    names = set(given)
-    if learner == "iqn":
-        missing, extra = _IQN_NAMES - names, names - _IQN_NAMES
-    elif learner == "value":
-        needed = {f"head.{layer}.{leaf}" for layer in ("hidden", "advantage") for leaf in ("weight", "bias")}
-        missing, extra = needed - names, {name for name in names if not _VALUE_NAMES.fullmatch(name)}
-    else:
-        missing = _flow_needs(names) - names
-        extra = {name for name in names if not _FLOW_NAMES.fullmatch(name)}
-    if missing or extra:
-        raise UsageError(
-            f"This state_dict is not one of `{learner}`'s: it lacks {sorted(missing) or 'nothing'} "
-            f"and has {sorted(extra) or 'nothing'} besides."
-        )
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
 
 
-def _flow_needs(names: set[str]) -> set[str]:
-    """The names that a flow network has at least, given the heads and the kind of trunk that are there."""
-    heads = {"forward"} | {head for head in ("backward", "flow") if f"{head}_head.weight" in names}
-    separate = any(name.startswith("forward_trunk.") for name in names)
-    trunks = {f"{head}_trunk" for head in heads} if separate else {"trunk"}
-    layers = {f"{trunk}.{name}" for trunk in trunks for name in ("rows", "bias")}
-    return layers | {f"{head}_head.{name}" for head in heads for name in ("weight", "bias")}
-
-
-def _turn(kernel: bool, values: Any, to_torch: bool) -> np.ndarray:
-    """Values as float32; those of a kernel in the other side's order."""
-    if isinstance(values, torch.Tensor):
-        values = values.detach().cpu().numpy()
-    values = np.asarray(values, np.float32)
-    if kernel:
-        convolution = (3, 2, 0, 1) if to_torch else (2, 3, 1, 0)
-        values = values.transpose(convolution if values.ndim == 4 else None)
-    return np.array(values, order="C")
+def _refused(path: Path, why: str) -> UsageError:
+    return UsageError(f"`{path}` is not a PyTorch file of plain tensors: {why}")

@@ -17,6 +17,12 @@ class UsageError(XladderError):
     exit_code = 2
 
 
+class Mismatch(XladderError):
+    """What was written says something else than what was trained; nothing has been left behind."""
+
+    exit_code = 1
+
+
 class DamagedRun(XladderError):
     """A run directory whose saved agents cannot be read."""
 

@@ -35,11 +35,15 @@ class Workload:
     settings: str
     """Module with `presets`, `check`, `columns` and how they are shown."""
     evaluation: str
-    """Module with `score` and, for workloads that are measured while they train, `measure`."""
+    """Module with `score`, `policy` and, for workloads that are measured while they train, `measure`."""
     parity: str
-    """Module with `levels`."""
+    """Module with `levels`, and `forward` for one network."""
     picture: str
     """Module with `panels`, `references` and `draw`."""
+    names: str = "value"
+    """Which of `parameters.LEARNERS` its networks are named after in PyTorch."""
+    agents: bool = False
+    """Whether a seed has several agents, each with a network of its own: its parameters are [seed, agent, …]."""
     samples: bool = False
     """Whether it builds objects that `xladder sample` can draw; `evaluation` then has `draw_objects`."""
     missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -89,6 +93,8 @@ WORKLOADS = {
             evaluation="xladder.programs.treasurehunt_evaluation",
             parity="xladder.parity.treasurehunt",
             picture="xladder.runs.episode",
+            names="iqn",
+            agents=True,
             missing={
                 "mesh": ("it is not written yet", "fused"),
                 "hosts": ("it is not written yet", "fused"),
@@ -104,6 +110,7 @@ WORKLOADS = {
             evaluation="xladder.programs.hypergrid_evaluation",
             parity="xladder.parity.hypergrid",
             picture="xladder.runs.sampler",
+            names="gflownet",
             samples=True,
             missing={
                 "mesh": ("it is not written yet", "fused"),

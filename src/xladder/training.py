@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from xladder.core.types import Params
 from xladder.errors import Diverged, UsageError, unknown
 from xladder.registry import Workload, check_rung, find_rung, find_workload
 from xladder.settings import updated
+
+if TYPE_CHECKING:
+    from xladder.policy import Policy
 
 OnNan = Literal["stop", "continue"]
 CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
@@ -125,6 +128,12 @@ class Result:
         evaluation = import_module(self.plan.workload.evaluation)
         with jax.default_device(devices.find(self.plan.device)):
             return evaluation.score(self.config, self.params, episodes, seed, compiled)
+
+    def policy(self, seed: int | None = None, agent: int = 0) -> Policy:
+        """What one agent does, as a function of what it sees; of the first seed if none is named."""
+        from xladder.policy import of_result
+
+        return of_result(self, seed, agent)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory: config, metrics, agents, pictures."""

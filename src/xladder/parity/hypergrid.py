@@ -8,14 +8,14 @@ Shapes: B states or trajectories, D coordinates, U updates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder import bridge
+from xladder import bridge, parameters
 from xladder.core.types import Params
 from xladder.errors import missing_extra
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Trajectories
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 WORLD = 1e-6  # masks and steps are whole numbers; a reward is the logarithm of one sum
 SAMPLING = 2e-6  # probabilities of sums of a few hundred products, added in another order
+TRAINED = 5e-5  # the same once logits have grown to tens: a rounding of theirs is an error of the probability
 LOSS = 2e-6  # the square of a sum of up to hundreds of log-probabilities
 GRADIENTS = 1e-5  # sums over all steps of a batch
 # Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
@@ -56,6 +57,14 @@ def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
     # A GPU's default precision would be a fault of its own; this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
+
+
+def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    """What one network says on both sides of cells drawn at random; PyTorch's is loaded from a state_dict."""
+    other = to_torch(config, parameters.to_tree("gflownet", state))
+    cells = np.random.default_rng(0).integers(0, config.world.side, (STATES, config.world.dim)).astype(np.int32)
+    with jax.default_matmul_precision("highest"):
+        return compare("forward", TRAINED, *say(Program(config).learner, params, other, cells))
 
 
 def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:

@@ -29,6 +29,7 @@ from xladder.learners import value_torch
 
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 FORWARD = 2e-5  # sums of up to 3136 float32 products, added in another order; the cosines differ by 2e-7
+TRAINED = 1e-4  # the same of a network that has learned, in which large numbers may cancel
 LOSS = 2e-5  # a mean of such numbers
 GRADIENTS = 3e-4  # the same; and a ReLU that opens on one side only changes it by one sample's share
 # Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
@@ -65,6 +66,18 @@ def levels(
     other = to_torch(agent, twin)
     pupil = study(learner, agent, other, batches, draws)
     yield compare(f"{len(batches)} updates", MANY_UPDATES, *say(learner, pupil, other, batches[0], draws[0]))
+
+
+def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearner, states: np.ndarray) -> Level:
+    """One network, of which PyTorch's side is there already: what both say of states [B, F, …], noisy and plain."""
+    rng = np.random.default_rng(0)
+    taus = rng.random((len(states), learner.fractions), np.float32)
+    normals = rng.standard_normal(learner.noise_size, np.float32)
+    ours = compiled(_say)(learner, params, states, taus, normals)[:2]
+    with torch.no_grad():
+        noise = other.net.head.split_noise(torch.from_numpy(normals))
+        theirs = [other.net(other.tensor(states), torch.from_numpy(taus), one).numpy() for one in (noise, None)]
+    return compare("forward", TRAINED, ours, tuple(theirs))
 
 
 def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float, gamma: float) -> Agent:

@@ -9,16 +9,17 @@ Shapes: N agents, T turns, C cells of the board with its margin, V cells in a vi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder import bridge, parameters
 from xladder.core import keys
 from xladder.core.keys import Stream
-from xladder.core.types import Array
+from xladder.core.types import Array, Params
 from xladder.learners.iqn import IQNLearner, UpdateDraws
 from xladder.learners.value import Agent, Draws
 from xladder.parity import learner as learner_levels
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 # What a difference may be, as a share of the largest number in the array compared; `learner.py` has the other levels'.
 WORLD = 0.0  # all are whole numbers
 MEMORY = 1e-6  # XLA may contract a·b + c in an n-step return: one rounding less
+STATES = 16  # made up, to compare one network on
 
 
 class Walk(NamedTuple):
@@ -63,6 +65,16 @@ def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
     # A GPU's default precision would be a fault of its own; this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
+
+
+def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    """What one network says on both sides of views that are made up; PyTorch's is loaded from sorrel's state_dict."""
+    learner, other = Program(config).learner, twin(config)
+    other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("iqn", state)))
+    shape = (STATES, config.learner.n_frames, learner.cells)
+    codes = np.random.default_rng(0).integers(0, learner.num_codes, shape).astype(np.int8)
+    with jax.default_matmul_precision("highest"):
+        return learner_levels.forward(learner.plain, params, other, codes)
 
 
 def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:

@@ -8,7 +8,7 @@ Shapes: N copies, T steps, F frames per state, B batch, U updates.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -17,8 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder import bridge, parameters
 from xladder.core import keys
 from xladder.core.keys import Stream
+from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.learners.value import Agent, ValueLearner
 from xladder.parity import learner as learner_levels
@@ -32,6 +34,7 @@ from xladder.worlds.copies import Step
 
 MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
 RECORDED = 2000  # steps of all copies together
+STATES = 16  # made up, to compare one network on
 
 
 def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
@@ -41,6 +44,19 @@ def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
     # A GPU's default precision would be a fault of its own; this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(_small(config), updates, seed))
+
+
+def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    """What one network says on both sides of states that are made up; PyTorch's is loaded from a state_dict."""
+    config = replace(config, learner=replace(config.learner, precision="float32"))
+    program, other = Program(config), make_learner(config)
+    other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("value", state)))
+    view, rng = program.view, np.random.default_rng(0)
+    shape = (STATES, config.world.stack, *view.shape)
+    most = {"u": 256, "b": 2}.get(np.dtype(view.dtype).kind)
+    states = rng.integers(0, most, shape) if most else rng.standard_normal(shape)
+    with jax.default_matmul_precision("highest"):
+        return learner_levels.forward(program.learner, params, other, states.astype(view.dtype))
 
 
 def _small(config: Any) -> Any:

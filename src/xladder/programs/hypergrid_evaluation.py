@@ -22,6 +22,7 @@ from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.learners.gflownet import Explore, GFlowNetLearner, Trajectories, take
+from xladder.policy import Observation, SamplerPolicy
 from xladder.programs import hypergrid_exact as exact
 from xladder.programs.hypergrid import Program
 from xladder.worlds import hypergrid as world
@@ -124,6 +125,18 @@ def random_return(config: Config, compiled: Compiled) -> float:
     if config.exact:
         return float(compiled(_random_return_exactly)(Program(config), exact.tables(config.world)))
     return float(compiled(_random_return_by_sampling)(Program(config)))
+
+
+def policy(config: Config, params: Params, compiled: Compiled) -> SamplerPolicy:
+    """What one sampler does in a cell: a step along a coordinate, or, the last action, stop."""
+    program, w = Program(config), config.world
+    seen = Observation((w.dim,), np.dtype(np.int32), w.side, "coordinates of a cell")
+    return SamplerPolicy(seen, lambda cells: compiled(_chances)(program, params, cells))
+
+
+def _chances(program: Program, params: Params, cells: jax.Array) -> jax.Array:
+    """float32 [B, A]: the policy itself, without exploring."""
+    return program.learner.forward_chances(params, cells, Explore(jnp.float32(0), jnp.float32(1)))
 
 
 def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Exact:

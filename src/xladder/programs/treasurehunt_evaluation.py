@@ -16,6 +16,8 @@ from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.learners.iqn import Agent
+from xladder.learners.value import midpoints
+from xladder.policy import Observation, ValuePolicy
 from xladder.programs.treasurehunt import Played, Program
 from xladder.worlds import treasurehunt as world
 
@@ -72,6 +74,21 @@ def evaluate(config: Config, params: Params, episodes: int, seed: int, compiled:
 def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> Played:
     """One greedy epoch of the agents with leaves [N, …], as NumPy arrays."""
     return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, 0, 0.0))
+
+
+def policy(config: Config, params: Params, compiled: Compiled) -> ValuePolicy:
+    """What one agent does: its views as cell codes, empty ones before an epoch's first, to actions."""
+    program = Program(config)
+    learner = program.learner
+    seen = Observation((config.learner.n_frames, learner.cells), np.dtype(np.int8), learner.num_codes, "codes of cells")
+    return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states))
+
+
+def _values(program: Program, params: Params, states: jax.Array) -> jax.Array:
+    """float32 [B, A]: mean quantiles at fixed fractions, so that the same views always give the same action."""
+    taus = jnp.asarray(midpoints(program.config.learner.act_quantiles))
+    taus = jnp.broadcast_to(taus[None], (states.shape[0], taus.size))
+    return program.learner.value.values(params, states, taus, None)
 
 
 def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Array, epsilon: jax.Array) -> Played:

@@ -21,6 +21,8 @@ from xladder.core import keys
 from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
+from xladder.learners.value import midpoints
+from xladder.policy import Observation, ValuePolicy
 from xladder.registry import part
 from xladder.replay import history_host
 
@@ -133,6 +135,23 @@ class Actor:
     def close(self) -> None:
         """End the worlds' threads."""
         self.worlds.close()
+
+
+def policy(config: Any, params: Params, compiled: Compiled) -> ValuePolicy:
+    """What an agent does: the last frames, as the world gives them and noughts before a game's first, to actions."""
+    program = part(config).Program(config)
+    view, dtype = program.view, np.dtype(program.view.dtype)
+    most = {"u": 256, "b": 2}.get(dtype.kind)
+    seen = Observation((config.world.stack, *view.shape), dtype, most, "frames")
+    return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states))
+
+
+def _values(program: Any, params: Params, states: jax.Array) -> jax.Array:
+    """float32 [B, A]: without noise and, where fractions are needed, at fixed ones: a state always gives the same."""
+    learner = program.learner
+    fractions = program.config.learner.act_quantiles if learner.fractions else 0
+    taus = jnp.asarray(midpoints(fractions))
+    return learner.values(params, states, jnp.broadcast_to(taus[None], (states.shape[0], fractions)), None)
 
 
 def _choose(

@@ -1,0 +1,89 @@
+"""`xladder diff`: where two runs part; exits 1 if their metrics do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+
+from xladder.cli.options import parse, write_json_file
+from xladder.runs.difference import Difference, Pair, compare_runs
+
+
+@dataclass(frozen=True)
+class DiffOptions:
+    """What to compare."""
+
+    run_a: Annotated[Path, tyro.conf.Positional]
+    """A run directory."""
+    run_b: Annotated[Path, tyro.conf.Positional]
+    """Another one."""
+    json: Path | None = None
+    """Write what differs as JSON to this file (- for standard output)."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Compare, print, exit 1 if the metrics differ."""
+    options = parse(DiffOptions, words, "xladder diff", "Show where two runs part, and what differs behind them.")
+    found = compare_runs(options.run_a, options.run_b)
+    console = Console(stderr=str(options.json) == "-")
+    for line in describe(found):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
+    write_json_file(options.json, as_json(found))
+    return 0 if found.identical else 1
+
+
+def describe(found: Difference) -> list[str]:
+    """What differs, in lines."""
+    if found.identical:
+        lines = [f"identical in {found.rows:,} rows of metrics" if found.rows else "identical: neither has any metrics"]
+    elif found.parting:
+        tick, seed = found.parting
+        lines = [f"the metrics part at {found.tick} {tick}, seed {seed}:", *pairs(found.columns)]
+    else:
+        lines = [f"the metrics agree as far as both go, and {found.missing:,} rows are in one run only"]
+    for seed, ends in found.ends.items():
+        first, second = ("nowhere" if last is None else f"at {found.tick} {last}" for last in ends)
+        lines.append(f"seed {seed} ends {first} in the first and {second} in the second")
+    for title, values in (("config", found.config), ("environment", found.environment)):
+        if values:
+            lines += [f"{title}:", *pairs(values)]
+    return lines
+
+
+def pairs(values: Mapping[str, Pair]) -> list[str]:
+    """A line for each name: what the first run has, and the second."""
+    width = max((len(printable(name)) for name in values), default=0)
+    return [f"  {printable(name):<{width}}  {shown(a)} | {shown(b)}" for name, (a, b) in values.items()]
+
+
+def shown(value: Any) -> str:
+    """A value on one line."""
+    return "–" if value is None else printable(str(value))
+
+
+def printable(text: str) -> str:
+    """Text in which nothing is a command to the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)[:200]
+
+
+def as_json(found: Difference) -> dict[str, Any]:
+    """The same for programs; every pair is [first run, second run]."""
+    parting = found.parting and {
+        found.tick: found.parting[0],
+        "seed": found.parting[1],
+        "columns": {name: list(pair) for name, pair in found.columns.items()},
+    }
+    return {
+        "identical": found.identical,
+        "rows": found.rows,
+        "rows_in_one_only": found.missing,
+        "first_difference": parting,
+        "ends": {str(seed): list(pair) for seed, pair in found.ends.items()},
+        "config": {name: list(pair) for name, pair in found.config.items()},
+        "environment": {name: list(pair) for name, pair in found.environment.items()},
+    }

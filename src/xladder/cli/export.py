@@ -1,0 +1,56 @@
+"""`xladder export`: the trained networks of a run as a file for PyTorch, checked before it gets its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.console import Console
+
+from xladder.cli.compare import say
+from xladder.cli.options import parse
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What to write."""
+
+    run_dir: Annotated[Path, tyro.conf.Positional]
+    """The run directory."""
+    to: Literal["torch", "safetensors"]
+    """torch: what `torch.save` writes of a state_dict. safetensors: the same names, and PyTorch is not needed."""
+    out: Path
+    """The file; one that exists is not overwritten."""
+    seed: int | None = None
+    """Write the networks of this seed only."""
+    agent: int | None = None
+    """Write the network of this agent only."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Load, write, check, report."""
+    options = parse(ExportOptions, words, "xladder export", "Write trained networks as a file for PyTorch.")
+    from xladder.runs.directory import load, read_run_plan
+
+    read_run_plan(options.run_dir)  # a wrong path is told before JAX is imported
+    from xladder.cli import startup
+
+    startup.prepare("cpu")  # rounding is compared, so both sides compute on the same processor
+    from xladder.runs.exchange import export
+
+    console = Console()
+    with console.status("exporting"):
+        done = export(load(options.run_dir), options.to, options.out, options.seed, options.agent)
+    count = len(done.places)
+    several = f"{count} networks under `seed{done.places[0][0]}.agent{done.places[0][1]}.` …"
+    say(console, f"{'one network' if count == 1 else several}, {done.parameters:,} parameters, read back bit for bit")
+    if done.level is None:
+        say(console, "PyTorch is not installed here, so what it makes of the file was not compared.")
+    else:
+        far, allowed = done.level.max_abs_diff, done.level.tolerance
+        say(console, f"Flax and PyTorch on random inputs: {far:.1e} apart at most, {allowed:.1e} allowed")
+    say(console, str(options.out))
+    return 0

@@ -1,0 +1,81 @@
+"""`xladder import`: a run directory from a file of PyTorch or safetensors. Nothing in the file is ever executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from xladder.cli.compare import say
+from xladder.cli.options import parse_with_config
+from xladder.errors import UsageError
+from xladder.registry import find_workload
+from xladder.training import plan as make_plan
+
+USAGE = "xladder import FILE --workload NAME --out RUN_DIR"
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Where it goes and how it is called; the settings have to be those that it was trained with."""
+
+    out: Path | None = None
+    """The run directory; it has to be new or empty."""
+    preset: str | None = None
+    """Named settings to start from; a wrong name lists them."""
+    config: Path | None = None
+    """The config.json of another run to start from."""
+    rung: str | None = None
+    """The rung to note in the run's config; the workload's usual one if not given."""
+    seed: int = 0
+    """What seed a network without one belongs to."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Read, check, write, report."""
+    file, name, rest = split(words)
+    workload = find_workload(name)
+    about = "Make a run directory from a state_dict: of PyTorch, of sorrel, or as safetensors."
+    options, config = parse_with_config(ImportOptions, workload, rest, "xladder import FILE --workload", about)
+    if options.out is None:
+        raise UsageError(f"`--out` is missing: {USAGE}")
+    plan = make_plan(name, options.rung, seed=options.seed, config=config)
+    from xladder.cli import startup
+
+    startup.prepare("cpu")
+    from xladder.runs import exchange
+    from xladder.runs.nets import check_twin, in_words
+
+    check_twin(plan)
+    imported = exchange.arrange(file, plan, exchange.read(file, plan))
+    seeds = sorted({seed for seed, _ in imported.nets})
+    plan = replace(plan, seeds=tuple(seeds))
+    folder = exchange.write_run(options.out, plan, imported, file)
+    console = Console()
+    agents = len(imported.nets) // len(seeds)
+    if imported.shared:
+        say(console, f"`{file}` holds one network per seed: each of the {agents} agents was given it.")
+    say(console, f"{name}, seed{'s' * (len(seeds) > 1)} {in_words(seeds)}, {agents} agent{'s' * (agents > 1)}")
+    say(console, f"{folder} (try: xladder eval {folder})")
+    return 0
+
+
+def split(words: Sequence[str]) -> tuple[Path, str, list[str]]:
+    """The file, the name of the workload, and the other words."""
+    rest = list(words)
+    asks = any(word in ("-h", "--help") for word in rest)
+    name = "treasurehunt" if asks else ""
+    for i, word in enumerate(rest):
+        flag, equals, value = word.partition("=")
+        if flag == "--workload":
+            if not equals and i + 1 == len(rest):
+                raise UsageError(f"`--workload` needs a name: {USAGE}")
+            name = value if equals else rest[i + 1]
+            del rest[i : i + (1 if equals else 2)]
+            break
+    file = rest.pop(0) if rest and not rest[0].startswith("-") else ""
+    if not (file or asks) or not name:
+        raise UsageError(f"`xladder import` needs {'a file' if not file else 'a workload'}: {USAGE}")
+    return Path(file), name, rest

@@ -1,0 +1,161 @@
+"""The names and the layout of parameters in PyTorch, and their places in the JAX pytree of the same network.
+
+Modules bear the same names on both sides, and the names are checked; `iqn` stands for sorrel's own names of the
+treasure hunt's network. Kernels are transposed on the way (PyTorch keeps [out, in] and [out, in, row, column], Flax
+[in, out] and [row, column, in, out]); nothing is rounded, so a round trip returns the same bits. All of it is NumPy,
+so that files can be written where PyTorch is not installed; `bridge.py` has the same with tensors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from xladder.errors import UsageError, unknown
+
+# sorrel's names for the parts of the treasure hunt's network, and ours.
+_SORREL = {
+    "head1": "torso",
+    "cos_embedding": "head.embedding",
+    "ff_1": "head.hidden",
+    "advantage": "head.advantage",
+    "value": "head.value",
+}
+_OURS = {ours: theirs for theirs, ours in _SORREL.items()}
+_IQN_NAMES = {
+    f"{module}.{name}"
+    for module in _SORREL
+    for name in ("weight", "bias", "sigma_weight", "sigma_bias")
+    if not (name.startswith("sigma") and module in ("head1", "cos_embedding"))
+}
+# Heads and layers are a matter of settings, so a pattern stands for the names that there may be.
+_FLOW_NAMES = re.compile(
+    r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
+    r"|((forward|backward|flow)_head\.(weight|bias))"
+)
+_VALUE_NAMES = re.compile(
+    r"torso\.((hidden|conv|norm)_\d+\.)?(weight|bias)"
+    r"|head\.(embedding|hidden|advantage|value|value_hidden)\.(sigma_)?(weight|bias)"
+)
+LEARNERS = ("iqn", "value", "gflownet")
+# PyTorch's names of parameters, and ours; a layer norm's weight is no kernel.
+_KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
+_WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()} | {"scale": "weight"}
+# Entries of sorrel's state_dicts that are not parameters: the noise of the last forward call, and what it belongs to.
+_NOISE = {"epsilon_weight": "sigma_weight", "epsilon_bias": "sigma_bias"}
+MOST_NAMED = 3  # names in a complaint: a file may hold any number of wrong ones
+
+
+def to_tree(learner: str, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """A state_dict of arrays as the parameters that `net.apply` takes (float32)."""
+    given = [name for name in state if not is_noise(name)]
+    check_names(learner, given)
+    tree: dict[str, Any] = {}
+    for name in given:
+        *path, leaf = (_renamed(name, _SORREL) if learner == "iqn" else name).split(".")
+        node = tree
+        for module in path:
+            node = node.setdefault(module, {})
+        ours = "scale" if leaf == "weight" and path[-1].startswith("norm_") else _KERNELS.get(leaf, leaf)
+        values = np.asarray(state[name], np.float32)
+        node[ours] = np.array(values.transpose(_axes(ours, values.ndim, to_torch=False)), order="C")
+    return tree
+
+
+def to_state(learner: str, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """The parameters of one network as a state_dict of arrays."""
+    leaves = {
+        name: np.array(np.asarray(leaf, np.float32).transpose(axes), order="C")
+        for name, axes, leaf in _named_leaves(learner, params)
+    }
+    check_names(learner, leaves)
+    return leaves
+
+
+def state_shapes(learner: str, params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of `to_state`; leaves need be no more than something with a shape."""
+    return {name: tuple(leaf.shape[axis] for axis in axes) for name, axes, leaf in _named_leaves(learner, params)}
+
+
+def with_noise(learner: str, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A state_dict with the buffers that sorrel's class expects beside its parameters; they start as noughts there."""
+    if learner != "iqn":
+        return dict(state)
+    buffers = {
+        name.replace(sigma, epsilon): np.zeros_like(values)
+        for name, values in state.items()
+        for epsilon, sigma in _NOISE.items()
+        if name.endswith(f".{sigma}")
+    }
+    return {**state, **buffers}
+
+
+def is_noise(name: str) -> bool:
+    """Whether an entry of a state_dict is no parameter but the noise of some forward call."""
+    return name.rpartition(".")[2] in _NOISE
+
+
+def check_names(learner: str, given: Iterable[str]) -> None:
+    """Raise a `UsageError` if a state_dict with these names cannot be one of `learner`'s."""
+    if learner not in LEARNERS:
+        raise unknown("learner", learner, LEARNERS)
+    names = set(given)
+    if learner == "iqn":
+        missing, extra = _IQN_NAMES - names, names - _IQN_NAMES
+    elif learner == "value":
+        needed = {f"head.{layer}.{leaf}" for layer in ("hidden", "advantage") for leaf in ("weight", "bias")}
+        missing, extra = needed - names, {name for name in names if not _VALUE_NAMES.fullmatch(name)}
+    else:
+        missing = _flow_needs(names) - names
+        extra = {name for name in names if not _FLOW_NAMES.fullmatch(name)}
+    if missing or extra:
+        raise UsageError(
+            f"This state_dict is not one of `{learner}`'s: it lacks {some(missing)} and has {some(extra)} besides."
+        )
+
+
+def some(names: Iterable[str]) -> str:
+    """A few names as Python writes them (so that no letter of theirs reaches a terminal as a command)."""
+    ordered = sorted(names)
+    more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
+    return f"{[name[:80] for name in ordered[:MOST_NAMED]]}{more}" if ordered else "nothing"
+
+
+def _named_leaves(
+    learner: str, params: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, tuple[int, ...], Any]]:
+    """PyTorch's name of every leaf, and the order of its axes there."""
+    for name, value in params.items():
+        if isinstance(value, Mapping):
+            yield from _named_leaves(learner, value, f"{prefix}{name}.")
+        else:
+            full = prefix + _WEIGHTS.get(name, name)
+            axes = _axes(name, len(np.shape(value)), to_torch=True)
+            yield (_renamed(full, _OURS) if learner == "iqn" else full), axes, value
+
+
+def _renamed(name: str, names: Mapping[str, str]) -> str:
+    """A parameter's name with its module's name replaced."""
+    module, _, leaf = name.rpartition(".")
+    return f"{names.get(module, module)}.{leaf}"
+
+
+def _flow_needs(names: set[str]) -> set[str]:
+    """The names that a flow network has at least, given the heads and the kind of trunk that are there."""
+    heads = {"forward"} | {head for head in ("backward", "flow") if f"{head}_head.weight" in names}
+    separate = any(name.startswith("forward_trunk.") for name in names)
+    trunks = {f"{head}_trunk" for head in heads} if separate else {"trunk"}
+    layers = {f"{trunk}.{name}" for trunk in trunks for name in ("rows", "bias")}
+    return layers | {f"{head}_head.{name}" for head in heads for name in ("weight", "bias")}
+
+
+def _axes(ours: str, rank: int, to_torch: bool) -> tuple[int, ...]:
+    """The other side's order of the axes of a parameter that is called `ours` in JAX."""
+    if ours not in _KERNELS.values():
+        return tuple(range(rank))
+    if rank == 4:  # a convolution's
+        return (3, 2, 0, 1) if to_torch else (2, 3, 1, 0)
+    return tuple(reversed(range(rank)))

@@ -1,0 +1,116 @@
+"""Where two runs part: in their metrics, number by number, and in the settings, versions and devices behind them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xladder.core.state import flatten
+from xladder.errors import DamagedRun
+from xladder.runs.directory import describe_plan, read_run_plan
+
+Row = tuple[int, int]
+"""A tick and a seed, in the order in which a run comes to them."""
+Pair = tuple[Any, Any]
+"""What the one has, and the other; None where it has nothing."""
+
+# What of environment.json can change a number. Not the command line and the time: no two runs share these.
+ENVIRONMENT = ("device", "processor", "cores", "threads", "python", "versions", "git_commit")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two runs compare."""
+
+    tick: str
+    """What a tick is called."""
+    rows: int
+    """Rows of metrics that were compared."""
+    missing: int = 0
+    """Rows that only one of the runs has."""
+    parting: Row | None = None
+    """The first tick and seed, of those that both have, at which the metrics differ."""
+    columns: dict[str, Pair] = field(default_factory=dict)
+    """What differs there."""
+    ends: dict[int, Pair] = field(default_factory=dict)
+    """Seeds of which one run has more: the last tick in each."""
+    config: dict[str, Pair] = field(default_factory=dict)
+    environment: dict[str, Pair] = field(default_factory=dict)
+
+    @property
+    def identical(self) -> bool:
+        """Whether the metrics are."""
+        return self.parting is None and not self.missing
+
+
+def compare_runs(a: Path, b: Path) -> Difference:
+    """Compare two run directories."""
+    plans = read_run_plan(a), read_run_plan(b)
+    tick = plans[0].workload.tick
+    config = _differences(*(dict(flatten(describe_plan(plan))) for plan in plans))
+    environment = _differences(_environment(a), _environment(b))
+    ours, theirs = (
+        _read(folder / "metrics.csv", plan.workload.tick) for folder, plan in zip((a, b), plans, strict=True)
+    )
+    both = sorted(ours.keys() & theirs.keys())
+    missing = len(ours) + len(theirs) - 2 * len(both)
+    parting = next((row for row in both if _differences(ours[row], theirs[row])), None)
+    columns = _differences(ours[parting], theirs[parting]) if parting else {}
+    lasts = _lasts(ours), _lasts(theirs)
+    return Difference(tick, len(both), missing, parting, columns, _differences(*lasts), config, environment)
+
+
+def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
+    """The rows of a table of metrics without its timings; None is an empty cell."""
+    if not path.is_file():
+        return {}
+    rows: dict[Row, dict[str, float | None]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file, strict=True):
+                place = int(row.pop(tick)), int(row.pop("seed"))
+                rows[place] = {
+                    name: float(text) if text else None for name, text in row.items() if not _is_timing(name)
+                }
+                if any(text is None for text in row.values()):
+                    raise ValueError("a row is cut short")
+    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
+        raise DamagedRun(f"`{path}` is not a table of metrics any more ({error}).") from None
+    except OSError as error:
+        raise DamagedRun(f"`{path}` cannot be read: {error.strerror or error}.") from None
+    return rows
+
+
+def _is_timing(name: str) -> bool:
+    return name.endswith("_seconds") or name.endswith("_per_second")
+
+
+def _differences(ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> dict[Any, Pair]:
+    """What is not equal, or in one of them only."""
+    names = [*ours, *(name for name in theirs if name not in ours)]
+    return {name: pair for name in names if not _equal(*(pair := (ours.get(name), theirs.get(name))))}
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
+
+
+def _lasts(rows: Mapping[Row, Any]) -> dict[int, int]:
+    """The last tick of every seed."""
+    return {seed: tick for tick, seed in sorted(rows)}
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    """What environment.json says, as far as it can be read: it is no more than a note."""
+    try:
+        data = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(data, dict):
+        return {}
+    return dict(flatten({name: data[name] for name in ENVIRONMENT if name in data}))

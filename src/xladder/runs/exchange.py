@@ -1,0 +1,206 @@
+"""Trained networks out of a run into a file that PyTorch reads, and from such a file into a run directory.
+
+One network goes under its plain names. Several are told apart by a prefix, `seed0.agent0.`, on every name. What was
+written is read back and, where PyTorch is installed, given to its network, before the file gets its name: so a file
+that is there has been found to say what the run says.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import numpy as np
+
+from xladder import devices, parameters
+from xladder.core.state import flatten
+from xladder.core.types import Params
+from xladder.errors import Mismatch, UsageError
+from xladder.parameters import some
+from xladder.registry import is_installed
+from xladder.runs import nets, state_files
+from xladder.runs.directory import RunDirectory
+from xladder.runs.nets import Place, in_words
+from xladder.training import Plan, Result
+
+if TYPE_CHECKING:
+    from xladder.parity.levels import Level
+
+_PREFIX = re.compile(r"seed(0|[1-9]\d{0,9})\.agent(0|[1-9]\d{0,5})\.")
+
+
+class Exported(NamedTuple):
+    """What an export has found out."""
+
+    places: list[Place]
+    parameters: int
+    """Numbers in all networks together."""
+    level: Level | None
+    """How far Flax and PyTorch are apart on random inputs; None where PyTorch is not installed."""
+
+
+class Imported(NamedTuple):
+    """What a file held."""
+
+    nets: dict[Place, Params]
+    shared: bool
+    """Whether a single network was given to several agents."""
+
+
+def export(result: Result, form: str, out: Path, seed: int | None = None, agent: int | None = None) -> Exported:
+    """Write networks of a run to a file that is not there yet: all, or those of one seed or one agent."""
+    plan = result.plan
+    nets.check_twin(plan)
+    if out.exists() or out.is_symlink():
+        raise UsageError(f"`{out}` exists: choose another `--out`, nothing is overwritten.")
+    meant = state_files.SUFFIXES.get(out.suffix.lower(), form)
+    if meant != form:
+        raise UsageError(f"`{out.name}` is a name for `--to {meant}`, not for `--to {form}`.")
+    chosen = {place: nets.take(result, place) for place in nets.places(result, seed, agent)}
+    named = {
+        place: parameters.with_noise(plan.workload.names, parameters.to_state(plan.workload.names, params))
+        for place, params in chosen.items()
+    }
+    state = {
+        (name if len(named) == 1 else f"seed{place[0]}.agent{place[1]}.{name}"): values
+        for place, net in named.items()
+        for name, values in net.items()
+    }
+    # The draft keeps the ending, by which it is read back.
+    draft = out.with_name(f".{os.getpid()}-{out.name}")
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        state_files.write(draft, form, state)
+        level = _check_written(plan, draft, chosen)
+        os.replace(draft, out)
+    except OSError as error:
+        raise UsageError(f"`{out}` cannot be written: {error.strerror or error}.") from None
+    finally:
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
+    return Exported(list(chosen), sum(leaf.size for leaf in jax.tree.leaves(chosen)), level)
+
+
+def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
+    """The networks in a file, each checked against what the plan's settings need; None is the place of one alone."""
+    expected = parameters.state_shapes(plan.workload.names, nets.shapes(plan))
+    declared: dict[Place | None, state_files.Declared] = defaultdict(dict)
+    prefixes: dict[Place | None, str] = {}
+    for name, entry in state_files.declared(file).items():
+        found = _PREFIX.match(name)
+        place = (int(found[1]), int(found[2])) if found else None
+        prefixes[place] = found[0] if found else ""
+        if not parameters.is_noise(name):
+            declared[place][name.removeprefix(prefixes[place])] = entry
+    for place, entries in declared.items():
+        _check_declared(file, plan, entries, expected, prefixes[place])
+    if not declared:
+        raise UsageError(f"`{file}` holds no parameters.")
+    values = state_files.read(file, [prefixes[place] + name for place in declared for name in expected])
+    for name, array in values.items():
+        if not np.isfinite(array).all():
+            raise UsageError(f"`{file}` holds something that is not a number in {name!r}.")
+    return {
+        place: parameters.to_tree(plan.workload.names, {name: values[prefixes[place] + name] for name in expected})
+        for place in declared
+    }
+
+
+def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imported:
+    """Networks by seed and agent, for every agent that the settings have."""
+    agents = plan.config.num_learners if plan.workload.agents else 1
+    first = plan.seeds[0]
+    placed = {place or (first, 0): net for place, net in found.items()}
+    if None in found and len(found) > 1:
+        raise UsageError(f"`{file}` holds names with `seed0.agent0.` before them and names without.")
+    seeds = sorted({seed for seed, _ in placed})
+    if seeds[-1] >= 2**31 or seeds != list(range(seeds[0], seeds[0] + len(seeds))):
+        raise UsageError(f"`{file}` holds seeds with gaps between them: export them one by one.")
+    by_seed = {seed: sorted(agent for s, agent in placed if s == seed) for seed in seeds}
+    if all(len(numbers) == 1 for numbers in by_seed.values()):
+        every = {(seed, a): placed[seed, by_seed[seed][0]] for seed in seeds for a in range(agents)}
+        return Imported(every, shared=agents > 1)
+    for seed, numbers in by_seed.items():
+        if numbers != list(range(agents)):
+            raise UsageError(
+                f"`{file}` holds agents {in_words(numbers)} of seed {seed}, and with these settings there are {agents}."
+            )
+    return Imported(dict(placed), shared=False)
+
+
+def write_run(out: Path, plan: Plan, imported: Imported, file: Path) -> Path:
+    """A run directory with these networks, and without any training."""
+    directory = RunDirectory.create(out, plan)
+    try:
+        said = f"imported from {file}"
+        directory.log(said)
+        directory.write_environment(devices.find(plan.device), said)
+        directory.save_agents(nets.put_together(plan, imported.nets))
+    except OSError as error:
+        directory.discard()
+        raise UsageError(f"`{out}` cannot be written: {error.strerror or error}.") from None
+    except BaseException:
+        directory.discard()
+        raise
+    directory.lock.release()
+    return directory.path
+
+
+def _check_declared(
+    file: Path, plan: Plan, entries: state_files.Declared, expected: Mapping[str, tuple[int, ...]], prefix: str
+) -> None:
+    """Raise a `UsageError` unless a file claims to hold what one network needs, and nothing else."""
+    where = f"`{file}`" + (f" ({prefix[:-1]})" if prefix else "")
+    missing, extra = expected.keys() - entries.keys(), entries.keys() - expected.keys()
+    if missing or extra:
+        raise UsageError(
+            f"{where} is not a network of `{plan.workload.name}` with these settings: it lacks {some(missing)} and "
+            f"has {some(extra)} besides."
+        )
+    for name, (dtype, shape) in entries.items():
+        if shape != expected[name]:
+            raise UsageError(
+                f"{where} has {name!r} in shape {list(shape)}, and these settings need {list(expected[name])}: "
+                "give the settings that it was trained with."
+            )
+        if dtype != "float32":
+            raise UsageError(f"{where} has {name!r} as {dtype[:20]!r}, and it has to be float32.")
+
+
+def _check_written(plan: Plan, draft: Path, chosen: Mapping[Place, Params]) -> Level | None:
+    """Read a file back and compare it with what went into it, bit for bit and by what PyTorch makes of it."""
+    found = read(draft, plan)
+    returned: dict[Place, Params] = {place: found[place if len(chosen) > 1 else None] for place in chosen}
+    for place, params in chosen.items():
+        if not _same(params, returned[place]):
+            raise Mismatch(f"What was written of seed {place[0]}, agent {place[1]} is not what was read back.")
+    if not is_installed("torch"):
+        return None
+    forward = import_module(plan.workload.parity).forward
+    worst = None
+    for place, params in chosen.items():
+        state = parameters.to_state(plan.workload.names, returned[place])
+        level = forward(plan.config, params, state)
+        if not level.passed:
+            raise Mismatch(
+                f"PyTorch says something else than Flax of seed {place[0]}, agent {place[1]}: they are "
+                f"{level.max_abs_diff:.1e} apart, and {level.tolerance:.1e} is allowed. Nothing was written."
+            )
+        if worst is None or level.max_abs_diff * worst.tolerance > worst.max_abs_diff * level.tolerance:
+            worst = level
+    return worst
+
+
+def _same(ours: Params, theirs: Params) -> bool:
+    """Whether two pytrees hold the same bits."""
+    a, b = flatten(ours), flatten(theirs)
+    return [name for name, _ in a] == [name for name, _ in b] and all(
+        x.shape == y.shape and x.tobytes() == y.tobytes() for (_, x), (_, y) in zip(a, b, strict=True)
+    )
