@@ -6,10 +6,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test test-all lint bench clean
+.PHONY: help demo test test-all torture lint bench clean
 help:
 	@echo "make demo      train agents for a minute and see what they learned"
 	@echo "make test      lint and test (make test-all adds the slow tests)"
+	@echo "make torture   kill, damage and misuse it many times over (an hour or two)"
 	@echo "make lint      format check, lint, types"
 	@echo "make bench     measure the rungs; prints a table"
 	@echo "make clean     remove .venv and caches"
@@ -22,6 +23,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+torture: .venv/dev
+	$(BIN)/python -m tests.torture
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

@@ -4,7 +4,6 @@ import re
 from dataclasses import replace
 
 import jax
-import numpy as np
 import pytest
 
 from tests.conftest import TINY_CART
