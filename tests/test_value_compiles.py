@@ -40,13 +40,16 @@ def test_what_a_memory_takes():
     assert value.memory_bytes(atari) == 1_000_000 * (84 * 84 + 8)
 
 
-def test_a_loss_that_never_was_a_number_is_noticed_at_the_first_update(monkeypatch):
+def test_a_loss_that_never_was_a_number_is_noticed_at_the_first_update():
     class Silent(Observer):
         """Hears of no chunk with an update."""
 
         def chunk(self, seeds, first, columns, seconds):
             assert (columns["updates"] == 0).all()
 
+    chosen = plan("cartpole", "fused", config=TINY_CART)
+    learner = replace(TINY_CART.learner, gamma=float("nan"))  # which no command line would let pass
+    bad = replace(chosen, config=replace(TINY_CART, learner=learner))
     begin = max(TINY_CART.learner.learning_starts, (TINY_CART.learner.n_step + 1) * TINY_CART.world.num_envs)
     with pytest.raises(Diverged, match=f"tick {-(-begin // TINY_CART.per_tick)}"):
-        execute(plan("cartpole", "fused", config=TINY_CART, learner={"lr": float("nan")}), Silent())
+        execute(bad, Silent())
