@@ -29,6 +29,10 @@ class DamagedRun(XladderError):
     exit_code = 3
 
 
+class FaultFound(XladderError):
+    """A check that the user asked for has found a fault in the code; the traceback is in log.txt."""
+
+
 class Diverged(XladderError):
     """A loss or parameter stopped being a finite number. `report` says which and when."""
 

@@ -192,10 +192,15 @@ def execute(
     keeper: Keeper | None = None,
     past: Past | None = None,
     on_nan: OnNan = "stop",
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Result:
-    """Carry out a plan, or the rest of it."""
+    """Carry out a plan, or the rest of it.
+
+    `around` makes another `start` out of the rung's: to debug what it runs, or to profile it.
+    """
     observer, keeper = observer or Observer(), keeper or Keeper()
     module = import_module(find_rung(plan.rung, plan.workload).module)
+    start = around(module.start) if around else module.start
     device = devices.find(plan.device)
     groups = seed_groups(plan)
     _check_memory(plan, len(groups[0]), device if module.ON_DEVICE else devices.find("cpu"))
@@ -205,7 +210,9 @@ def execute(
             if past and number < past.facts["group"]:
                 results.append(_finished(plan, number, past))
                 continue
-            trial = _Trial(plan, number, seeds, module, device, thread, observer, keeper, on_nan, results)
+            trial = _Trial(
+                plan, number, seeds, module.STARTING, start, device, thread, observer, keeper, on_nan, results
+            )
             results.append(trial.run(past if past and number == past.facts["group"] else None))
             if observer.stop():
                 break
@@ -238,7 +245,8 @@ class _Trial:
     plan: Plan
     number: int
     seeds: tuple[int, ...]
-    module: Any
+    starting: str
+    start: Callable[..., Any]
     device: Any
     thread: ThreadPoolExecutor
     observer: Observer
@@ -259,7 +267,7 @@ class _Trial:
     def run(self, past: Past | None) -> Result:
         """Train until the plan is fulfilled or the observer says stop."""
         plan, config, observer = self.plan, self.plan.config, self.observer
-        self.running = self.wait(self.module.STARTING, self.module.start, config, self.seeds, self.device)
+        self.running = self.wait(self.starting, self.start, config, self.seeds, self.device)
         self.compile_seconds = self.running.compile_seconds
         if past:
             self.wait("restoring", self.take_up, past)

@@ -16,6 +16,7 @@ COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
     "resume": "go on with a run that was stopped or killed",
     "compare": "the same experiment on several rungs: a table of speed and return",
+    "inspect": "what a rung compiles, what a tick costs, and how near that is to the machine's limits",
     "parity": "prove that JAX and PyTorch learn the same, level by level",
     "eval": "how good the agents of a run are, against chance",
     "sample": "objects drawn from a trained sampler, as CSV",

@@ -7,15 +7,15 @@ import os
 from pathlib import Path
 
 
-def prepare(device: str | None) -> None:
-    """Call before JAX is imported."""
+def prepare(device: str | None, cached: bool = True) -> None:
+    """Call before JAX is imported. `cached`: whether programs that were compiled before may serve."""
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
 
     jax.config.update("jax_enable_x64", False)  # the programs are written for 32 bits, whatever the environment says
     folder = cache_folder()
-    if folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    if cached and folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         # Compiled programs are trusted code: the folder is the user's own and closed to others.
         jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

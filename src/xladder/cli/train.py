@@ -10,13 +10,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
+import tyro
 from rich.console import Console
 
+from xladder import debugging, profiling
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
+from xladder.cli.tools import Tools
 from xladder.errors import Diverged, ResourceError, UsageError
 from xladder.registry import find_workload
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
@@ -53,6 +56,10 @@ class TrainOptions:
     """How many checkpoints stay, besides the best one."""
     on_nan: Literal["stop", "continue"] = "stop"
     """What to do when a loss or a parameter is no longer a number."""
+    debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
+    profile: int | None = None
+    """Trace so many ticks, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
 
 
 class PatientConsole(Console):
@@ -77,13 +84,17 @@ def run(words: Sequence[str]) -> int:
     if options.keep < FEWEST_KEPT:
         raise UsageError(f"`--keep` is {options.keep}, but should one be damaged, there has to be a second.")
     keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
-    return see_through(RunDirectory.create(options.out, plan, keeping), None)
+    checks = debugging.parse(options.debug)
+    debugging.check(checks, plan)
+    profiling.check(options.profile, plan)
+    directory = RunDirectory.create(options.out, plan, keeping)
+    return see_through(directory, None, Tools(plan, directory, checks, options.profile))
 
 
-def see_through(directory: RunDirectory, past: Past | None) -> int:
+def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None = None) -> int:
     """Train into a directory until its plan is fulfilled, whatever happens; gives the exit code."""
     try:
-        return follow(directory, PatientConsole(), past)
+        return follow(directory, PatientConsole(), past, tools or Tools(directory.plan, directory))
     except UsageError:
         directory.discard()
         raise
@@ -94,6 +105,7 @@ def see_through(directory: RunDirectory, past: Past | None) -> int:
     except Diverged as error:
         with suppress(OSError):
             write_json(directory.path / "diverged.json", error.report)
+            directory.log(traceback.format_exc())
         raise
     except BaseException:
         directory.log(traceback.format_exc())
@@ -103,7 +115,7 @@ def see_through(directory: RunDirectory, past: Past | None) -> int:
         directory.lock.release()
 
 
-def follow(directory: RunDirectory, console: Console, past: Past | None) -> int:
+def follow(directory: RunDirectory, console: Console, past: Past | None, tools: Tools) -> int:
     """Train a plan into its directory, with everything a user sees of it."""
     from xladder import devices
     from xladder.cli import startup
@@ -119,11 +131,12 @@ def follow(directory: RunDirectory, console: Console, past: Past | None) -> int:
     for said in (line, plan.workload.load_settings().note(plan.config)):
         if said:
             console.print(said, highlight=False, markup=False, soft_wrap=True)
-    with Screen(plan, directory, console) as screen:
+    with Screen(plan, directory, console) as screen, tools:
         keeper = DiskKeeper(directory, screen.say)
         keeper.last = directory.checkpoints.newest()
-        result = execute(plan, screen, keeper, past, directory.keeping.on_nan)
+        result = execute(plan, screen, keeper, past, directory.keeping.on_nan, tools.around)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
+    tools.report(console)
     if screen.signal:
         pictures = directory.finish(result)
         done = result.metrics["return"].shape[1] * plan.config.units_per_tick

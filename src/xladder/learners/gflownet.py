@@ -175,10 +175,11 @@ class GFlowNetLearner:
             action = choose(self.backward_chances(params, state), draws[k])
             active = state.any(-1)
             before = jax.vmap(world.backward)(state, jnp.where(active, action, w.dim))
-            # Step k from the end of a trajectory of n moves is its step n − 1 − k.
-            place = jnp.where(active, moves - 1 - k, steps), jnp.arange(count)
-            states = states.at[place].set(before, mode="drop")
-            return k + 1, before, states, actions.at[place].set(action, mode="drop")
+            # Step k from the end of a trajectory of n moves is its step n − 1 − k. One that has begun writes its last
+            # step again: an index out of bounds, though dropped, would be taken for a fault by `--debug checkify`.
+            place = jnp.where(active, moves - 1 - k, moves), jnp.arange(count)
+            states = states.at[place].set(jnp.where(active[:, None], before, objects))
+            return k + 1, before, states, actions.at[place].set(jnp.where(active, action, w.dim))
 
         def more(carry: Any) -> jax.Array:
             return carry[1].any() & (carry[0] < steps)
@@ -327,7 +328,9 @@ def _unpack_forward(rows: Rows, values: jax.Array) -> tuple[jax.Array, Any]:
 
 
 def _unpack_backward(place: Any, gradient: jax.Array) -> tuple[None, jax.Array]:
-    return None, gradient.at[place].get(mode="fill", fill_value=0.0)
+    who, step = place
+    steps = gradient.shape[1]
+    return None, jnp.where(step < steps, gradient[who, jnp.minimum(step, steps - 1)], 0.0)
 
 
 unpack.defvjp(_unpack_forward, _unpack_backward)

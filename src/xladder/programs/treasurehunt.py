@@ -127,7 +127,7 @@ class Program(Portable):
         agents, losses = self.study(runs.key, clock.tick, ready, cursor, runs.agents, rings)
         metrics = Metrics(
             returns=played.rows.rewards.sum(1),
-            loss=losses.mean(1),
+            loss=jnp.where(ready, losses.mean(1), jnp.nan),
             epsilon=runs.agents.epsilon.mean(1),
             collected=jax.vmap(self.count)(played.found),
         )
@@ -196,7 +196,10 @@ class Program(Portable):
         agents: Agent,
         rings: frames.Ring,
     ) -> tuple[Agent, jax.Array]:
-        """If the memories are full enough, one update for each agent of each seed, leaves [S, N, …]; and the losses."""
+        """If the memories are full enough, one update for each agent of each seed, leaves [S, N, …].
+
+        And the losses [S, N], or 0.
+        """
         shape = agents.epsilon.shape
         who = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
         draws = jax.vmap(lambda k, i: self.draw_study(k, tick, i))(*who)  # [S·N, …]
@@ -207,7 +210,7 @@ class Program(Portable):
             changed = map_over(lambda one: self.learner.study(cursor, *one))((*flat, draws))
             return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), changed)
 
-        nothing = jnp.full(shape, jnp.nan, jnp.float32)
+        nothing = jnp.zeros(shape, jnp.float32)
         return jax.lax.cond(ready, learn, lambda agents: (agents, nothing), agents)
 
     def count(self, found: jax.Array) -> jax.Array:

@@ -229,7 +229,8 @@ class Player(Portable):
         count = ended.sum(1)
 
         def mean(values: jax.Array) -> jax.Array:
-            return jnp.where(ended, values, 0.0).sum(1) / jnp.where(count > 0, count, jnp.nan)
+            # Nothing is computed with nan, so that `--debug nans` finds only those that are a fault.
+            return jnp.where(count > 0, jnp.where(ended, values, 0.0).sum(1) / jnp.maximum(count, 1), jnp.nan)
 
         return Metrics(
             returns=mean(totals),

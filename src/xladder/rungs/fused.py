@@ -13,10 +13,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.lax import dynamic_update_index_in_dim
 
 from xladder.registry import part
 from xladder.rungs.parallel import SAMPLED_TICKS
-from xladder.rungs.running import Metrics, timed
+from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
 POPULATION = True
 ON_DEVICE = True  # where what is remembered lies
@@ -29,8 +30,8 @@ class FusedRun:
 
     note = ""
 
-    def __init__(self, config: Any, seeds: Sequence[int], device: Any):
-        self.seeds = tuple(seeds)
+    def __init__(self, config: Any, seeds: Sequence[int], device: Any, compiler: Compiler = USUAL):
+        self.seeds, self.device = tuple(seeds), device
         self.program = program = part(config).Program.laid_out(config, device.platform, self.seeds)
 
         def init(seeds: jax.Array) -> tuple[Any, Any]:
@@ -43,15 +44,18 @@ class FusedRun:
             def body(i: jax.Array, carry: tuple) -> tuple:
                 clock, runs, rows = carry
                 clock, runs, row = program.tick(clock, runs)
-                return clock, runs, jax.tree.map(lambda all, one: all.at[i].set(one), rows, row)
+                return (
+                    clock,
+                    runs,
+                    jax.tree.map(lambda all, one: dynamic_update_index_in_dim(all, one, i, 0), rows, row),
+                )
 
             return jax.lax.fori_loop(0, ticks, body, (clock, runs, rows))
 
         with jax.default_device(device):
             self.clock, self.runs = jax.jit(init)(jnp.asarray(seeds, jnp.int32))
             begun = time.perf_counter()
-            lowered = jax.jit(chunk, donate_argnums=(0, 1)).lower(self.clock, self.runs, np.int32(0))
-            self.chunk = lowered.compile()
+            self.chunk = compiler.program(chunk, (0, 1), self.clock, self.runs, np.int32(0))
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
@@ -59,8 +63,11 @@ class FusedRun:
         parts = []
         for begin in range(0, ticks, LONGEST_CHUNK):
             count = min(LONGEST_CHUNK, ticks - begin)
-            self.clock, self.runs, rows = self.chunk(self.clock, self.runs, np.int32(count))
-            parts.append({k: np.moveaxis(np.asarray(v)[:count], 0, 1) for k, v in rows._asdict().items()})
+            self.clock, self.runs, rows = self.chunk(
+                self.clock, self.runs, jax.device_put(np.int32(count), self.device)
+            )
+            columns = jax.device_get(rows)._asdict()
+            parts.append({name: np.moveaxis(values[:count], 0, 1) for name, values in columns.items()})
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
     def phases(self) -> dict[str, float]:
@@ -93,6 +100,6 @@ class FusedRun:
         self.clock, self.runs = state["clock"], self.program.put_back(self.runs, state["runs"])
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> FusedRun:
+def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> FusedRun:
     """Begin a population of experiments, one per seed."""
-    return FusedRun(config, seeds, device or jax.devices()[0])
+    return FusedRun(config, seeds, device or jax.devices()[0], compiler)

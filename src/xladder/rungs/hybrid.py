@@ -14,7 +14,7 @@ import jax
 
 from xladder.core.state import Stateful
 from xladder.registry import part
-from xladder.rungs.running import HostRun, compiled
+from xladder.rungs.running import USUAL, Compiler, HostRun
 from xladder.rungs.torch import choose_threads, find_device
 
 POPULATION = False
@@ -47,7 +47,7 @@ class Taught(Stateful):
         return self.learner.params()
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> HostRun:
+def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> HostRun:
     """Begin one experiment."""
     (seed,) = seeds
     where = find_device(device)
@@ -55,7 +55,7 @@ def start(config: Any, seeds: Sequence[int], device: Any = None) -> HostRun:
     actor = part(config, "torch").Verbs(config, seed, where)
     with jax.default_device(device):
         begun = time.perf_counter()
-        learner = part(config, "jax").Verbs(config, seed, compiled)
+        learner = part(config, "jax").Verbs(config, seed, compiler.verb)
         learner.warm_up()
         seconds = time.perf_counter() - begun
         taught = Taught(learner, actor, config.num_learners)

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.registry import part
-from xladder.rungs.running import Metrics, compiled, timed
+from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
 POPULATION = False
 ON_DEVICE = True  # where what is remembered lies
@@ -28,15 +28,14 @@ class ParallelRun:
 
     note = ""
 
-    def __init__(self, config: Any, seed: int, device: Any):
+    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler = USUAL):
         self.program = program = part(config).Program.laid_out(config, device.platform, (seed,))
         with jax.default_device(device):
             init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
             self.clock, self.runs = init(jnp.asarray([seed], jnp.int32))
             begun = time.perf_counter()
             # Donated, so that memories and parameters are changed in place.
-            step = jax.jit(program.tick, donate_argnums=(0, 1)).lower(self.clock, self.runs)
-            self.step = step.compile()
+            self.step = compiler.program(program.tick, (0, 1), self.clock, self.runs)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
@@ -72,11 +71,11 @@ class OverlappedRun:
 
     note = ""
 
-    def __init__(self, config: Any, seed: int, device: Any):
+    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler = USUAL):
         self.device = device
         with jax.default_device(device):
             begun = time.perf_counter()
-            self.experiment = part(config, "overlapped").Overlapped(config, seed, device.platform, compiled)
+            self.experiment = part(config, "overlapped").Overlapped(config, seed, device.platform, compiler.verb)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
@@ -105,8 +104,10 @@ class OverlappedRun:
             self.experiment.from_program(state["clock"], runs)
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> ParallelRun | OverlappedRun:
+def start(
+    config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL
+) -> ParallelRun | OverlappedRun:
     """Begin one experiment."""
     (seed,) = seeds
     kind = ParallelRun if getattr(config.world, "pure", True) else OverlappedRun
-    return kind(config, seed, device or jax.devices()[0])
+    return kind(config, seed, device or jax.devices()[0], compiler)

@@ -98,6 +98,23 @@ def timed(call: Callable[[], Any], repeats: int = 7) -> float:
     return float(np.median(times[1:]))
 
 
+class Compiler:
+    """How a rung makes programs out of functions. To look into a run is to start it with another one."""
+
+    def program(self, function: Callable[..., Any], donate: tuple[int, ...], *arguments: Any) -> Callable[..., Any]:
+        """What a rung runs over and over, compiled ahead for arguments like these; the donated ones are overwritten."""
+        import jax
+
+        return jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
+
+    def verb(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
+        """One verb of a loop on the host."""
+        return compiled(function, donate)
+
+
+USUAL = Compiler()
+
+
 @cache  # so that a second run with the same settings finds the verbs of the first
 def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
     """A verb under `jit`; its first argument, the learner or program, is static."""

@@ -13,7 +13,7 @@ from typing import Any
 import jax
 
 from xladder.registry import part
-from xladder.rungs.running import HostRun, compiled
+from xladder.rungs.running import USUAL, Compiler, HostRun
 
 POPULATION = False
 ON_DEVICE = False  # where what is remembered lies
@@ -34,12 +34,12 @@ class SequentialRun(HostRun):
             part(self.experiment.config, "jax").from_program(self.experiment, state["clock"], state["runs"])
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> SequentialRun:
+def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> SequentialRun:
     """Begin one experiment."""
     (seed,) = seeds
     with jax.default_device(device):
         begun = time.perf_counter()
-        verbs = part(config, "jax").Verbs(config, seed, compiled)
+        verbs = part(config, "jax").Verbs(config, seed, compiler.verb)
         verbs.warm_up()
         seconds = time.perf_counter() - begun
     experiment = part(config, "host").HostExperiment(config, verbs, verbs)

@@ -1,0 +1,126 @@
+"""A compiler that keeps what it makes: each program, how long it took, how large it is, how often it is called."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import jax
+
+from xladder.rungs.running import Compiler
+
+
+@dataclass
+class Built:
+    """One compiled program, which can be called."""
+
+    name: str
+    traced: Any
+    lowered: Any
+    compiled: Any
+    trace_seconds: float
+    lower_seconds: float
+    compile_seconds: float
+    calls: int = 0
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Run it, and count that."""
+        self.calls += 1
+        return self.compiled(*arguments)
+
+    @property
+    def instructions(self) -> int:
+        """How many instructions the optimised program has, those inside loops and fusions counted once."""
+        return sum(" = " in line for line in self.compiled.as_text().splitlines())
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes on the device; `peak` is what must be there at once, arguments that are overwritten counted once."""
+        found = self.compiled.memory_analysis()
+        if found is None:
+            return {}
+        arguments, outputs = found.argument_size_in_bytes, found.output_size_in_bytes
+        peak = arguments + outputs - found.alias_size_in_bytes + found.temp_size_in_bytes
+        sizes = {"arguments": arguments, "outputs": outputs, "temporaries": found.temp_size_in_bytes, "peak": peak}
+        return sizes | {"code": found.generated_code_size_in_bytes}
+
+
+class InspectingCompiler(Compiler):
+    """Compiles as usual, in three steps that are timed apart."""
+
+    def __init__(self) -> None:
+        self.built: list[Built] = []
+
+    def program(self, function: Callable[..., Any], donate: tuple[int, ...], *arguments: Any) -> Built:
+        """What a rung runs over and over."""
+        return self.build(jax.jit(function, donate_argnums=donate), function.__name__, *arguments)
+
+    def verb(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Verb:
+        """One verb of a loop on the host."""
+        return Verb(self, jax.jit(function, static_argnums=0, donate_argnums=donate), function.__name__.strip("_"))
+
+    def build(self, function: Any, name: str, *arguments: Any) -> Built:
+        """Trace, lower, compile."""
+        marks = [time.perf_counter()]
+        steps: list[Any] = []
+        for step in (lambda: function.trace(*arguments), lambda: steps[0].lower(), lambda: steps[1].compile()):
+            steps.append(step())
+            marks.append(time.perf_counter())
+        seconds = [after - before for before, after in pairwise(marks)]
+        self.built.append(Built(name, *steps, *seconds))
+        return self.built[-1]
+
+
+class Verb:
+    """A function under `jit` whose first argument is static; one program for each kind of arguments."""
+
+    def __init__(self, compiler: InspectingCompiler, function: Any, name: str):
+        self.compiler, self.function, self.name = compiler, function, name
+        self.programs: dict[Any, Built] = {}
+
+    def __call__(self, static: Any, *arguments: Any) -> Any:
+        """Run the program for arguments like these."""
+        return self.find(static, *arguments)(*arguments)
+
+    def lower(self, static: Any, *arguments: Any) -> Verb.Ahead:
+        """The first step of compiling ahead."""
+        return Verb.Ahead(self.find(static, *arguments))
+
+    def find(self, static: Any, *arguments: Any) -> Built:
+        """The program for arguments like these."""
+        leaves, tree = jax.tree.flatten(arguments)
+        kinds = tuple((str(jax.typeof(leaf)), getattr(leaf, "weak_type", None)) for leaf in leaves)
+        key = static, tree, kinds
+        if key not in self.programs:
+            self.programs[key] = self.compiler.build(self.function, self.name, static, *arguments)
+        return self.programs[key]
+
+    @dataclass
+    class Ahead:
+        """What `lower` gives."""
+
+        built: Built
+
+        def compile(self) -> Built:
+            """The second step."""
+            return self.built
+
+
+@contextmanager
+def traces() -> Iterator[list[str]]:
+    """Grows by one for everything that JAX traces while it is open."""
+    seen: list[str] = []
+
+    def listen(event: str, duration_secs: float, **_: str | int) -> None:
+        if "jaxpr_trace" in event:
+            seen.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        yield seen
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)

@@ -1,0 +1,127 @@
+"""What a rung makes of a workload: its programs, their cost, the time of a tick, and how near that is to a limit."""
+
+from __future__ import annotations
+
+import time
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from xladder import devices
+from xladder.registry import find_rung
+from xladder.rungs.running import HostRun, Running
+from xladder.runs import limits
+from xladder.training import Plan
+
+TIMED_SECONDS = 0.4  # that a measurement of several ticks takes at least, so that starting it does not count
+REPEATS = 5
+PATIENCE = 20.0  # seconds that learning is waited for
+MOST_TICKS = 200  # in one measurement
+
+
+def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
+    """The facts, as `xladder inspect --json` writes them, and the texts of all programs, `jaxpr` and `hlo`."""
+    module, device = import_module(find_rung(plan.rung, plan.workload).module), devices.find(plan.device)
+    together = module.POPULATION and plan.workload.population
+    seeds = plan.seeds if together else plan.seeds[:1]
+    facts: dict[str, Any] = {
+        "workload": plan.workload.name,
+        "rung": plan.rung,
+        "tick": plan.workload.tick,
+        "seeds": len(seeds),
+        "device": devices.describe(device),
+    }
+    if plan.rung == "torch":
+        running = module.start(plan.config, seeds, device)
+        why = "PyTorch runs one operation after another and compiles nothing, so there is no program to look into."
+        facts |= {"programs": [], "note": f"{running.note} {why}".strip()} | timings(running)
+        return facts, {}
+    from xladder.rungs.inspected import InspectingCompiler, traces
+
+    compiler = InspectingCompiler()
+    running = module.start(plan.config, seeds, device, compiler)
+    facts |= timings(running)
+    for program in compiler.built:
+        program.calls = 0
+    with traces() as seen:
+        running.advance(1)
+    calls = [program.calls for program in compiler.built]
+    facts |= {"traced_again": len(seen), "note": running.note} | costs(plan, running, compiler, calls)
+    facts["limits"] = limits.measure(device)
+    seconds, per_tick = facts["tick_seconds"], facts["per_tick"]
+    facts["share"] = {
+        "flops": per_tick["flops"] / seconds / facts["limits"]["flops_per_second"],
+        "bytes": per_tick["bytes_accessed"] / seconds / facts["limits"]["bytes_per_second"],
+    }
+    texts = {
+        "jaxpr": "\n\n".join(f"# {program.name}\n{program.traced.jaxpr}" for program in compiler.built),
+        "hlo": "\n\n".join(f"// {program.name}\n{program.compiled.as_text()}" for program in compiler.built),
+    }
+    return facts, texts
+
+
+def timings(running: Running) -> dict[str, Any]:
+    """Median seconds of a tick of all seeds together once they learn, and of its parts if they are known."""
+    begun, learning, count = time.perf_counter(), False, 1
+    while not learning and time.perf_counter() - begun < PATIENCE:
+        learning = bool(np.isfinite(running.advance(count)["loss"][:, -1]).all())
+        count = min(2 * count, MOST_TICKS)
+    running.advance(1)
+    count, seconds = 1, _seconds(running, 1)
+    if seconds < TIMED_SECONDS:
+        count = min(MOST_TICKS, max(1, int(TIMED_SECONDS / seconds)))
+    times = [_seconds(running, count) / count for _ in range(REPEATS)]
+    return {
+        "tick_seconds": float(np.median(times)),
+        "ticks_timed": count * REPEATS,
+        "learning": learning,
+        # Only where a loop on the host has kept them; to time them apart in a program is `compare`'s long work.
+        "phases": running.phases() if isinstance(running, HostRun) else {},
+    }
+
+
+def costs(plan: Plan, running: Any, compiler: Any, calls: list[int]) -> dict[str, Any]:
+    """Size and cost of each program, and of a tick."""
+    from xladder.rungs.costs import Cost, account
+
+    whole = list(compiler.built)
+    counted = list(zip(whole, calls, strict=True))
+    if plan.rung == "fused":
+        # A chunk is a loop whose length is an argument, so that XLA would count one tick and whatever is round it.
+        tick = compiler.program(running.program.tick, (0, 1), running.clock, running.runs)
+        counted = [(tick, 1)]
+        compiler.built.remove(tick)
+    accounts = [(account(program), times) for program, times in counted]
+    once = followed = Cost()
+    for each, times in accounts:
+        once, followed = once.plus(each.once, times), followed.plus(each.followed, times)
+    programs = [
+        {
+            "name": program.name,
+            "calls_per_tick": times if plan.rung != "fused" else None,
+            "trace_seconds": program.trace_seconds,
+            "lower_seconds": program.lower_seconds,
+            "compile_seconds": program.compile_seconds,
+            "instructions": program.instructions,
+            "memory": program.memory,
+        }
+        for program, times in zip(whole, calls, strict=True)
+    ]
+    return {
+        "programs": programs,
+        "per_tick": {
+            "flops": followed.flops,
+            "bytes_accessed": followed.bytes,
+            "flops_loops_once": once.flops,
+            "bytes_accessed_loops_once": once.bytes,
+            "loops_of_unknown_length": sum(each.open_loops for each, times in accounts if times),
+            "choices": sum(each.choices for each, times in accounts if times),
+        },
+    }
+
+
+def _seconds(running: Running, ticks: int) -> float:
+    begun = time.perf_counter()
+    running.advance(ticks)
+    return time.perf_counter() - begun
