@@ -2,6 +2,7 @@
 
 import os
 import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ import pytest
 
 from tests.conftest import assert_trees_equal
 from xladder.errors import UsageError
-from xladder.worlds.atari import AtariXla
+from xladder.worlds.atari import AtariState, AtariXla
 from xladder.worlds.atari_host import (
     AtariCopies,
     action_names,
@@ -54,7 +55,7 @@ def lost_lives(steps, seed=0):
 
 def test_frames_and_answers_have_their_shapes_and_types():
     copies = AtariCopies("atari/Breakout", 2, 0, num_threads=1)
-    assert copies.view == ((84, 84), np.uint8, 4)
+    assert copies.view == ((84, 84), np.uint8, 4, 255)
     frames, steps = play(copies, random_actions(3, 2))
     copies.close()
     assert (frames.shape, frames.dtype) == ((2, 84, 84), np.uint8)
@@ -100,6 +101,30 @@ def test_a_game_is_cut_after_its_frames(life_loss):
     np.testing.assert_array_equal(np.nonzero(steps.truncated.all(1))[0], [49, 100])
     np.testing.assert_array_equal(np.nonzero(steps.first.all(1))[0], [50, 101])
     assert steps.truncated.sum() == steps.first.sum() == 4 and not steps.terminated.any()
+
+
+def test_an_end_at_the_limit_is_an_end():
+    class Emulator:
+        """Says that every step is an end and a limit."""
+
+        def answer(self, *given):
+            yes, zero = np.ones(1, bool), np.zeros(1, np.int32)
+            info = {"frame_number": zero, "episode_frame_number": zero}
+            return np.zeros((1, 1, 84, 84), np.uint8), zero, yes, yes, info
+
+    host, inside = AtariCopies("pong", 1, 0), AtariXla("pong", 1, 0)
+    host._emulator = SimpleNamespace(recv=Emulator().answer)
+    inside._step = lambda handle, actions: (handle, Emulator().answer())
+    _, step = inside.step(None, AtariState(np.zeros(8, np.uint8), np.zeros(1, np.int32)), np.zeros(1, np.int32))
+    for answer in (host.recv(), step):
+        assert answer.terminated.all() and not answer.truncated.any()
+
+
+def test_games_begin_with_fewer_frames_of_nothing_than_asked_for():
+    """Frames, as in the papers, and not steps."""
+    emulator = open_emulator("pong", 64, noops=6, fire=False)
+    begun = emulator.reset(seed=np.arange(64))[1]["episode_frame_number"]
+    assert set(begun) == set(range(6))
 
 
 def test_a_short_game_is_known_to_be_over_where_its_frame_number_does_not_fall():
@@ -171,7 +196,7 @@ def test_inside_a_program_the_games_are_the_same():
     copies = AtariXla("breakout", 3, 5, **rules)
     expected = played("breakout", 3, 5, actions, **rules)
     assert expected[1].first.any() and expected[1].terminated.any() and expected[1].truncated.any()
-    assert copies.view == ((84, 84), np.uint8, 4)
+    assert copies.view == ((84, 84), np.uint8, 4, 255)
     for _ in range(2):  # beginning anew begins the same
         assert_trees_equal(scanned(copies, actions), expected)
     copies.close()

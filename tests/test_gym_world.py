@@ -4,10 +4,18 @@ import re
 import sys
 
 import gymnasium
+import jax
 import numpy as np
 import pytest
 
-from xladder.errors import UsageError
+from xladder import bridge
+from xladder.core import keys
+from xladder.errors import UsageError, XladderError
+from xladder.programs import value_evaluation
+from xladder.programs.value import Program, build
+from xladder.programs.value_torch import make_learner
+from xladder.rungs.running import compiled
+from xladder.workloads import gym, value
 from xladder.worlds.copies import Step, copy_seeds
 from xladder.worlds.gym_host import GymCopies
 
@@ -15,9 +23,9 @@ from xladder.worlds.gym_host import GymCopies
 class Probe(gymnasium.Env):
     """Shows what its space says and counts actions; its game ends for good in the step that reaches its limit."""
 
-    def __init__(self, space, lowest=0):
+    def __init__(self, space, lowest=0, actions=3):
         self.observation_space = space
-        self.action_space = gymnasium.spaces.Discrete(3, start=lowest)
+        self.action_space = gymnasium.spaces.Discrete(actions, start=lowest)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -29,6 +37,20 @@ class Probe(gymnasium.Env):
         return self.observation_space.high.copy(), float(action), self.steps == 2, self.steps == 2, {}
 
 
+class Broken(Probe):
+    """Fails when it is made, or in its second step."""
+
+    def __init__(self, at_once):
+        super().__init__(SPACES["Vector"])
+        if at_once:
+            raise ValueError("no map here.\nAt all.")
+
+    def step(self, action):
+        if self.steps == 1:
+            raise RuntimeError("the engine has stalled")
+        return super().step(action)
+
+
 def box(low, high, shape, dtype):
     return gymnasium.spaces.Box(low, high, shape, dtype)
 
@@ -38,6 +60,8 @@ SPACES = {
     "Board": box(0, 4, (2, 3), np.int64),
     "Scalar": box(0, 4, (), np.float32),
     "Picture": box(0, 255, (8, 6, 3), np.uint8),
+    "Dim": box(0, 8, (5, 4, 2), np.uint8),
+    "Bytes": box(0, 255, (7,), np.uint8),
     "Film": box(0, 255, (4, 8, 6, 3), np.uint8),
     "Nothing": box(0, 1, (0,), np.float32),
 }
@@ -48,8 +72,12 @@ def probes():
     for name, space in SPACES.items():
         gymnasium.register(f"Probe{name}-v0", Probe, kwargs={"space": space}, disable_env_checker=True)
     gymnasium.register("ProbeLow-v0", Probe, kwargs={"space": SPACES["Vector"], "lowest": -1})
+    gymnasium.register("ProbeMany-v0", Probe, kwargs={"space": SPACES["Vector"], "actions": 127})
+    gymnasium.register("ProbeTooMany-v0", Probe, kwargs={"space": SPACES["Vector"], "actions": 128})
+    for name, at_once in [("Unmade", True), ("Stalled", False)]:
+        gymnasium.register(f"Probe{name}-v0", Broken, kwargs={"at_once": at_once}, disable_env_checker=True)
     yield
-    for name in (*SPACES, "Low"):
+    for name in (*SPACES, "Low", "Many", "TooMany", "Unmade", "Stalled"):
         del gymnasium.registry[f"Probe{name}-v0"]
 
 
@@ -118,17 +146,19 @@ def test_games_are_their_seeds():
         ("Board", (6,), np.float32, 4),
         ("Scalar", (1,), np.float32, 4),
         ("Picture", (8, 6, 3), np.uint8, 255),
+        ("Dim", (5, 4, 2), np.uint8, 8),
+        ("Bytes", (7,), np.uint8, 255),
     ],
 )
 def test_pictures_stay_and_other_arrays_become_vectors(name, shape, dtype, largest):
     copies = GymCopies(f"Probe{name}-v0", 2, 0)
-    assert copies.view == (shape, dtype, 3)
+    assert copies.view == (shape, dtype, 3, largest if dtype == np.uint8 else 1)
     frames = copies.reset()
     copies.send(np.array([0, 2]))
     step = copies.recv()
     copies.close()
-    for seen, value in ((frames, SPACES[name].low.min()), (step.frame, largest)):
-        assert (seen.shape, seen.dtype) == ((2, *shape), dtype) and np.all(seen == value)
+    for seen, shown in ((frames, SPACES[name].low.min()), (step.frame, largest)):
+        assert (seen.shape, seen.dtype) == ((2, *shape), dtype) and np.all(seen == shown)
     np.testing.assert_array_equal(step.reward, [0, 2])
 
 
@@ -155,12 +185,70 @@ def test_actions_are_counted_from_0_wherever_the_world_begins():
         ("FrozenLake-v1", "shows Discrete(16)"),
         ("ProbeFilm-v0", "shows uint8 [4, 8, 6, 3]"),
         ("ProbeNothing-v0", "shows float32 [0]"),
+        ("ProbeTooMany-v0", "has 128 actions, and up to 127 can be remembered"),
+        ("ProbeUnmade-v0", "`gym/ProbeUnmade-v0` fails when it is made: ValueError: no map here. Put that right"),
         ("no_such_module:CartPole-v1", "No module named 'no_such_module'"),
     ],
 )
 def test_worlds_that_cannot_be_played_are_explained(env_id, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         GymCopies(env_id, 1, 0)
+
+
+def test_as_many_actions_as_can_be_remembered_are_accepted():
+    assert GymCopies("ProbeMany-v0", 1, 0).view.actions == 127
+
+
+def test_a_world_that_fails_on_the_way_is_named():
+    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` failed in its `step`: RuntimeError: the engine has"):
+        played("ProbeStalled-v0", 1, 0, np.zeros((2, 1), int))
+
+
+def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
+    """Two copies play two games each; the first game of one of them never ends."""
+    monkeypatch.setattr(Probe, "count", 0, raising=False)
+    monkeypatch.setattr(value.Ticks, "longest_game", 9)
+    step, reset = Probe.step, Probe.reset
+
+    def counting(self, **given):
+        self.endless = Probe.count == 1
+        Probe.count += 1
+        return reset(self, **given)
+
+    def going_on(self, action):
+        frame, _, terminated, truncated, info = step(self, action)
+        return frame, 1.0, terminated and not self.endless, truncated and not self.endless, info
+
+    monkeypatch.setattr(Probe, "reset", counting)
+    monkeypatch.setattr(Probe, "step", going_on)
+    monkeypatch.setattr(value_evaluation, "AT_ONCE", 2)
+    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
+    params = Program(config).init_params(keys.root(0))
+    games = value_evaluation.play(config, params, 4, 0, compiled, 0.0)
+    np.testing.assert_array_equal(games.returns, [2.0, 9.0])
+    assert games.left == 1
+    Probe.count = 0
+    score = value_evaluation.score(config, jax.tree.map(lambda x: x[None], params), 4, 0, compiled)
+    assert (score["episodes"], score["unfinished"], score["mean_return"]) == (2, 1, 5.5)
+    assert "2 episodes, of which 1 did not end and was left" in value.describe_score(score)[0]
+
+
+@pytest.mark.parametrize("name", ["Picture", "Dim", "Bytes"])
+def test_networks_see_the_brightest_byte_as_one(name):
+    """In JAX and in PyTorch."""
+    world = gym.WorldConfig(f"gym/Probe{name}-v0", num_envs=1)
+    torso = "mlp" if name == "Bytes" else "minatar"
+    config = gym.Config(world, value.LearnerConfig(torso=torso, hidden=(8,), width=8))
+    bright = np.full((1, 1, *SPACES[name].shape), SPACES[name].high.max(), np.uint8)
+    program = Program(config)
+    params = program.init_params(keys.root(0))
+    other = make_learner(config)
+    other.net.load_state_dict(bridge.to_torch("value", params))
+    plain = build(config.learner, program.view._replace(brightest=1), 1)
+    expected = plain.values(params, bright // bright.max(), None, None)
+    np.testing.assert_allclose(program.learner.values(params, bright, None, None), expected, rtol=1e-5, atol=1e-6)
+    theirs = other.values(bright, np.zeros((1, 0), np.float32), None)
+    np.testing.assert_allclose(theirs, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_old_names_of_atari_games_are_not_offered():

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from tests.conftest import assert_trees_equal
-from xladder.core.keys import Stream, address, root
+from xladder.core.keys import Stream, address, reset_keys, root, step_keys
 from xladder.errors import UsageError
 from xladder.rungs.running import compiled
 from xladder.workloads.names import GYMNAX
 from xladder.worlds import gymnax_world
 from xladder.worlds.copies import Step
-from xladder.worlds.gymnax_world import GymnaxCopies, HostGymnax, reset_keys, step_keys
+from xladder.worlds.gymnax_world import GymnaxCopies, HostGymnax
 
 N, T = 2, 110  # long enough for worlds whose limit is 100
 # Each program runs once, so nothing is worth optimising.
@@ -67,7 +67,7 @@ SOON = {
 )
 def test_every_world_keeps_the_protocol(name):
     frames, steps, clock = played(name)
-    shape, dtype, _ = GymnaxCopies(name, N).view
+    shape, dtype, *_ = GymnaxCopies(name, N).view
     assert frames.shape == (N, *shape) and steps.frame.shape == (T, N, *shape)
     for seen in (frames, steps.frame):  # nothing is lost when they are remembered
         np.testing.assert_array_equal(seen.astype(dtype).astype(seen.dtype), seen)

@@ -407,5 +407,5 @@ def test_it_solves_cartpole():
     metrics = run.advance(config.ticks)
     assert np.nanmean(metrics["returns"][0, :5]) < 50
     params = jax.tree.map(lambda x: x[0], run.params())
-    returns = play(config, params, 20, 0, compiled, 0.0)
+    returns = play(config, params, 20, 0, compiled, 0.0).returns
     assert len(returns) == 20 and returns.mean() >= 450

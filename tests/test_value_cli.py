@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +19,8 @@ from xladder import registry
 from xladder.cli import compare, rungs, worlds
 from xladder.registry import FAMILIES, RUNGS, WORKLOADS, find_workload
 from xladder.runs import pictures
-from xladder.runs.directory import read_run_plan
+from xladder.runs.directory import load, read_run_plan
+from xladder.training import Result, plan
 from xladder.workloads import atari, names, value
 
 SMALL = [
@@ -102,6 +104,15 @@ def test_compare_has_times_and_steps_per_second(tmp_path, capsys):
     assert "cartpole, 800 steps on each rung" in text and "steps/s" in text
 
 
+@pytest.mark.parametrize("flags", ["--preset pqn --rungs torch", "--rungs fused --seeds 0"])
+def test_a_comparison_that_cannot_be_made_says_and_writes_nothing_else(flags, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert call("compare", "cartpole", *flags.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and len(said.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_parity_passes(tmp_path, capsys):
     assert call("parity", "cartpole", "--updates", "2", "--json", str(tmp_path / "p.json"), *SMALL) == 0
     levels = json.loads((tmp_path / "p.json").read_text())["levels"]
@@ -134,6 +145,37 @@ def test_an_atari_score_is_placed_beside_published_ones(pong, tmp_path, capsys):
     assert "human-normalised" in text and "after 480 frames is published; the nearest is 20.4 ± 0.3" in text
 
 
+def test_a_run_that_was_stopped_is_placed_by_the_frames_it_has_done(pong, tmp_path, capsys):
+    run = shutil.copytree(pong, tmp_path / "run")
+    lines = (run / "metrics.csv").read_text().splitlines(keepends=True)
+    (run / "metrics.csv").write_text("".join(lines[:11]))  # 10 of 30 ticks
+    assert load(run).units_done == 160 and load(pong).units_done == 480
+    assert call("eval", str(run), "--episodes", "1") == 0
+    assert "after 160 frames is published" in capsys.readouterr().out
+
+
+def test_of_several_seeds_the_one_that_came_least_far_counts():
+    made = plan("cartpole", steps=80)
+    metrics = {"return": np.full((2, 10), np.nan), "episodes": np.zeros((2, 10))}
+    metrics["episodes"][1, 4:] = np.nan  # no game had ended, but ticks were done
+    assert Result(made, metrics, {}, 0.0).units_done == 32
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--preset", "nature", "--protocol", "dopamine"], "`--preset nature` is a protocol itself"),
+        (["--config", "CONFIG", "--protocol", "dopamine"], "leave `--protocol` out"),
+    ],
+)
+def test_a_protocol_is_never_only_a_label(flags, said, pong, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = [str(pong / "config.json") if flag == "CONFIG" else flag for flag in flags]
+    assert call("train", "atari/pong", *flags) == 2
+    assert said in capsys.readouterr().err and list(tmp_path.iterdir()) == []
+    assert plan("atari/pong", preset="nature", protocol="nature").config.protocol == "nature"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("rung", ["sequential", "fused"])
 def test_atari_is_trained_on_other_rungs(rung, tmp_path):
@@ -147,7 +189,7 @@ def judged(preset, frames, score, game="pong", protocol=None, world=(), learner=
     """What `judge` says under a preset with some changes."""
     config = value.presets(f"atari/{game}", protocol)[preset]
     world, learner = replace(config.world, **dict(world)), replace(config.learner, **dict(learner))
-    return replace(config, world=world, learner=learner, frames=frames, **other).judge(score)
+    return replace(config, world=world, learner=learner, frames=frames, **other).judge(score, frames)
 
 
 M = 1_000_000
@@ -165,7 +207,8 @@ M = 1_000_000
 def test_it_is_said_what_the_published_score_is(preset, frames, score, verdict, said, published):
     found = judged(preset, frames, score)
     assert found["verdict"] == verdict and said in found["placing"]
-    (caveat,) = found["caveats"]
+    caveat, *others = found["caveats"]
+    assert [other[:20] for other in others] == ["CleanRL presses fire"] * (preset == "cleanrl")
     assert f"Published is the {published}" in caveat and "not measured alike" in caveat
     # Random play scores −20.7, and humans 9.3 by one table and 14.6 by the other.
     assert found["human49"] == pytest.approx((score + 20.7) / 30.0)
@@ -194,7 +237,7 @@ def test_how_many_copies_play_is_no_rule():
 def test_another_learner_than_the_published_one_is_named():
     found = judged("rainbow", 40 * M, 20.4, protocol="cleanrl")
     assert found["verdict"] == "inside"
-    assert "`learner.head` categorical" in found["caveats"][1] and "more" in found["caveats"][1]
+    assert "`learner.head` categorical" in found["caveats"][2] and "more" in found["caveats"][2]
 
 
 def test_games_without_published_scores_have_none():
@@ -208,14 +251,14 @@ def test_a_score_is_said_with_what_there_is():
     score |= {"epsilon": 0.01, "random_return": -20.0, "random_ci95": 0.5}
     assert value.describe_score(score) == [
         "mean return 20.4, median 20.4, ε = 0.01, 1 episode",
-        "random play -20.0 ± 0.5",
+        "random play −20.0 ± 0.5",
     ]
     lines = value.describe_score(score | judged("cleanrl", 40 * M, 20.4))
     assert (
         lines[2]
         == "human-normalised 1.37 by the table of 49 games, 1.16 by the table of 57 games (0 is random play, 1 a human)"
     )
-    assert "inside" in lines[3] and "training return" in lines[4] and len(lines) == 5
+    assert "inside" in lines[3] and "training return" in lines[4] and "fire" in lines[5] and len(lines) == 6
 
 
 def lines_of(capsys):
@@ -323,6 +366,7 @@ BAD = {
     "cartpole --preset pqn --rung torch": "Use `fused`",
     "cartpole --learner.memory 8": "need at least",
     "cartpole --rung mesh": "not written yet",
+    "cartpole --world.name acrobot": "say `acrobot` in its place",
 }
 
 
@@ -377,13 +421,13 @@ def printed(rows):
 def test_the_table_of_a_comparison_fits():
     text = printed(rows_of(steps_per_second=98765432.1))
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
-    assert "12,346" in text and "98.77M" in text and text.count("-21 → -20") == 2
+    assert "12,346" in text and "98.77M" in text and text.count("−21 → −20") == 2
 
 
 def test_no_return_is_shown_where_no_episode_ended():
     for missing in ("return_first", "return_last"):
         text = printed(rows_of(**{missing: float("nan")}))
-        assert "nan" not in text and text.count("-21 → -20") == 1 and re.search(r"– +81920 *$", text, re.MULTILINE)
+        assert "nan" not in text and text.count("−21 → −20") == 1 and re.search(r"– +81920 *$", text, re.MULTILINE)
 
 
 def test_a_comparison_without_rungs_takes_those_that_can():

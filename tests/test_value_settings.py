@@ -4,9 +4,11 @@ import json
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from xladder.errors import UsageError
+from xladder.programs.value import Program
 from xladder.settings import to_dict, updated
 from xladder.training import plan
 from xladder.workloads import atari, gymnax, value
@@ -60,11 +62,11 @@ def test_the_named_members_have_the_ingredients_they_are_named_for_and_a_worlds_
 
 
 # Rules and learner of each protocol: life lost is an end; sticky actions; ε at the end and in evaluations; loss;
-# optimiser, its step and ε; agent steps between hard updates; steps before learning.
+# optimiser, its step and ε; agent steps between hard updates, before learning, and before ε falls; fire pressed.
 PROTOCOLS = {
-    "nature": (True, 0.0, 0.1, 0.05, "huber", "rmsprop", 2.5e-4, 0.01 / 1024, 40_000, 50_000),
-    "dopamine": (False, 0.25, 0.01, 0.001, "squared", "adam", 6.25e-5, 1.5e-4, 8_000, 20_000),
-    "cleanrl": (True, 0.0, 0.01, 0.01, "squared", "adam", 1e-4, 1e-8, 1_000, 80_000),
+    "nature": (True, 0.0, 0.1, 0.05, "huber", "rmsprop", 2.5e-4, 0.01 / 1024, 40_000, 50_000, 50_000, False),
+    "dopamine": (False, 0.25, 0.01, 0.001, "squared", "adam", 6.25e-5, 1.5e-4, 8_000, 20_000, 20_000, False),
+    "cleanrl": (True, 0.0, 0.01, 0.01, "squared", "adam", 1e-4, 1e-8, 1_000, 80_000, 0, True),
 }
 
 
@@ -84,6 +86,8 @@ def test_protocols_have_their_published_numbers(protocol):
         c.optimiser_eps,
         c.sync_every,
         c.learning_starts,
+        c.explore_from,
+        w.fire,
     ) == PROTOCOLS[protocol]
     # What they share.
     assert (c.torso, c.width, w.stack, c.batch_size, c.steps_per_update) == ("nature", 512, 4, 32, 4)
@@ -145,8 +149,26 @@ def test_lengths_are_counted_in_what_they_are_given_in():
     assert (config.agent_steps, config.ticks) == (320_000, 10_000)
     assert config.interval == 100  # 12,800 frames are 3,200 steps of 32 copies
     assert replace(config, evaluate_every=0).interval == 1000
-    assert replace(config, evaluate_every=4).interval == 1
+    assert replace(config, evaluate_every=4).interval == replace(config, evaluate_every=1).interval == 1
     assert replace(config, evaluate_episodes=0).interval == 0
+
+
+def test_epsilon_begins_to_fall_when_it_is_told_to():
+    """In the paper and in Dopamine, when learning starts."""
+    program = Program(replace(atari.NATURE, frames=40_000_000))
+    at = [float(program.epsilon(np.int32(steps // 32))) for steps in (0, 50_000, 550_000, 1_050_000, 2_000_000)]
+    assert at == pytest.approx([1.0, 1.0, 0.55, 0.1, 0.1], abs=1e-4)
+    at_once = Program(atari.CLEANRL)
+    assert at_once.epsilon(np.int32(0)) == 1.0 > at_once.epsilon(np.int32(1))
+
+
+def test_a_run_that_is_over_before_learning_starts_says_so():
+    config = replace(gymnax.VECTORS, steps=1000)  # its last tick begins after 992 steps
+    assert "nothing will be learned: the first update comes after 1,000 agent steps" in value.note(config)
+    assert value.note(replace(config, steps=1008)) == ""
+    short = value.note(replace(atari.CLEANRL, frames=128_000))
+    assert short.startswith("a tick is") and "protocol cleanrl; nothing will be learned" in short
+    assert value.note(replace(value.presets("cartpole")["pqn"], steps=2048)) == ""
 
 
 # ---- wrong settings ------------------------------------------------------------------------------------------------
@@ -161,7 +183,8 @@ WRONG = [
     ("cartpole", {"steps": 1001}, "a multiple of 8: 1000 or 1008."),
     ("cartpole", {"steps": 5}, "a multiple of 8: 8."),
     ("cartpole", {"steps": 0}, "`--steps` is 0, but it has to be 1 or more"),
-    ("cartpole", {"steps": 2**31}, "2147483647 steps are possible"),
+    ("cartpole", {"steps": 2**31}, "at most 2147483647 steps are possible"),
+    ("atari/pong", {"frames": 2**33}, "at most 8589934588 frames are possible"),
     ("atari/pong", {"frames": 1001}, "a multiple of 128: 896 or 1024."),
     ("atari/pong", {"frames": 129}, "`--frames` is 129, but every agent step takes 4 of them"),
     ("cartpole", {"learner": {"steps_per_update": 12}}, "with 8 copies of the world it has to divide them"),
@@ -186,6 +209,12 @@ WRONG = [
     ("cartpole", {"evaluate_every": -1}, "`--evaluate-every` is -1, but it cannot be negative"),
     ("cartpole", {"preset": "pqn", "learner": {"head": "quantile"}}, "PQN learns values: use scalar"),
     ("cartpole", {"preset": "pqn", "learner": {"noisy": True}}, "`--learner.noisy` is True, but PQN has no"),
+    ("cartpole", {"algorithm": "pqn"}, "start from `--preset pqn` and leave it at False"),
+    ("cartpole", {"preset": "pqn", "learner": {"memory": 1}}, "`--learner.memory` is 1, but PQN has no use for it"),
+    ("cartpole", {"preset": "pqn", "learner": {"n_step": 3}}, "`--learner.n-step` is 3, but PQN has no use for it"),
+    ("cartpole", {"preset": "pqn", "learner": {"sync_every": 0}}, "`--learner.sync-every` is 0, but PQN has no use"),
+    ("cartpole", {"preset": "munchausen", "learner": {"double": True}}, "use `--learner.no-double`"),
+    ("cartpole", {"learner": {"explore_from": -1}}, "`--learner.explore-from` is -1, but it cannot be negative"),
     ("cartpole", {"preset": "pqn", "pqn": {"minibatches": 7}}, "64 steps of 32 copies has 2048 transitions"),
     ("atari/pong", {"algorithm": "pqn"}, "`algorithm` is 'pqn', but it has to be one of replay"),
     ("atari/pong", {"world": {"sticky": 1.0}}, "`--world.sticky` is 1.0, but it has to lie in [0, 1)"),
@@ -237,7 +266,7 @@ def test_what_is_just_right_is_accepted():
         {"learner": {"memory": 40, "n_step": 3}},
         {"learner": {"sync_every": 0, "soft": 0.005}},
         {"learner": {"clip": float("inf"), "hidden": []}},
-        {"learner": {"munchausen": True, "head": "implicit"}},
+        {"learner": {"munchausen": True, "head": "implicit", "double": False}},
         {"learner": {"steps_per_update": 24}, "steps": 2400},
         {"learner": {"precision": "bfloat16"}},
     ]:
@@ -254,13 +283,8 @@ def test_epsilon_of_evaluations_has_to_be_a_probability(world, epsilon):
         plan(world, FRESH[world], evaluate_epsilon=epsilon)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{"learner": {"memory": 1}}, {"world": {"num_envs": 100}, "pqn": {"minibatches": 10}, "steps": 64_000}],
-    ids=["memory", "steps per update"],
-)
-def test_pqn_is_not_held_to_settings_of_a_memory_it_does_not_have(changes):
-    plan("cartpole", preset="pqn", **changes)
+def test_pqn_is_not_held_to_settings_of_a_memory_it_does_not_have():
+    plan("cartpole", preset="pqn", world={"num_envs": 100}, pqn={"minibatches": 10}, steps=64_000)
 
 
 def test_the_nearest_steps_per_update_may_be_a_divisor():

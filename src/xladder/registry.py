@@ -201,6 +201,13 @@ def find_rung(name: str, workload: Workload) -> Rung:
     return RUNGS[name]
 
 
+def check_name(workload: Workload, config: Any) -> None:
+    """Raise a `UsageError` if the settings are of another world than the workload's name says."""
+    name = getattr(config, "name", workload.name)
+    if name != workload.name:
+        raise UsageError(f"`--world.name` is {name}, but this is `{workload.name}`: say `{name}` in its place.")
+
+
 def check_rung(name: str, workload: Workload, config: Any) -> None:
     """Raise a `UsageError` if a rung cannot run these settings, though it has others of the workload."""
     lacking = getattr(workload.load_settings(), "lacking", None)

@@ -34,6 +34,18 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
 
 
+def chosen(presets: Mapping[str, T], preset: str, protocol: str | None = None) -> T:
+    """The preset of that name, unless it is another protocol than the one that is asked for."""
+    if preset not in presets:
+        raise unknown("preset", preset, presets)
+    found = presets[preset]
+    if protocol not in (None, getattr(found, "protocol", protocol)):
+        raise UsageError(
+            f"`--preset {preset}` is a protocol itself, and `--protocol {protocol}` another: give one of them."
+        )
+    return found
+
+
 def _checked(hint: Any, value: Any, flag: str) -> Any:
     if get_origin(hint) is tuple:
         if not isinstance(value, list | tuple):

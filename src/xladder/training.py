@@ -19,9 +19,9 @@ import numpy as np
 from xladder import devices
 from xladder.core.state import Arrays, capture, restore, unflatten
 from xladder.core.types import Params
-from xladder.errors import Diverged, UsageError, unknown
-from xladder.registry import Workload, check_rung, find_rung, find_workload
-from xladder.settings import updated
+from xladder.errors import Diverged, UsageError
+from xladder.registry import Workload, check_name, check_rung, find_rung, find_workload
+from xladder.settings import chosen, updated
 
 if TYPE_CHECKING:
     from xladder.policy import Policy
@@ -118,6 +118,14 @@ class Result:
         """The settings it was trained with."""
         return self.plan.config
 
+    @property
+    def units_done(self) -> int:
+        """How far the seed that came least far has come, in what the length is given in."""
+        if not self.metrics:
+            return self.config.ticks * self.config.units_per_tick
+        reached = np.any([np.isfinite(column) for column in self.metrics.values()], axis=0)  # [seed, tick]
+        return int(reached.sum(1).min()) * self.config.units_per_tick
+
     def evaluate(self, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
         """How good it is without exploring, and chance beside it; the keys are those of `xladder eval --json`."""
         import jax
@@ -127,7 +135,9 @@ class Result:
         episodes = episodes or self.plan.workload.load_settings().TRAIN_EPISODES
         evaluation = import_module(self.plan.workload.evaluation)
         with jax.default_device(devices.find(self.plan.device)):
-            return evaluation.score(self.config, self.params, episodes, seed, compiled)
+            score = evaluation.score(self.config, self.params, episodes, seed, compiled)
+        judge = getattr(self.config, "judge", None)  # of worlds with published scores
+        return score | judge(score["mean_return"], self.units_done) if judge else score
 
     def policy(self, seed: int | None = None, agent: int = 0) -> Policy:
         """What one agent does, as a function of what it sees; of the first seed if none is named."""
@@ -169,10 +179,10 @@ def plan(
     find_rung(rung, found)
     settings = found.load_settings()
     presets = settings.presets(found.name, protocol)
-    if preset not in presets:
-        raise unknown("preset", preset, presets)
-    config = updated(presets[preset] if config is None else config, {**(changes or {}), **fields})
+    start = chosen(presets, preset, protocol)
+    config = updated(start if config is None else config, {**(changes or {}), **fields})
     settings.check(config)
+    check_name(found, config)
     check_rung(rung, found, config)
     if seeds < 1:
         raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")

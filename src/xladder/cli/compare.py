@@ -17,8 +17,10 @@ from rich.table import Table
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, write_json_file
+from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.registry import RUNGS, Workload, find_rung, find_workload
+from xladder.training import plan
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ def measure_and_show(words: Sequence[str]) -> int:
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
     rungs = chosen_rungs(options.rungs, workload, config)
+    for rung in rungs:  # before anything is said or written
+        plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
     console = Console(stderr=str(options.json) == "-")
     stamp = f"{workload.name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     chart = options.chart or Path("runs") / f"compare-{stamp}.png"
@@ -131,7 +135,7 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
     for row in found["rows"]:
         first, last = row["return_first"], row["return_last"]
         # Of a comparison's few steps many are over before a long game is.
-        returns = f"{first:.0f} → {last:.0f}" if isfinite(first) and isfinite(last) else "–"
+        returns = f"{signed(first, 0)} → {signed(last, 0)}" if isfinite(first) and isfinite(last) else "–"
         shown.add_row(
             row["rung"],
             f"{row[f'seconds_per_{workload.tick}'] * 1000:.2f}",

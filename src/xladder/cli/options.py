@@ -11,8 +11,9 @@ from typing import Annotated, Any, TypeVar
 
 import tyro
 
-from xladder.errors import UsageError, unknown
-from xladder.registry import Workload
+from xladder.errors import UsageError
+from xladder.registry import Workload, check_name
+from xladder.settings import chosen
 
 Options = TypeVar("Options")
 
@@ -39,11 +40,11 @@ def parse_with_config(
     preset, file, protocol = (_value(words, flag) for flag in ("--preset", "--config", "--protocol"))
     if preset and file:
         raise UsageError("`--preset` and `--config` both say where to start from: give one of them.")
+    if protocol and file:
+        raise UsageError("`--config` has its protocol's settings already: leave `--protocol` out, or start without it.")
     presets = settings.presets(workload.name, protocol)
-    if preset and preset not in presets:
-        raise unknown("preset", preset, presets)
     defaults: dict[str, Any] = {}
-    start = presets[preset or "default"]
+    start = chosen(presets, preset or "default", protocol)
     if file:
         from xladder.runs.directory import read_plan
 
@@ -64,6 +65,7 @@ def parse_with_config(
     )
     parsed: Any = tyro.cli(both, args=list(words), prog=f"{program} {workload.name}", description=about)
     settings.check(parsed.config)
+    check_name(workload, parsed.config)
     return parsed.options, parsed.config
 
 

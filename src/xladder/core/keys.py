@@ -41,6 +41,16 @@ def address(run: jax.Array, tick: jax.Array | int, agent: jax.Array | int, strea
     return jax.random.fold_in(jax.random.fold_in(key, agent), int(stream))
 
 
+def reset_keys(run: jax.Array, copies: int) -> jax.Array:
+    """Keys [N] of the games that the copies of a run's world begin with."""
+    return addresses(run, 0, copies, Stream.RESET)
+
+
+def step_keys(run: jax.Array, step: jax.Array | int, copies: int) -> jax.Array:
+    """Keys [N] of a step of the copies, counted from 0; games that begin in it draw from them too."""
+    return addresses(run, step, copies, Stream.SPAWN)
+
+
 def addresses(run: jax.Array, tick: jax.Array | int, agents: int, stream: Stream) -> jax.Array:
     """The same for agents 0 … N−1: keys [N]."""
     return jax.vmap(lambda agent: address(run, tick, agent, stream))(jnp.arange(agents))

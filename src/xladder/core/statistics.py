@@ -66,4 +66,9 @@ def last_tenth(values: np.ndarray) -> tuple[float, float]:
 def in_words(values: np.ndarray) -> str:
     """A mean over seeds [S], with its 95 % interval where there are several."""
     mean, interval = mean_and_interval(values)
-    return f"{mean:.1f}" + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
+    return signed(float(mean)) + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
+
+
+def signed(number: float, digits: int = 1) -> str:
+    """A number as people read it, with a minus sign and not a hyphen."""
+    return f"{number:.{digits}f}".replace("-", "\u2212")

@@ -55,7 +55,11 @@ def levels(
     other_loss, other_errors = other.loss(batches[0], torch_draws(draws[0]))
     yield compare("loss", LOSS, (loss, errors), (other_loss.detach().numpy(), other_errors.detach().numpy()))
     other_loss.backward()
-    grads = {name: param.grad for name, param in other.net.named_parameters()}
+    # A parameter that the loss does not reach has none: as zeros they are compared like the others.
+    grads = {
+        name: torch.zeros_like(param) if param.grad is None else param.grad
+        for name, param in other.net.named_parameters()
+    }
     yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("value", grads)))
 
     other = to_torch(agent, twin)
@@ -155,9 +159,12 @@ def _moments(agent: Agent) -> Any:
 
 def _moments_torch(other: value_torch.TorchLearner) -> Any:
     """The same of the PyTorch twin, in the order of the JAX pytree."""
-    states = {name: other.optimiser.state[param] for name, param in other.net.named_parameters()}
-    names = ("mean", "square") if "mean" in next(iter(states.values())) else ("exp_avg", "exp_avg_sq")
-    mean, square = (
-        as_vector(bridge.to_jax("value", {name: state[which] for name, state in states.items()})) for which in names
-    )
-    return mean, np.sqrt(square)
+    params = dict(other.net.named_parameters())
+    states = {name: other.optimiser.state[param] for name, param in params.items()}
+    own = any("mean" in state for state in states.values())
+
+    def collected(which: str) -> np.ndarray:
+        found = {name: state.get(which, torch.zeros_like(params[name])) for name, state in states.items()}
+        return as_vector(bridge.to_jax("value", found))
+
+    return collected("mean" if own else "exp_avg"), np.sqrt(collected("square" if own else "exp_avg_sq"))

@@ -29,6 +29,7 @@ from xladder.programs.value import Clock, Program, StudyDraws
 from xladder.programs.value_host import HostMemory
 from xladder.programs.value_torch import make_learner
 from xladder.replay import history, history_host, priorities
+from xladder.replay.history import Picks
 from xladder.rungs.running import compiled
 from xladder.worlds.copies import Step
 
@@ -41,6 +42,11 @@ def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
     """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
     if config.algorithm == "pqn":
         raise UsageError("PQN has no PyTorch twin to compare with: leave `--preset pqn` out.")
+    if config.learner.precision != "float32":
+        raise UsageError(
+            f"`--learner.precision` is {config.learner.precision}, and the PyTorch twin computes in float32: "
+            "compare with `--learner.precision float32`."
+        )
     # A GPU's default precision would be a fault of its own; this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(_small(config), updates, seed))
@@ -60,10 +66,10 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
 
 
 def _small(config: Any) -> Any:
-    """The same settings with a memory that the recorded steps go round, and layers that multiply in float32."""
+    """The same settings with a memory that the recorded steps go round."""
     n, c = config.world.num_envs, config.learner
     rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
-    learner = replace(c, memory=min(c.memory, rows * n), precision="float32")
+    learner = replace(c, memory=min(c.memory, rows * n))
     return replace(config, learner=learner)
 
 
@@ -101,13 +107,15 @@ def record(config: Any, seed: int) -> list[tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def remember(program: Program, steps: list) -> tuple[history.Cursor, history.History, Any, HostMemory]:
-    """What was recorded, in both memories."""
+    """What was recorded, in both memories; on the way, what is there by then is rated, if there are priorities."""
     config, view = program.config, program.view
     n, length = config.world.num_envs, program.window.length
     cursor, memory = history.init_cursor(), history.init(n, length, view.shape, view.dtype)
     chances = priorities.init(n, length) if config.learner.prioritised else ()
     host = HostMemory(program)
-    for frames, first, actions, answer in steps:
+    for i, (frames, first, actions, answer) in enumerate(steps):
+        if config.learner.prioritised and i == len(steps) * 7 // 8:
+            chances = rate(program, chances, host)
         reward = np.clip(answer.reward, -1.0, 1.0) if config.learner.clip_rewards else answer.reward
         row = history.History(frames, actions, reward, answer.terminated, answer.truncated, first)
         cursor, memory, chances = compiled(_add, donate=(2,))(program, cursor, memory, chances, row)
@@ -122,6 +130,16 @@ def _add(program: Program, cursor: history.Cursor, memory: history.History, chan
     return history.advance(cursor, program.window.length), memory, chances
 
 
+def rate(program: Program, chances: Any, host: HostMemory) -> Any:
+    """Errors for rows of both memories, some rows twice: where all priorities are equal, no weight could differ."""
+    n, length, rng = program.config.world.num_envs, program.window.length, np.random.default_rng(0)
+    count = 2 * n * length
+    env, slot = (rng.integers(0, most, count, dtype=np.int32) for most in (n, length))
+    picks, errors = Picks(env, slot, np.ones(count, np.float32)), rng.exponential(size=count).astype(np.float32)
+    host.rate(picks, errors)
+    return compiled(Program.rate)(program, chances, picks, errors)
+
+
 def recall(
     program: Program, cursor: history.Cursor, memory: history.History, chances: Any, host: HostMemory, draws: StudyDraws
 ) -> tuple[Any, Any]:
@@ -132,12 +150,13 @@ def recall(
     stack = np.zeros((len(memory.first), program.config.world.stack, *program.view.shape), program.view.dtype)
     newest, first = np.asarray(memory.frames[:, 0]), np.ones(len(memory.first), bool)
     pushed = history.push(jnp.asarray(stack), jnp.asarray(newest), jnp.asarray(first))
-    ours = tuple(picks), tuple(batch), pushed
-    return ours, (tuple(other_picks), tuple(other), history_host.push(stack, newest, first))
+    twin = host.chances
+    rated = (twin.blocks, twin.sums, twin.largest) if twin else ()
+    ours = tuple(picks), tuple(batch), pushed, tuple(chances)
+    return ours, (tuple(other_picks), tuple(other), history_host.push(stack, newest, first), rated)
 
 
 def _sample(program: Program, cursor: history.Cursor, memory: Any, chances: Any, uniforms: jax.Array) -> Any:
-
     picks = program.pick(Clock(jnp.int32(0), cursor), memory, chances, uniforms)
     return picks, history.cut(program.window, memory, picks, jnp.float32(program.config.learner.gamma))
 

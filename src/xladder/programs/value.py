@@ -183,11 +183,11 @@ class Player(Portable):
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
         """Keys [N] of the copies' first games."""
-        return keys.addresses(key, 0, self.config.world.num_envs, Stream.RESET)
+        return keys.reset_keys(key, self.config.world.num_envs)
 
     def step_keys(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
         """Keys [N] of one step of the copies."""
-        return keys.addresses(key, step, self.config.world.num_envs, Stream.SPAWN)
+        return keys.step_keys(key, step, self.config.world.num_envs)
 
     def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
         """The draws for one choice of action of every copy."""
@@ -202,7 +202,8 @@ class Player(Portable):
 
     def epsilon(self, tick: Array) -> Array:
         """float32 []: how often actions are random in a tick."""
-        c, step = self.config.learner, tick * self.config.per_tick
+        c = self.config.learner
+        step = tick * self.config.per_tick - c.explore_from
         schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
         return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
 
@@ -302,9 +303,7 @@ class Program(Player):
 
     def is_learning(self, tick: Array) -> Array:
         """bool []: whether a tick has updates."""
-        c = self.config
-        steps = max(c.learner.learning_starts, c.learner.batch_size, (c.learner.n_step + 1) * c.world.num_envs)
-        return tick * c.per_tick >= steps
+        return tick * self.config.per_tick >= self.config.learning_begins
 
     def is_syncing(self, tick: Array) -> Array:
         """bool []: whether the target network becomes the online one before a tick."""
@@ -498,9 +497,9 @@ def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool 
     if config.torso == "nature":
         torso = NatureCnn(norm, patches=patches, dtype=dtype)
     elif config.torso == "minatar":
-        torso = MinAtarCnn(norm, patches=patches, dtype=dtype)
+        torso = MinAtarCnn(norm, patches=patches, dtype=dtype, brightest=view.brightest)
     else:
-        torso = Mlp(config.hidden, norm, dtype=dtype)
+        torso = Mlp(config.hidden, norm, dtype=dtype, brightest=view.brightest)
     example = jax.ShapeDtypeStruct((stack, *view.shape), view.dtype)
     features = jax.eval_shape(lambda x: torso.init_with_output(jax.random.key(0), x)[0], example).shape[-1]
     head = Head(

@@ -27,7 +27,6 @@ from xladder.registry import part
 from xladder.replay import history_host
 
 AT_ONCE = 32  # games side by side
-MOST_STEPS = 200_000  # of one copy, where a world never ends
 
 
 class Measurement(NamedTuple):
@@ -37,6 +36,13 @@ class Measurement(NamedTuple):
     picture: None = None
 
 
+class Games(NamedTuple):
+    """What came of an agent's games."""
+
+    returns: np.ndarray  # float [E]
+    left: int  # how many of them did not end
+
+
 def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
     """The mean return of every seed's agent, leaves [S, …], in a few games that are the same every time."""
     seeds = jax.tree.leaves(params)[0].shape[0]
@@ -44,65 +50,63 @@ def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measu
         play(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
         for s in range(seeds)
     ]
-    return Measurement({"eval_return": np.array([np.mean(returns) for returns in games], np.float32)})
+    return Measurement({"eval_return": np.array([one.returns.mean() for one in games], np.float32)})
 
 
 def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
     """Play `episodes` with every seed's agent, and at random beside it.
 
-    With one seed the interval is over episodes, with several over the seeds' means.
+    There are fewer where games do not end: `episodes` is how many there were, and `unfinished` how many were left. With
+    one seed the interval is over episodes, with several over the seeds' means.
     """
     seeds = jax.tree.leaves(params)[0].shape[0]
     epsilon = config.evaluate_epsilon
-    returns = np.stack([play(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)])
-    mean, interval = mean_and_interval(returns.mean(1) if seeds > 1 else returns[0])
-    chance, chance_interval = mean_and_interval(play(config, pick(params, 0), episodes, seed, compiled, 1.0))
-    found = {
+    games = [play(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
+    means = np.array([one.returns.mean() for one in games])
+    mean, interval = mean_and_interval(means if seeds > 1 else games[0].returns)
+    chance, chance_interval = mean_and_interval(play(config, pick(params, 0), episodes, seed, compiled, 1.0).returns)
+    return {
         "mean_return": float(mean),
         "ci95": float(interval),
-        "median_return": float(np.median(returns)),
+        "median_return": float(np.median(np.concatenate([one.returns for one in games]))),
         "per_agent": [float(mean)],
-        "episodes": episodes,
+        "episodes": min(len(one.returns) for one in games),
+        "unfinished": sum(one.left for one in games),
         "seeds": seeds,
         "epsilon": epsilon,
         "random_return": float(chance),
         "random_ci95": float(chance_interval),
     }
-    return found | getattr(config, "judge", lambda score: {})(float(mean))
 
 
-def play(
-    config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float,
-    watch: Callable[[np.ndarray, np.ndarray], None] | None = None,
-) -> np.ndarray:  # fmt: skip
-    """float [E]: the returns of an agent's games. `watch` is shown every step's frames and rewards, [N, …] each."""
+def play(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float) -> Games:
+    """An agent's games. One that does not end is left after `config.longest_game` steps, and nobody plays on then."""
     copies = min(episodes, AT_ONCE)
     quota = -(-episodes // copies)
     actor = Actor(config, params, copies, seed, compiled)
-    found: list[list[float]] = [[] for _ in range(copies)]
-    totals = np.zeros(copies)
+    found: list[list[tuple[float, bool]]] = [[] for _ in range(copies)]  # reward, and whether the game was left
+    totals, steps = np.zeros(copies), np.zeros(copies, int)
+    owing = np.ones(copies, bool)
     try:
-        frames = actor.reset()
-        for step in range(MOST_STEPS):
-            if watch:
-                watch(frames, totals)
+        actor.reset()
+        for step in count():
             answer = actor.advance(step, epsilon)
-            frames = np.asarray(answer.frame)
             totals += np.asarray(answer.reward)
+            steps += 1
             # An end shows one step later, when the next game begins; until then a lost life may be meant.
             for i in np.flatnonzero(answer.first):
-                found[i].append(float(totals[i]))
-                totals[i] = 0.0
-            if min(map(len, found)) >= quota:
+                found[i].append((float(totals[i]), False))
+                totals[i], steps[i] = 0.0, 0
+                owing[i] = len(found[i]) < quota
+            if not np.any(owing & (steps < config.longest_game)):
                 break
-        else:
-            for games, total in zip(found, totals, strict=True):
-                games.append(float(total))  # what a game that never ends has brought so far
     finally:
         actor.close()
-    return np.array([total for games in zip(*(games[:quota] for games in found), strict=False) for total in games])[
-        :episodes
-    ]
+    for i in np.flatnonzero(owing):
+        found[i].append((float(totals[i]), True))  # what a game that never ends has brought so far
+    # As many games of each copy as the one with the fewest has.
+    games = [game for each in zip(*(games[:quota] for games in found), strict=False) for game in each][:episodes]
+    return Games(np.array([total for total, _ in games]), sum(left for _, left in games))
 
 
 class Actor:

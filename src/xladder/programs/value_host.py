@@ -152,13 +152,11 @@ class HostExperiment(Stateful):
         learning = bool(self.program.is_learning(self.tick))
         for t in range(c.steps_per_tick):
             actions = self.choose(self.tick * c.steps_per_tick + t, epsilon)
+            self.worlds.send(actions)
             if t == c.steps_per_tick - 1:
-                self.worlds.send(actions)
                 paused = time.perf_counter()
                 losses = self.study() if learning else []
                 studying = time.perf_counter() - paused
-            else:
-                self.worlds.send(actions)
             ended += self.observe(actions, self.worlds.recv())
         self.seconds["sampling"].append(time.perf_counter() - begun - studying)
         self.seconds["update"].append(studying)

@@ -100,7 +100,7 @@ def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
     if c.torso == "nature":
         torso = torsos_torch.NatureCnn(stack)
     elif c.torso == "minatar":
-        torso = torsos_torch.MinAtarCnn(view.shape[-1], stack)
+        torso = torsos_torch.MinAtarCnn(view.shape[-1], stack, brightest=view.brightest)
     else:
-        torso = torsos_torch.Mlp(stack * int(np.prod(view.shape)), c.hidden)
+        torso = torsos_torch.Mlp(stack * int(np.prod(view.shape)), c.hidden, brightest=view.brightest)
     return TorchLearner(program.learner, torso, c.lr, device)

@@ -34,7 +34,7 @@ class WorldConfig:
     life_loss: bool = True
     """A life lost is the end for the target, while the game goes on."""
     noops: int = 30
-    """At most so many random steps of doing nothing begin a game."""
+    """Fewer than so many frames of doing nothing begin a game, at random; frames, not steps."""
     fire: bool = True
     """Press the button that starts a game, where it has one."""
     cap_frames: int = 108_000
@@ -70,6 +70,11 @@ class Config(Ticks):
         """The workload's name."""
         return self.world.name
 
+    @property
+    def longest_game(self) -> int:
+        """Steps that no game exceeds: the emulator cuts it before."""
+        return -(-self.world.cap_frames // FRAMES_PER_STEP) + 1
+
     def check_world(self) -> None:
         """Raise a `UsageError` that names what the emulator cannot do."""
         w = self.world
@@ -89,14 +94,14 @@ class Config(Ticks):
         """What the user should know before it starts, or nothing."""
         return f"{self.tick_in_words}; protocol {self.protocol}"
 
-    def judge(self, score: float) -> dict[str, Any]:
-        """An evaluation's mean beside humans' and published scores, ready for JSON.
+    def judge(self, score: float, frames: int) -> dict[str, Any]:
+        """An evaluation's mean after so many frames, beside humans' and published scores, ready for JSON.
 
         `human49` and `human57` are 0 for random play and 1 for a human, by each table of human scores. `placing` says
         where the score stands, `verdict` says it in a word, and `caveats` say what the two do not have in common.
         """
         rules = PROTOCOLS[self.protocol]
-        placing = atari_scores.place(self.world.name, self.protocol, self.frames, score)
+        placing = atari_scores.place(self.world.name, self.protocol, frames, score)
         verdict, caveats = placing.verdict if placing else "nothing", []
         text = (
             atari_scores.in_words(placing) if placing else f"No published score of `{self.world.name}` is known here."
@@ -111,6 +116,8 @@ class Config(Ticks):
             reported = atari_scores.REPORTED[self.protocol]
             ours = "one of the agent at the end" if reported == "best evaluation" else "the mean of an evaluation"
             caveats.append(f"Published is the {reported}, and the score here is {ours}: they are not measured alike.")
+            if self.protocol == "cleanrl":
+                caveats.append("CleanRL presses fire after each lost life; here it is pressed when a game begins.")
             changed = _differing(self.learner, rules.learner, "learner.")
             if changed:
                 caveats.append(f"Published is DQN with {self.protocol}'s settings; here are others: {_some(changed)}.")
@@ -132,7 +139,7 @@ def _some(words: list[str], most: int = 3) -> str:
 
 
 NATURE = Config(
-    world=WorldConfig(sticky=0.0, life_loss=True),
+    world=WorldConfig(sticky=0.0, life_loss=True, fire=False),
     learner=LearnerConfig(
         torso="nature",
         width=512,
@@ -149,6 +156,7 @@ NATURE = Config(
         sync_every=40_000,
         epsilon_end=0.1,
         epsilon_steps=1_000_000,
+        explore_from=50_000,
     ),
     protocol="nature",
     evaluate_epsilon=0.05,
@@ -166,12 +174,14 @@ DOPAMINE = replace(
         sync_every=8000,
         epsilon_end=0.01,
         epsilon_steps=250_000,
+        explore_from=20_000,
     ),
     protocol="dopamine",
     evaluate_epsilon=0.001,
 )
 CLEANRL = replace(
     NATURE,
+    world=replace(NATURE.world, fire=True),
     learner=replace(
         NATURE.learner,
         lr=1e-4,
@@ -183,6 +193,7 @@ CLEANRL = replace(
         epsilon_end=0.01,
         epsilon_steps=0,
         epsilon_share=0.1,
+        explore_from=0,
     ),
     protocol="cleanrl",
     evaluate_epsilon=0.01,

@@ -6,7 +6,6 @@ head and ingredients. The named members are `MEMBERS`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -14,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from xladder.core.statistics import in_words
+from xladder.core.statistics import in_words, signed
 from xladder.errors import UsageError
 from xladder.workloads import names
 from xladder.workloads.torsos import suited, takes
@@ -85,6 +84,8 @@ class LearnerConfig:
     """Agent steps until then, or a half-life if exponential; 0: `epsilon_share` of the run."""
     epsilon_share: float = 0.2
     """The part of the run in which ε falls."""
+    explore_from: int = 0
+    """Agent steps before it begins to."""
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
     """How it falls."""
     atoms: int = 51
@@ -160,9 +161,11 @@ def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
 
 def compared(config: Any) -> Any:
     """A comparison: a small memory that is soon full enough, a few hundred ticks of learning, no evaluation."""
-    c, tick = config.learner, config.per_tick
-    starts = -(-max(10 * config.world.num_envs, c.batch_size) // tick) * tick
-    learner = replace(c, learning_starts=starts, memory=min(c.memory, 20_000))
+    c, tick, starts = config.learner, config.per_tick, 0
+    learner = c
+    if config.algorithm != "pqn":
+        starts = -(-max(10 * config.world.num_envs, c.batch_size) // tick) * tick
+        learner = replace(c, learning_starts=starts, memory=min(c.memory, 20_000), explore_from=0)
     ticks = COMPARED_TICKS if c.torso == "mlp" else COMPARED_TICKS // 4
     length = (starts + ticks * tick) * config.length_per_step
     return replace(config, learner=learner, evaluate_episodes=0, **{config.length: length})
@@ -172,10 +175,11 @@ def memory_bytes(config: Any) -> int:
     """What the memory of one seed takes."""
     if config.algorithm == "pqn":
         return 0
+    from xladder.replay.history import num_bytes  # imports JAX
+
+    n, memory = config.world.num_envs, config.learner.memory
     view = import_module(config.world.maker).view(config.world)
-    frame = math.prod(view.shape) * np.dtype(view.dtype).itemsize
-    beside = 8 + 4 * config.learner.prioritised  # action, reward, three flags; a priority
-    return config.learner.memory * (frame + beside)
+    return num_bytes(n, memory // n, view.shape, view.dtype) + 4 * memory * config.learner.prioritised
 
 
 def lacking(config: Any) -> dict[str, tuple[str, str]]:
@@ -206,7 +210,17 @@ def check_torso(torso: str, shape: tuple[int, ...], name: str) -> None:
 
 def note(config: Any) -> str:
     """What the user should know before it starts, or nothing."""
-    return config.note()
+    return "; ".join(filter(None, [config.note(), _too_short(config)]))
+
+
+def _too_short(config: Any) -> str:
+    """That nothing will be learned, if so."""
+    if config.algorithm == "pqn" or (config.ticks - 1) * config.per_tick >= config.learning_begins:
+        return ""
+    return (
+        f"nothing will be learned: the first update comes after {config.learning_begins:,} agent steps, and the run "
+        f"has {config.agent_steps:,} (`--learner.learning-starts` is {config.learner.learning_starts})"
+    )
 
 
 def members(config: Any) -> dict[str, Any]:
@@ -230,7 +244,7 @@ def check_learner(config: Any) -> None:
         *(("learner.hidden", width) for width in c.hidden),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
-    for name in ("learning_starts", "sync_every", "epsilon_steps"):
+    for name in ("learning_starts", "sync_every", "epsilon_steps", "explore_from"):
         need(getattr(c, name) >= 0, f"learner.{name.replace('_', '-')}", getattr(c, name), "it cannot be negative")
     for flag, positive in [
         ("learner.lr", c.lr),
@@ -260,12 +274,18 @@ def check_learner(config: Any) -> None:
         "Munchausen's bonus needs values or quantiles: use scalar, quantile or implicit",
     )
     need(
-        c.sync_every > 0 or c.soft > 0,
+        not (c.munchausen and c.double),
+        "learner.double",
+        True,
+        "with Munchausen no single action is chosen to be judged: use `--learner.no-double`, or leave it out",
+    )
+    per, replays = c.steps_per_update, config.algorithm != "pqn"
+    need(
+        c.sync_every > 0 or c.soft > 0 or not replays,
         "learner.sync-every",
         c.sync_every,
         "without it `--learner.soft` has to be positive, or the target network never learns",
     )
-    per, replays = c.steps_per_update, config.algorithm != "pqn"
     fitting = [n for n in range(1, envs + 1) if envs % n == 0] + [max(1, round(per / envs)) * envs]
     need(
         per % envs == 0 or envs % per == 0 or not replays,
@@ -291,8 +311,11 @@ def check_learner(config: Any) -> None:
             f"a rollout of {p.rollout} steps of {envs} copies has {size} transitions, which it has to divide",
         )
         need(c.head == "scalar", "learner.head", c.head, "PQN learns values: use scalar")
-        for name in ("double", "noisy", "prioritised", "munchausen"):
-            need(not getattr(c, name), f"learner.{name}", True, "PQN has no use for it: leave it out")
+        own = presets(config.name)["pqn"].learner
+        for name in _UNUSED_BY_PQN:
+            # It may be the user's, or come with the preset that they have started from.
+            allowed = f"PQN has no use for it: start from `--preset pqn` and leave it at {getattr(own, name)}"
+            need(getattr(c, name) == getattr(own, name), f"learner.{name.replace('_', '-')}", getattr(c, name), allowed)
     steps, tick = config.agent_steps, config.per_tick
     need(steps >= 1, config.length, getattr(config, config.length), "it has to be 1 or more")
     need(
@@ -302,7 +325,8 @@ def check_learner(config: Any) -> None:
         f"{config.tick_in_words}, so it has to be a multiple of {tick * config.length_per_step}: "
         + " or ".join(str(n * tick * config.length_per_step) for n in sorted({steps // tick, -(-steps // tick)}) if n),
     )
-    need(steps < 2**31, config.length, getattr(config, config.length), f"{2**31 - 1} steps are possible")
+    most = (2**31 - 1) * config.length_per_step
+    need(steps < 2**31, config.length, getattr(config, config.length), f"at most {most} {config.length} are possible")
     rate = config.evaluate_epsilon
     need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
@@ -319,6 +343,33 @@ _COUNTS = (
     "quantiles",
     "act_quantiles",
     "cosines",
+)
+_UNUSED_BY_PQN = (
+    "double",
+    "noisy",
+    "n_step",
+    "prioritised",
+    "munchausen",
+    "loss",
+    "kappa",
+    "batch_size",
+    "memory",
+    "learning_starts",
+    "steps_per_update",
+    "sync_every",
+    "soft",
+    "atoms",
+    "v_min",
+    "v_max",
+    "quantiles",
+    "act_quantiles",
+    "cosines",
+    "sigma",
+    "alpha",
+    "beta",
+    "munchausen_scale",
+    "munchausen_floor",
+    "temperature",
 )
 
 
@@ -385,8 +436,20 @@ class Ticks:
         """Ticks between two evaluations."""
         if not self.evaluate_episodes:
             return 0
-        asked = self.evaluate_every // self.length_per_step
-        return max(1, asked // self.per_tick) if asked else max(1, self.ticks // 10)
+        if self.evaluate_every:
+            return max(1, self.evaluate_every // self.units_per_tick)
+        return max(1, self.ticks // 10)
+
+    @property
+    def longest_game(self) -> int:
+        """Steps after which an evaluation leaves a game: some worlds have no limit of their own."""
+        return 10_000
+
+    @property
+    def learning_begins(self) -> int:
+        """Agent steps before the first update of a learner with a memory: then a batch can be drawn, too."""
+        c = self.learner
+        return max(c.learning_starts, c.batch_size, (c.n_step + 1) * self.world.num_envs)
 
     @property
     def explore_steps(self) -> int:
@@ -406,7 +469,7 @@ def measured(config: Any) -> dict[str, float]:
 
 def label(values: Mapping[str, np.ndarray]) -> str:
     """An evaluation in two words, for the first seed."""
-    return f"return {values['eval_return'][0]:.1f}"
+    return f"return {signed(values['eval_return'][0])}"
 
 
 def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -419,7 +482,7 @@ def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
     """How training went, in words."""
     returns = metrics["return"]
     tenth = max(1, returns.shape[1] // 10)
-    parts = [part[:, :] for part in (returns[:, :tenth], returns[:, -tenth:])]
+    parts = returns[:, :tenth], returns[:, -tenth:]
     if not all(np.isfinite(part).any(axis=1).all() for part in parts):
         return [f"{int(np.nansum(metrics['episodes']))} episodes ended while training"]
     first, last = (in_words(np.nanmean(part, axis=1)) for part in parts)
@@ -436,12 +499,16 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
     over = "seeds" if score["seeds"] > 1 else "episodes"
     mean = _with_interval(score["mean_return"], score["ci95"], f" (95 % over {over})")
     count = f"{score['episodes']} episode{'s' * (score['episodes'] > 1)}" + " of each seed" * (score["seeds"] > 1)
+    if left := score.get("unfinished"):
+        count += f", of which {left} did not end and {'was' if left == 1 else 'were'} left"
     lines = [
-        f"mean return {mean}, median {score['median_return']:.1f}, ε = {score['epsilon']:g}, {count}",
+        f"mean return {mean}, median {signed(score['median_return'])}, ε = {score['epsilon']:g}, {count}",
         f"random play {_with_interval(score['random_return'], score['random_ci95'])}",
     ]
     humans = {49: score.get("human49"), 57: score.get("human57")}
-    known = [f"{value:.2f} by the table of {games} games" for games, value in humans.items() if value is not None]
+    known = [
+        f"{signed(human, 2)} by the table of {games} games" for games, human in humans.items() if human is not None
+    ]
     if known:
         lines.append(f"human-normalised {', '.join(known)} (0 is random play, 1 a human)")
     return [*lines, *([score["placing"]] if "placing" in score else []), *score.get("caveats", [])]
@@ -449,4 +516,4 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
 
 def _with_interval(mean: float, half_width: float, what: str = "") -> str:
     """`20.4 ± 0.3`; one value alone has no interval."""
-    return f"{mean:.1f}" + (f" ± {half_width:.1f}{what}" if np.isfinite(half_width) else "")
+    return signed(mean) + (f" ± {half_width:.1f}{what}" if np.isfinite(half_width) else "")

@@ -58,7 +58,8 @@ class AtariXla:
         """One step of every copy; actions int32 [N]; keys are ignored."""
         handle, (stacks, rewards, terminated, truncated, info) = self._step(state.handle, actions.astype(jnp.int32))
         before = frames_before(info)
-        step = Step(stacks[:, 0], rewards.astype(jnp.float32), terminated, truncated, before != state.before)
+        cut = truncated & ~terminated
+        step = Step(stacks[:, 0], rewards.astype(jnp.float32), terminated, cut, before != state.before)
         return AtariState(handle, before), step
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
     sticky: float
     """How likely the emulator repeats the last action instead, frame by frame."""
     noops: int
-    """A game begins with up to so many frames in which nothing is done."""
+    """A game begins with fewer than so many frames in which nothing is done."""
     life_loss: bool
     """Whether a life lost is `terminated`; the game goes on either way."""
     cap_frames: int
@@ -99,7 +99,7 @@ class AtariCopies:
             reel.seeds[full] = copy_seeds(self._seed, self.num_envs, reel.renewals)[full]
             reel.steps[full] = 0
             frames = self._begin(full)
-        return Step(frames, rewards.astype(np.float32), terminated, truncated, first)
+        return Step(frames, rewards.astype(np.float32), terminated, truncated & ~terminated, first)
 
     def place(self) -> Reel:
         """Where the copies stand, as far as it can be told."""
@@ -251,7 +251,7 @@ def open_emulator(
 
 def emulator_view(emulator: Any) -> View:
     """What the frames of an open emulator look like, and how many actions it takes."""
-    return View((SIDE, SIDE), np.dtype(np.uint8), int(emulator.single_action_space.n))
+    return View((SIDE, SIDE), np.dtype(np.uint8), int(emulator.single_action_space.n), 255)
 
 
 def frames_before(info: Mapping[str, Any]) -> Any:
@@ -284,7 +284,7 @@ def _load(game: str) -> Any:
 @cache
 def view(world: Any) -> View:
     """What the frames of a configured game look like, and how many actions there are."""
-    return View((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name))
+    return View((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name), 255)
 
 
 def inside(world: Any, seed: int) -> Any:

@@ -34,6 +34,7 @@ class View(NamedTuple):
     shape: tuple[int, ...]  # of one frame
     dtype: Any  # of one frame, as it is remembered
     actions: int
+    brightest: int = 1  # what stands for 1 in a frame of bytes
 
 
 class Copies(Protocol):

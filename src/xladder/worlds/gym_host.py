@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from xladder.errors import UsageError, missing_extra
+from xladder.errors import UsageError, XladderError, missing_extra
 from xladder.worlds.copies import Step, View, copy_seeds
 
 MOST_PICTURE_AXES = 3  # height, width, channels
+MOST_ACTIONS = 127  # what the memory's bytes can tell apart
 
 
 class GymCopies:
@@ -31,7 +32,7 @@ class GymCopies:
         env_id = env_id.removeprefix("gym/")
         if env_id.startswith("ALE/"):  # it would show bare screens, and play by none of the published rules
             raise UsageError(f"Atari games have names of their own here: instead of `gym/{env_id}`, say `atari/GAME`.")
-        self.num_envs = num_envs
+        self.num_envs, self._id = num_envs, env_id
         self._envs: Any = _make(env_id, num_envs)
         try:
             self.view = _view(env_id, self._envs)
@@ -45,7 +46,7 @@ class GymCopies:
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [N, *shape]."""
-        observations, _ = self._envs.reset(seed=self._seeds)
+        observations, _ = self._ask("reset", seed=self._seeds)
         self._over = np.zeros(self.num_envs, bool)
         return self._frames(observations)
 
@@ -55,7 +56,7 @@ class GymCopies:
 
     def recv(self) -> Step:
         """Take the step that `send` asked for."""
-        observations, rewards, terminated, truncated, _ = self._envs.step(self._actions)
+        observations, rewards, terminated, truncated, _ = self._ask("step", self._actions)
         first = self._over
         step = Step(self._frames(observations), rewards.astype(np.float32), terminated, truncated & ~terminated, first)
         self._over = step.terminated | step.truncated
@@ -66,6 +67,16 @@ class GymCopies:
         if self._envs is not None:
             self._envs.close()
         self._envs = None
+
+    def _ask(self, verb: str, *given: Any, **named: Any) -> Any:
+        """Call the worlds. What goes wrong in there is theirs, and is said so."""
+        try:
+            return getattr(self._envs, verb)(*given, **named)
+        except Exception as error:
+            raise XladderError(
+                f"`gym/{self._id}` failed in its `{verb}`: {_in_words(error)}. Put that right in the world, and train "
+                "again."
+            ) from error
 
     def _frames(self, observations: np.ndarray) -> np.ndarray:
         return observations.reshape(self.num_envs, *self.view.shape).astype(self.view.dtype)
@@ -81,6 +92,11 @@ def _view(env_id: str, envs: Any) -> View:
             f"`gym/{env_id}` has the actions {actions}, and value learners choose among a few: "
             "take a world whose actions are `Discrete`, such as `gym/CartPole-v1`."
         )
+    if int(actions.n) > MOST_ACTIONS:
+        raise UsageError(
+            f"`gym/{env_id}` has {actions.n} actions, and up to {MOST_ACTIONS} can be remembered: wrap it so that it "
+            "has fewer, and register that."
+        )
     if not isinstance(observations, Box):
         raise UsageError(
             f"`gym/{env_id}` shows {observations}, and networks take arrays: "
@@ -94,7 +110,7 @@ def _view(env_id: str, envs: Any) -> View:
             "picture: wrap it so that it shows one of these, and register that."
         )
     if picture and shape:
-        return View(shape, np.dtype(np.uint8), int(actions.n))
+        return View(shape, np.dtype(np.uint8), int(actions.n), max(1, int(observations.high.max())))
     return View((size,), np.dtype(np.float32), int(actions.n))
 
 
@@ -116,6 +132,16 @@ def _make(env_id: str, num_envs: int) -> Any:
         # Importing ale-py adds a hundred games under old names.
         known = [name for name, spec in gymnasium.registry.items() if "ale_py" not in str(spec.entry_point)]
         raise _explain(env_id, reason, known) from reason
+    except Exception as reason:
+        raise UsageError(
+            f"`gym/{env_id}` fails when it is made: {_in_words(reason)}. Put that right in the world."
+        ) from reason
+
+
+def _in_words(error: Exception) -> str:
+    """The kind of an error and the first line of what it says."""
+    said = " ".join((str(error).splitlines() or [""])[0].split()).removesuffix(".")[:200]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.core.keys import Stream, addresses, root
+from xladder.core.keys import Stream, reset_keys, root, step_keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled
 from xladder.errors import missing_extra
@@ -135,16 +135,6 @@ class HostGymnax(Stateful):
     def close(self) -> None:
         """Let go of the games."""
         self._state = self._answer = None
-
-
-def reset_keys(run: jax.Array, num_envs: int) -> jax.Array:
-    """Keys [N] of the games that a run begins with; `run` is its root."""
-    return addresses(run, 0, num_envs, Stream.RESET)
-
-
-def step_keys(run: jax.Array, step: jax.Array | int, num_envs: int) -> jax.Array:
-    """Keys [N] of a run's step, counted from 0; games that begin in it draw from them too."""
-    return addresses(run, step, num_envs, Stream.SPAWN)
 
 
 def _reset(copies: GymnaxCopies, run: jax.Array) -> tuple[GymnaxState, jax.Array]:
