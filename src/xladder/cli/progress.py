@@ -85,6 +85,7 @@ class Screen(Observer):
             self.say(f"compiled in {compile_seconds:.1f} s")
         if note:
             self.say(note)
+            self.directory.add_note(note)
         several = len(self.plan.seeds) > len(seeds)
         self._bar.update(self._task, description=f"{self.name} seed {seeds[0]}" if several else self.name)
         self._bar.update(self._task, completed=0)

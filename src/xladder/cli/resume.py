@@ -59,6 +59,8 @@ def take_up(directory: RunDirectory, rung: str | None) -> int:
         return 0
     metrics = directory.writer.go_back(facts["metrics_bytes"], facts["elapsed_seconds"])
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
+    if not getattr(directory.plan.config.world, "pure", True) and not any(".worlds." in n for n in checkpoint.arrays):
+        tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
     return see_through(directory, Past(checkpoint.arrays, facts, metrics))
 
 

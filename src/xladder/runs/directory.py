@@ -130,6 +130,12 @@ class RunDirectory:
         """Record where the run takes place; no environment variables."""
         write_json(self.path / "environment.json", environment(device) | {"note": note})
 
+    def add_note(self, note: str) -> None:
+        """Record what the rung says of how it runs, such as the number of PyTorch's threads."""
+        file = self.path / "environment.json"
+        with suppress(OSError, ValueError):
+            write_json(file, json.loads(file.read_text(encoding="utf-8")) | {"rung": note})
+
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
         """Add a chunk to the metrics. Should that fail, the next one brings it, too."""
         self.pending.append((seeds, first, columns, elapsed))
