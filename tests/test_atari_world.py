@@ -113,6 +113,9 @@ def test_an_end_at_the_limit_is_an_end():
             return np.zeros((1, 1, 84, 84), np.uint8), zero, yes, yes, info
 
     host, inside = AtariCopies("pong", 1, 0), AtariXla("pong", 1, 0)
+    host.reset()
+    host.send(np.zeros(1, int))
+    host.recv()
     host._emulator = SimpleNamespace(recv=Emulator().answer)
     inside._step = lambda handle, actions: (handle, Emulator().answer())
     _, step = inside.step(None, AtariState(np.zeros(8, np.uint8), np.zeros(1, np.int32)), np.zeros(1, np.int32))
