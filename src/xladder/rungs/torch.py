@@ -52,7 +52,7 @@ def choose_threads(config: Any) -> str:
     """Set the number of threads that the workload runs best with, and say what was measured."""
     times = best_threads(config)
     tried = ", ".join(f"{threads}: {ms:.1f} ms" for threads, ms in sorted(times.items()))
-    return f"PyTorch uses {torch.get_num_threads()} threads (a trial by threads: {tried})."
+    return f"PyTorch uses {torch.get_num_threads()} of {cores()} threads (a trial by threads: {tried})."
 
 
 def best_threads(config: Any) -> dict[int, float]:
