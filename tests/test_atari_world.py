@@ -123,6 +123,7 @@ def test_an_end_at_the_limit_is_an_end():
         assert answer.terminated.all() and not answer.truncated.any()
 
 
+@pytest.mark.slow
 def test_games_begin_with_fewer_frames_of_nothing_than_asked_for():
     """Frames, as in the papers, and not steps."""
     emulator = open_emulator("pong", 64, noops=6, fire=False)

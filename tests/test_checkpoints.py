@@ -9,11 +9,12 @@ import shutil
 import numpy as np
 import pytest
 
-from xladder.errors import DamagedRun
+from xladder.errors import DamagedRun, UsageError
 from xladder.runs import checkpoints
 from xladder.runs.checkpoints import Checkpoint, Checkpoints, Damaged
 
 DAMAGES = 50
+RUN = {"workload": "any", "config": {"lr": 0.1}}
 
 
 def arrays(step):
@@ -38,7 +39,7 @@ def small_segments(monkeypatch):
 
 @pytest.fixture
 def kept(tmp_path):
-    return Checkpoints(tmp_path / "checkpoints", "this run")
+    return Checkpoints(tmp_path / "checkpoints", RUN)
 
 
 def save(kept, step, score=float("nan")):
@@ -60,7 +61,7 @@ def two(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(checkpoints, "SEGMENT_BYTES", 10_000)
         for step in (3, 4):
-            save(Checkpoints(folder, "this run"), step)
+            save(Checkpoints(folder, RUN), step)
     return folder
 
 
@@ -76,7 +77,7 @@ def test_what_was_saved_is_what_is_read(kept):
 def test_equal_states_have_equal_digests(tmp_path):
     digests = []
     for name, step in (("a", 2), ("b", 2), ("c", 3)):
-        other = Checkpoints(tmp_path / name, "this run")
+        other = Checkpoints(tmp_path / name, RUN)
         save(other, step)
         digests.append(other.read_digest(step))
     assert digests[0] == digests[1] != digests[2]
@@ -154,7 +155,7 @@ def test_every_damage_is_noticed_and_the_one_before_is_used(two, tmp_path):
         shutil.copytree(two, folder)
         what = damage(rng, folder)
         said = []
-        found = Checkpoints(folder, "this run").latest(said.append)
+        found = Checkpoints(folder, RUN).latest(said.append)
         assert found is not None and found.step == 3, what
         same(found, 3)
         assert len(said) == 1 and "tick-000000004 is damaged" in said[0], what
@@ -168,14 +169,43 @@ def test_if_all_are_damaged_it_says_so(two, tmp_path):
     for step in (3, 4):
         (folder / f"tick-{step:09d}" / "manifest.json").write_text("{}")
     with pytest.raises(DamagedRun, match="nothing to go on from"):
-        Checkpoints(folder, "this run").latest(lambda line: None)
-    with pytest.raises(DamagedRun):  # and again, when they have been set aside
-        Checkpoints(folder, "this run").latest(lambda line: None)
+        Checkpoints(folder, RUN).latest(lambda line: None)
+    assert Checkpoints(folder, RUN).steps() == [3, 4]  # where nothing is better, nothing is set aside
 
 
-def test_checkpoints_of_another_run_are_refused(two):
-    with pytest.raises(Damaged, match=r"another config\.json"):
-        Checkpoints(two, "another run").load(4)
+def test_checkpoints_of_another_run_are_refused_and_left_alone(two):
+    with pytest.raises(UsageError, match=r"another config\.json"):
+        Checkpoints(two, {"workload": "any", "config": {"lr": 0.2}}).latest(pytest.fail)
+    same(Checkpoints(two, RUN).latest(pytest.fail), 4)
+
+
+def test_settings_that_came_later_are_no_reason_to_refuse(two):
+    later = {"workload": "any", "config": {"lr": 0.1, "new": 3}}
+    same(Checkpoints(two, later).load(4), 4)
+
+
+@pytest.mark.parametrize("error", [PermissionError(13, "denied"), MemoryError(), ImportError("orbax")])
+def test_what_is_no_damage_is_not_taken_for_it(two, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(checkpoints, "_read_arrays", fail)
+    with pytest.raises(type(error)):
+        Checkpoints(two, RUN).latest(pytest.fail)
+    assert Checkpoints(two, RUN).steps() == [3, 4]
+
+
+def test_a_damaged_piece_is_not_used_again(two, tmp_path):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(two, folder)
+    kept = Checkpoints(folder, RUN)
+    turn = json.loads((kept.path(4) / "manifest.json").read_text())["turn"]
+    file = next(f for f in sorted((folder / f"segments-{turn}").rglob("*")) if f.is_file() and f.stat().st_size)
+    file.write_bytes(b"?" + file.read_bytes()[1:])
+    assert kept.latest(lambda line: None).step == 3
+    for step in (4, 5, 6):
+        save(kept, step)
+        same(kept.load(step), step)
 
 
 class Crash(BaseException):
@@ -226,4 +256,4 @@ def test_a_huge_shape_in_the_manifest_allocates_nothing(two, tmp_path):
     file.write_bytes(text)
     (file.parent / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest())
     with pytest.raises(Damaged, match="another shape"):
-        Checkpoints(folder, "this run").load(4)
+        Checkpoints(folder, RUN).load(4)

@@ -274,6 +274,7 @@ def test_compare_finds_torch_wherever_it_stands(monkeypatch):
     assert [one["speedup"] for one in rows] == [3.0, 1.0]
 
 
+@pytest.mark.slow
 def test_compare_passes_on_what_ended_a_rung(tmp_path, capsys):
     files = ["--chart", str(tmp_path / "c.png"), "--learner.lr", "1e38", "--epochs", "30"]
     assert call("compare", "treasurehunt", "--rungs", "fused", *files, *SMALL) == 4

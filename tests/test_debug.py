@@ -138,6 +138,7 @@ def test_another_program_gives_the_same_to_rounding(check):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), plain, checked)
 
 
+@pytest.mark.slow
 def test_our_own_workloads_pass_the_checks_and_train_the_same():
     one = plan("cartpole", "fused", config=replace(TINY_CART, steps=80))
     checks = ("nans", "keys", "transfers", "compiles")
@@ -156,6 +157,7 @@ def test_our_own_workloads_pass_checkify(workload, tiny):
     run.advance(6)
 
 
+@pytest.mark.slow
 def test_verbs_on_the_host_are_checked_too(monkeypatch):
     update = GFlowNetLearner.update
     monkeypatch.setattr(

@@ -189,6 +189,7 @@ def test_a_seed_that_was_never_trained_is_not_sampled(trained, tmp_path, capsys)
     assert "stopped before seed 6" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_long_side_is_measured_in_coarse_bins(tmp_path, capsys):
     long = ["--world.side", "1100", "--learner.width", "16", "--learner.batch-size", "4", "--iterations", "2"]
     few = ["--eval-samples", "300", "--eval-episodes", "300", "--evaluate-every", "2"]

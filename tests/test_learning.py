@@ -66,7 +66,7 @@ def random_play():
 @pytest.mark.parametrize(
     "rung",
     [
-        pytest.param(rung, id=name, marks=pytest.mark.slow if name in ("sequential", "parallel") else ())
+        pytest.param(rung, id=name, marks=pytest.mark.slow if name in ("hybrid", "sequential", "parallel") else ())
         for name, rung in RUNGS.items()
     ],
 )

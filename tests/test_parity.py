@@ -59,6 +59,7 @@ def test_every_level_passes_with_other_settings(altered, world, learner):
     assert levels[-1].max_abs_diff < 1e-4
 
 
+@pytest.mark.slow
 def test_clipping_is_active_where_that_is_claimed(altered):
     config = altered(learner={"clip": 0.05})
     learner, key = Program(config).learner, keys.root(3)

@@ -363,6 +363,7 @@ def test_the_same_seed_is_the_same_run_on_every_rung(trained):
     assert max(jax.tree.leaves(differ)) > 1e-2  # seeds are not each other
 
 
+@pytest.mark.slow
 def test_seeds_all_at_once_are_seeds_one_after_another(trained):
     """As they are laid out on a GPU, and on a CPU."""
     population = trained["fused"].run

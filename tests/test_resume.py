@@ -22,7 +22,14 @@ from xladder.core.state import Stateful, capture, restore
 from xladder.errors import DamagedRun, UsageError
 from xladder.registry import RUNGS
 from xladder.runs.locks import Lock
+from xladder.runs.metrics import MetricsWriter
 from xladder.worlds import atari_host
+
+
+def slow(*values):
+    """A parameter of `make test-all` only."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
 
 REPLAYED = replace(TINY_GRID, learner=replace(TINY_GRID.learner, replay="prioritised"))
 RATED = replace(TINY_CART, learner=replace(TINY_CART.learner, prioritised=True, n_step=3))
@@ -63,19 +70,21 @@ def assert_exact(config, rung, ticks):
         np.testing.assert_array_equal(ours[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("rung", ["torch", "hybrid", "sequential", "parallel", "fused"])
+@pytest.mark.parametrize("rung", ["torch", slow("hybrid"), "sequential", slow("parallel"), "fused"])
 @pytest.mark.parametrize("workload", RUNS)
 def test_half_and_half_is_the_whole(workload, rung):
     assert_exact(*RUNS[workload][:1], rung, RUNS[workload][1])
 
 
-@pytest.mark.parametrize("rung", ["torch", "sequential", "parallel"])
+@pytest.mark.parametrize("rung", [slow("torch"), slow("sequential"), "parallel"])
 def test_atari_games_are_played_again_up_to_where_they_were(rung, monkeypatch):
     monkeypatch.setattr(atari_host, "REEL_STEPS", 10)
     assert_exact(SHORT_GAMES, rung, 40)
 
 
-@pytest.mark.parametrize(("before", "after"), [("sequential", "fused"), ("fused", "sequential"), ("parallel", "fused")])
+@pytest.mark.parametrize(
+    ("before", "after"), [("sequential", "fused"), slow("fused", "sequential"), slow("parallel", "fused")]
+)
 @pytest.mark.parametrize("workload", RUNS)
 def test_another_rung_may_take_over(workload, before, after):
     config, ticks = RUNS[workload]
@@ -237,8 +246,9 @@ def test_a_changed_config_is_noticed(stopped, tmp_path, capsys):
     data = json.loads(file.read_text())
     data["config"]["learner"]["lr"] = 0.5
     file.write_text(json.dumps(data))
-    assert main(["resume", str(tmp_path / "run")]) == 3
+    assert main(["resume", str(tmp_path / "run")]) == 2
     assert "another config.json" in capsys.readouterr().err
+    assert not list((tmp_path / "run/checkpoints").glob("*.corrupt*"))
 
 
 def test_what_is_no_run_cannot_be_resumed(tmp_path, capsys):
@@ -252,9 +262,10 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
     _, expected = what_came_of(tmp_path / "run")
     for checkpoint in (tmp_path / "run/checkpoints").glob("tick-*"):
         shutil.rmtree(checkpoint)
-    assert main(["resume", str(tmp_path / "run")]) == 2  # an imported run looks like this
-    (tmp_path / "run/checkpoints/agents.safetensors").unlink()
+    (tmp_path / "run/finished.json").unlink()
+    (tmp_path / "run/notes.txt").write_text("mine")
     assert main(["resume", str(tmp_path / "run")]) == 0
+    assert (tmp_path / "run/notes.txt").exists() and (tmp_path / "run/metrics.csv.old").exists()
     assert "begins anew" in capsys.readouterr().out
     assert what_came_of(tmp_path / "run")[1] == expected
 
@@ -298,6 +309,44 @@ def test_saving_may_fail_twice_but_not_for_ever(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.undo()
     assert main(["resume", str(tmp_path / "run")]) == 0
+
+
+def test_a_stopped_run_is_not_taken_for_a_finished_one(stopped):
+    assert (stopped[0] / "media/curves.png").exists() and not (stopped[0] / "finished.json").exists()
+
+
+def test_metrics_that_were_changed_are_noticed(stopped, tmp_path, capsys):
+    shutil.copytree(stopped[0], tmp_path / "run")
+    file = tmp_path / "run/metrics.csv"
+    file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
+    assert main(["resume", str(tmp_path / "run")]) == 3
+    assert "is not what it was" in capsys.readouterr().err
+
+
+def test_links_are_not_followed(stopped, tmp_path):
+    shutil.copytree(stopped[0], tmp_path / "run")
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "run/environment.json.tmp").symlink_to(tmp_path / "victim")
+    assert main(["resume", str(tmp_path / "run")]) == 2
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_events_that_cannot_be_written_double_no_row(tmp_path, monkeypatch):
+    writer = MetricsWriter(tmp_path, "tick", [0], 8)
+    failing = [True, False, True]
+    add = MetricsWriter._add_events
+
+    def fail(self, *given):
+        if failing and failing.pop(0):
+            raise OSError(28, "No space left on device")
+        add(self, *given)
+
+    monkeypatch.setattr(MetricsWriter, "_add_events", fail)
+    for first in (0, 2, 4):
+        writer.append([0], first, {"loss": np.ones((1, 2))}, 0.0)
+    writer.close()
+    rows = list(csv.DictReader((tmp_path / "metrics.csv").open(newline="")))
+    assert [int(row["tick"]) for row in rows] == list(range(6))
 
 
 @pytest.mark.parametrize(("flag", "value"), [("--checkpoint-every", "-1"), ("--keep", "1"), ("--on-nan", "maybe")])

@@ -16,7 +16,9 @@ from xladder.workloads import value
 ROWS = 777  # of each copy: a number that no other array has
 
 
-@pytest.mark.parametrize("prioritised", [False, True], ids=["uniform", "prioritised"])
+@pytest.mark.parametrize(
+    "prioritised", [pytest.param(False, id="uniform"), pytest.param(True, id="prioritised", marks=pytest.mark.slow)]
+)
 def test_no_tick_copies_the_memory(prioritised):
     """Pictures, because it is there that XLA on a CPU would fuse the write with the read, and copy."""
     small = {"memory": 4 * ROWS, "width": 16, "batch_size": 8, "learning_starts": 8, "steps_per_update": 2}

@@ -96,12 +96,12 @@ def damaged(count: int, rng: random.Random, folder: Path) -> str:
     checkpoints.SEGMENT_BYTES = 10_000
     whole = folder / "whole"
     for step in (3, 4):
-        test_checkpoints.save(Checkpoints(whole, "this run"), step)
+        test_checkpoints.save(Checkpoints(whole, test_checkpoints.RUN), step)
     for number in range(count):
         cut = folder / str(number) / "checkpoints"
         shutil.copytree(whole, cut)
         what, said = test_checkpoints.damage(rng, cut), []
-        found = Checkpoints(cut, "this run").latest(said.append)
+        found = Checkpoints(cut, test_checkpoints.RUN).latest(said.append)
         assert found is not None and found.step == 3 and len(said) == 1, f"{what}: {said}"
         test_checkpoints.same(found, 3)
         shutil.rmtree(cut.parent)

@@ -77,6 +77,11 @@ class Past:
     metrics: Mapping[str, np.ndarray]
     """Name → float [seed, tick]."""
 
+    def snapshots(self) -> list[Snapshot]:
+        """What was seen of the first seed."""
+        told = enumerate(self.facts["snapshots"])
+        return [Snapshot(tick, self.arrays[f"snapshots.{i}"], label) for i, (tick, label) in told]
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -284,8 +289,8 @@ class _Trial:
         observer.started(self.seeds, self.running.note, self.running.compile_seconds)
         if config.interval and not past:
             self.measure()
-        size = 1
-        while self.done < config.ticks and not (self.done and observer.stop()):
+        size, ended = 1, self.done == config.ticks
+        while not ended:
             count = min([size, config.ticks - self.done, *self.distances()])
             seconds = self.advance(count)
             ended = self.done == config.ticks or observer.stop()
@@ -344,7 +349,8 @@ class _Trial:
         if self.on_nan == "stop":
             self.check_arrays(state)
         arrays = state | capture({"finished": [result.params for result in self.earlier]})
-        arrays |= {f"snapshots.{i}": snapshot.picture for i, snapshot in enumerate(self.snapshots)}
+        shown = self.earlier[0].snapshots if self.earlier else self.snapshots
+        arrays |= {f"snapshots.{i}": snapshot.picture for i, snapshot in enumerate(shown)}
         facts = {
             "rung": self.plan.rung,
             "group": self.number,
@@ -352,7 +358,7 @@ class _Trial:
             "ticks": self.plan.config.ticks,
             "compile_seconds": self.compile_seconds,
             "tick_seconds": float(np.median(self.tick_seconds)),
-            "snapshots": [[snapshot.tick, snapshot.label] for snapshot in self.snapshots],
+            "snapshots": [[snapshot.tick, snapshot.label] for snapshot in shown],
         }
         returns = np.concatenate([part["return"] for part in self.parts], axis=1)[:, self.saved :]
         score = float(np.mean(returns[np.isfinite(returns)])) if np.isfinite(returns).any() else np.nan
@@ -369,9 +375,7 @@ class _Trial:
         self.learning = bool(np.isfinite(metrics["loss"]).any())
         self.compile_seconds += facts["compile_seconds"]
         self.tick_seconds = [facts["tick_seconds"]]
-        self.snapshots = [
-            Snapshot(tick, past.arrays[f"snapshots.{i}"], label) for i, (tick, label) in enumerate(facts["snapshots"])
-        ]
+        self.snapshots = [] if self.number else past.snapshots()
 
     def check_loss(self, loss: np.ndarray, updates: np.ndarray | None) -> None:
         """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
@@ -436,7 +440,7 @@ def _finished(plan: Plan, number: int, past: Past) -> Result:
     prefix = f"finished.{number}."
     params = unflatten({k.removeprefix(prefix): v for k, v in past.arrays.items() if k.startswith(prefix)})
     metrics = {name: values[number : number + 1] for name, values in past.metrics.items()}
-    return Result(plan, metrics, params, 0.0, [])
+    return Result(plan, metrics, params, 0.0, [], [] if number else past.snapshots())
 
 
 def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import tyro
 
@@ -45,19 +44,18 @@ def take_up(directory: RunDirectory, rung: str | None) -> int:
     """Find the last sound checkpoint and train the rest."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
     directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, rung))
+    if directory.is_finished:
+        ticks, tick = directory.plan.config.ticks, directory.plan.workload.tick
+        print(f"`{directory.path}` is finished: all {ticks:,} {tick}s are done.")
+        return 0
     if checkpoint is None:
-        if (directory.path / AGENTS).exists():
-            raise UsageError(
-                f"`{directory.path}` has trained agents and no checkpoint: there is nothing to go on from."
-            )
+        if (directory.path / AGENTS).exists() and not directory.writer.path.exists():
+            raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
         tell(directory, "There is no checkpoint yet: the run begins anew.")
-        directory.writer.go_back(0, 0.0)
+        directory.writer.begin_anew()
         return see_through(directory, None)
     facts = checkpoint.facts
-    if is_finished(directory, facts):
-        print(f"`{directory.path}` is finished: all {facts['ticks']:,} {directory.plan.workload.tick}s are done.")
-        return 0
-    metrics = directory.writer.go_back(facts["metrics_bytes"], facts["elapsed_seconds"])
+    metrics = directory.writer.go_back(facts)
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
     if not getattr(directory.plan.config.world, "pure", True) and not any(".worlds." in n for n in checkpoint.arrays):
         tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
@@ -83,12 +81,6 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
     if reason:
         raise UsageError(f"A run saved on `{saved}` cannot go on on `{asked}`: {reason}.")
     return asked
-
-
-def is_finished(directory: RunDirectory, facts: Any) -> bool:
-    """Whether nothing is left to do: every seed is trained, and what comes at the end is there."""
-    last = facts["group"] == len(seed_groups(directory.plan)) - 1 and facts["done"] == facts["ticks"]
-    return last and (directory.path / "media" / "curves.png").exists()
 
 
 def tell(directory: RunDirectory, line: str) -> None:

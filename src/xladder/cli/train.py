@@ -88,30 +88,35 @@ def run(words: Sequence[str]) -> int:
     debugging.check(checks, plan)
     profiling.check(options.profile, plan)
     directory = RunDirectory.create(options.out, plan, keeping)
-    return see_through(directory, None, Tools(plan, directory, checks, options.profile))
+    try:
+        return see_through(directory, None, Tools(plan, directory, checks, options.profile))
+    except UsageError:
+        directory.discard()
+        raise
 
 
 def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None = None) -> int:
     """Train into a directory until its plan is fulfilled, whatever happens; gives the exit code."""
     try:
         return follow(directory, PatientConsole(), past, tools or Tools(directory.plan, directory))
-    except UsageError:
-        directory.discard()
-        raise
     except OSError as error:
         raise ResourceError(
             f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept."
         ) from None
     except Diverged as error:
         with suppress(OSError):
-            write_json(directory.path / "diverged.json", error.report)
+            if error.report:
+                write_json(directory.path / "diverged.json", error.report)
             directory.log(traceback.format_exc())
+        raise
+    except UsageError:
         raise
     except BaseException:
         directory.log(traceback.format_exc())
         raise
     finally:
-        directory.writer.close()
+        with suppress(OSError):
+            directory.writer.close()
         directory.lock.release()
 
 
@@ -127,6 +132,7 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
     device = devices.find(plan.device)
     line = f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
     directory.log(line)
+    directory.mark_begun()
     directory.write_environment(device, line)
     for said in (line, plan.workload.load_settings().note(plan.config)):
         if said:
@@ -137,6 +143,11 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
         result = execute(plan, screen, keeper, past, directory.keeping.on_nan, tools.around)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
     tools.report(console)
+    if keeper.failures:
+        raise ResourceError(
+            f"The last checkpoint could not be saved: `xladder resume` would go on from {keeper.last or 'the start'}, "
+            f"though what was learned is in {directory.path / AGENTS}."
+        )
     if screen.signal:
         pictures = directory.finish(result)
         done = result.metrics["return"].shape[1] * plan.config.units_per_tick
@@ -152,6 +163,7 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
             score = result.evaluate(episodes)
     with console.status("drawing"):
         pictures = directory.finish(result, score)
+    directory.mark_finished()
     report_result(result, score, console)
     report_files(directory, console, pictures)
     return 0

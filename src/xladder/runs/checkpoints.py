@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder.errors import DamagedRun
+from xladder.errors import DamagedRun, UsageError
 
 FORMAT = 1
 PREFIX = "tick-"
@@ -52,15 +53,15 @@ class Damaged(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of a run directory; `identity` says which run they belong to."""
+    """The checkpoints of a run directory; `plan` is JSON that says which run they belong to."""
 
-    def __init__(self, folder: Path, identity: str, keep: int = 2):
-        self.folder, self.identity, self.keep = folder, identity, max(2, keep)
+    def __init__(self, folder: Path, plan: Mapping[str, Any], keep: int = 2):
+        self.folder, self.plan, self.keep = folder, json.loads(json.dumps(plan)), max(2, keep)
 
     def steps(self) -> list[int]:
         """Of those that were written to the end, oldest first."""
-        names = [path.name for path in self.folder.glob(f"{PREFIX}*") if path.is_dir()]
-        return sorted(int(name.removeprefix(PREFIX)) for name in names if name.removeprefix(PREFIX).isdigit())
+        numbers = [path.name.removeprefix(PREFIX) for path in self.folder.glob(f"{PREFIX}*") if path.is_dir()]
+        return sorted(int(number) for number in numbers if re.fullmatch(r"[0-9]{9,12}", number))
 
     def newest(self) -> str | None:
         """The name of the last one, if there is any."""
@@ -96,7 +97,7 @@ class Checkpoints:
         _write_arrays(draft / "state", small)
         manifest = {
             "format": FORMAT,
-            "identity": self.identity,
+            "plan": self.plan,
             "step": checkpoint.step,
             "turn": turn,
             "score": None if math.isnan(score) else score,
@@ -125,15 +126,24 @@ class Checkpoints:
         folder = self.path(step)
         try:
             manifest = self._read_manifest(step)
-            if manifest["format"] != FORMAT or manifest["step"] != step:
+            if manifest["step"] != step:
                 raise Damaged("its manifest is of another checkpoint")
-            if manifest["identity"] != self.identity:
-                raise Damaged("it belongs to a run with another config.json")
+            if manifest["format"] != FORMAT:
+                raise UsageError(f"`{folder}` was written by another version of xladder, which is needed to go on.")
+            if not _agree(manifest["plan"], self.plan):
+                raise UsageError(
+                    f"`{folder}` was saved with another config.json: put that back, or begin a new run with "
+                    "`xladder train --config`."
+                )
             _verify_files(folder, manifest["files"], "manifest.json", "manifest.sha256")
             arrays = self._read_leaves(folder, manifest["leaves"])
             return Checkpoint(step, arrays, manifest["facts"])
-        except Damaged:
+        except (Damaged, UsageError, MemoryError, ImportError):
             raise
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+                raise  # a disk or a permission that fails says nothing about what is on it
+            raise Damaged(f"`{error.filename}` is missing") from None
         except Exception as error:
             # Whatever a damaged file makes Orbax raise; there is nothing to do about any of it but to say so.
             first = (str(error).splitlines() or [""])[0][:200]
@@ -144,14 +154,22 @@ class Checkpoints:
 
         Damaged ones are set aside as `*.corrupt`, with a line each. If none is sound: `DamagedRun`.
         """
-        steps = self.steps()
-        for step in reversed(steps):
+        damaged: dict[int, str] = {}
+        for step in reversed(self.steps()):
             try:
-                return self.load(step)
-            except Damaged as reason:
-                aside = set_aside(self.path(step))
-                say(f"The checkpoint {self.path(step).name} is damaged: {reason}. It is set aside as {aside.name}.")
-        if steps or any(self.folder.glob("*.corrupt*")):
+                found = self.load(step)
+            except Damaged as error:
+                damaged[step] = str(error)
+                continue
+            for bad, reason in damaged.items():
+                aside = set_aside(self.path(bad))
+                say(f"The checkpoint {self.path(bad).name} is damaged: {reason}. It is set aside as {aside.name}.")
+            if damaged:
+                self._drop_segments(set(self.steps()))  # else a damaged piece would be taken for a good one
+            return found
+        for step, reason in damaged.items():
+            say(f"The checkpoint {self.path(step).name} is damaged: {reason}.")
+        if damaged:
             raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to go on from.")
         return None
 
@@ -232,10 +250,15 @@ class Checkpoints:
                 gone = self.folder / f"draft-{step:09d}"
                 os.replace(self.path(step), gone)
                 shutil.rmtree(gone, ignore_errors=True)
+        self._drop_segments(wanted)
+
+    def _drop_segments(self, steps: set[int]) -> None:
+        """Take away the pieces that none of these checkpoints uses."""
         used = {
             (piece["turn"], piece["sha256"])
-            for step in wanted & set(readable)
-            for leaf in readable[step]["leaves"].values()
+            for step in steps
+            if self._is_readable(step)
+            for leaf in self._read_manifest(step)["leaves"].values()
             for piece in leaf.get("segments", ())
         }
         for turn in (0, 1):
@@ -315,11 +338,24 @@ def _orbax() -> Any:
 
 def _files(folder: Path) -> Iterable[Path]:
     """Every file below a folder. A link could lead anywhere, so there may be none."""
-    for path in sorted(folder.rglob("*")):
-        if path.is_symlink():
-            raise Damaged(f"`{path.relative_to(folder)}` is a link")
-        if path.is_file():
-            yield path
+    for place, folders, files in os.walk(folder, onerror=_fail):
+        for name in sorted([*folders, *files]):
+            path = Path(place) / name
+            if path.is_symlink():
+                raise Damaged(f"`{path.relative_to(folder)}` is a link")
+            if name in files:
+                yield path
+
+
+def _fail(error: OSError) -> None:
+    raise error
+
+
+def _agree(saved: Any, now: Any) -> bool:
+    """Whether all that was saved still holds; settings that came later are no reason to refuse it."""
+    if isinstance(saved, Mapping):
+        return isinstance(now, Mapping) and all(name in now and _agree(saved[name], now[name]) for name in saved)
+    return bool(saved == now)
 
 
 def _file_digests(folder: Path) -> dict[str, str]:

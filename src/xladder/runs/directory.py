@@ -8,13 +8,13 @@ timings.json      compile time and time per tick
 checkpoints/      the whole state of the run, now and then; and the agents' parameters, as safetensors
 media/            curves and a replay
 log.txt           what was said, and the traceback if something broke
+finished.json     that nothing is left to do
 diverged.json     where numbers stopped being numbers, if they did
 lock              held by the process that writes here
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -44,6 +44,7 @@ from xladder.settings import to_dict
 from xladder.training import OnNan, Plan, Result, first_bad, plan
 
 AGENTS = "checkpoints/agents.safetensors"
+FINISHED = "finished.json"
 NOT_OF_THE_RUN = ("rung", "device")  # it may go on elsewhere and is the same run
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
@@ -100,6 +101,9 @@ class RunDirectory:
         folder = Path(path)
         found = read_run_plan(folder)
         keeping = read_keeping(folder)
+        links = [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
+        if links:
+            raise UsageError(f"`{folder / min(links)}` is a link, and a run writes to its own folder only: remove it.")
         try:
             lock = Lock(folder / "lock")
         except OSError as error:
@@ -110,16 +114,21 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Checkpoints:
         """What it may go on from."""
-        return Checkpoints(self.path / "checkpoints", identity(self.plan), self.keeping.keep)
+        told = {name: value for name, value in describe_plan(self.plan).items() if name not in NOT_OF_THE_RUN}
+        return Checkpoints(self.path / "checkpoints", told, self.keeping.keep)
 
     def discard(self) -> None:
         """Take back a folder in which nothing has been trained."""
         if (self.path / "metrics.csv").exists():
             return
         self.lock.release()
-        shutil.rmtree(self.path, ignore_errors=True)
-        if self.was_there:
-            self.path.mkdir()
+        for entry in self.path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        if not self.was_there:
+            self.path.rmdir()
 
     def log(self, text: str) -> None:
         """Add a line to log.txt, if that is possible: what is said there is not worth ending a run for."""
@@ -153,12 +162,30 @@ class RunDirectory:
 
     def save_agents(self, params: Params) -> None:
         """Write the agents' parameters, leaves [seed, agent, …]."""
+        from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
         flat = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(params)}
         draft = self.path / f"{AGENTS}.tmp"
-        save_file(flat, draft)
-        os.replace(draft, self.path / AGENTS)
+        try:
+            save_file(flat, draft)
+        except SafetensorError as error:  # as which a full disk comes, too
+            raise OSError(str(error)) from None
+        replace_synced(draft, self.path / AGENTS)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all has been done that was to be done."""
+        return (self.path / FINISHED).exists()
+
+    def mark_begun(self) -> None:
+        """Something is left to do; and what an earlier life left behind does not hold any more."""
+        for name in (FINISHED, "diverged.json"):
+            (self.path / name).unlink(missing_ok=True)
+
+    def mark_finished(self) -> None:
+        """Nothing is left to do."""
+        write_json(self.path / FINISHED, {"ticks": self.plan.config.ticks, "seeds": len(self.plan.seeds)})
 
     def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> dict[str, Path]:
         """Write what comes at the end: agents, timings and pictures. Returns where the pictures are."""
@@ -236,18 +263,13 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     return unflatten(found)
 
 
-def identity(plan: Plan) -> str:
-    """Which run this is, wherever it takes place."""
-    told = {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
-
-
 def read_keeping(folder: Path) -> Keeping:
     """How the run of a directory is kept; a config.json from elsewhere may not say."""
     told = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("run") or {}
     try:
         keeping = Keeping(**told)
-        sound = all(v is None or (type(v) is int and v >= 0) for k, v in told.items() if k != "on_nan")
+        whole = all(v is None or (type(v) is int and v >= 0) for k, v in told.items() if k != "on_nan")
+        sound = whole and keeping.keep is not None
     except TypeError:
         sound = False
     if not sound or keeping.on_nan not in ("stop", "continue"):
@@ -323,7 +345,19 @@ def write_json(path: Path, data: Any) -> None:
     """Write JSON that people can read, whole or not at all."""
     draft = path.with_name(path.name + ".tmp")
     draft.write_text(to_json(data), encoding="utf-8", errors="backslashreplace")
-    os.replace(draft, path)
+    replace_synced(draft, path)
+
+
+def replace_synced(draft: Path, path: Path) -> None:
+    """Give a file its name once it has reached the disk, and have that reach it, too."""
+    for file, rename in ((draft, True), (path.parent, False)):
+        handle = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        if rename:
+            os.replace(draft, path)
 
 
 def to_json(data: Any) -> str:

@@ -34,11 +34,10 @@ class DiskKeeper(Keeper):
 
     def save(self, step: int, arrays: Arrays, facts: Mapping[str, Any], score: float) -> None:
         """Write a checkpoint. If that fails the run goes on, but not for ever."""
-        begun, writer = time.monotonic(), self.directory.writer
+        begun = time.monotonic()
         try:
             self.directory.write_pending()
-            writer.sync()
-            told = {**facts, "metrics_bytes": writer.position, "elapsed_seconds": writer.elapsed}
+            told = {**facts, **self.directory.writer.sync()}
             path = self.directory.checkpoints.save(Checkpoint(step, arrays, told), score)
         except (OSError, ValueError, RuntimeError) as error:  # Orbax passes on what its storage raises
             self.failures += 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import os
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ class MetricsWriter:
         self.position = 0
         """Bytes of metrics.csv that count."""
         self.elapsed = 0.0
+        self._digest = hashlib.sha256()  # of those bytes
         self._events: dict[str, Any] = {}
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
@@ -39,30 +42,49 @@ class MetricsWriter:
             # Numbers need no quotes, so a join does what `csv` takes several times as long for.
             lines += [f"{seed},{t},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first)]
         text = "".join(lines).encode()
-        with self.path.open("r+b" if self.path.exists() else "wb") as file:
+        with self.path.open("r+b" if self.position else "wb") as file:
+            if file.seek(0, os.SEEK_END) < self.position:
+                raise OSError("something else has cut it")
             # A write that failed may have left half a line.
             file.truncate(self.position)
             file.seek(self.position)
             file.write(text)
         self.position += len(text)
+        self._digest.update(text)
         self.elapsed = elapsed
-        self._add_events(seeds, first, columns)
+        with suppress(OSError):  # they are a copy, and are written anew when a run is taken up again
+            self._add_events(seeds, first, columns)
 
-    def sync(self) -> None:
-        """Have the metrics reach the disk."""
+    def sync(self) -> dict[str, Any]:
+        """Have the metrics reach the disk. Returns what a checkpoint has to know of them."""
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
+        return {
+            "metrics_bytes": self.position,
+            "metrics_sha256": self._digest.hexdigest(),
+            "elapsed_seconds": self.elapsed,
+        }
 
-    def go_back(self, position: int, elapsed: float) -> dict[str, np.ndarray]:
-        """Forget what was written after a checkpoint, and write the events anew. Returns the metrics by then."""
-        self.close()
+    def begin_anew(self) -> None:
+        """Forget what was written. The old metrics are kept under another name."""
         shutil.rmtree(self.folder / "events", ignore_errors=True)
-        self.position, self.elapsed = position, elapsed
-        if not position:
-            self.path.unlink(missing_ok=True)
-            return {}
-        if not self.path.is_file() or self.path.stat().st_size < position:
-            raise DamagedRun(f"`{self.path}` is shorter than it was when the checkpoint was saved.")
+        if self.path.exists():
+            os.replace(self.path, self.path.with_suffix(".csv.old"))
+
+    def go_back(self, told: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Forget what was written after a checkpoint, and write the events anew. Returns the metrics by then."""
+        position = told["metrics_bytes"]
+        digest = hashlib.sha256()
+        if self.path.is_file():
+            with self.path.open("rb") as file:
+                digest.update(file.read(position))
+        if digest.hexdigest() != told["metrics_sha256"]:
+            raise DamagedRun(
+                f"`{self.path}` is not what it was when the checkpoint was saved, so the run cannot go on from it: put "
+                "the file back, or begin a new run with `xladder train --config`."
+            )
+        shutil.rmtree(self.folder / "events", ignore_errors=True)
+        self.position, self.elapsed, self._digest = position, told["elapsed_seconds"], digest
         os.truncate(self.path, position)
         table = read(self.path, self.tick)
         self._add_events(read_seeds(self.path), 0, table)
