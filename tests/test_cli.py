@@ -222,6 +222,7 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
     assert "stopped being a number" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
     words = ["train", "treasurehunt", "--epochs", "100000", "--out", str(tmp_path / "run"), *SMALL]
     command = "ulimit -f 16; exec " + shlex.join([sys.executable, "-m", "xladder.cli.main", *words])
@@ -231,6 +232,7 @@ def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
     assert "cannot be written any more" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_parameters_that_are_no_numbers_are_not_kept(tmp_path, capsys):
     out = ["--out", str(tmp_path / "run"), "--learner.sigma", "1e38", "--epochs", "12", "--seeds", "2"]
     assert call("train", "treasurehunt", *out, *SMALL) == 4

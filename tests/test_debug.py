@@ -172,6 +172,7 @@ def spoil(gradient):
     return jnp.log(gradient * 0 - 1.0)
 
 
+@pytest.mark.slow
 def test_a_nan_ends_the_command_with_code_4(monkeypatch, tmp_path, capsys):
     update = GFlowNetLearner.update
     monkeypatch.setattr(

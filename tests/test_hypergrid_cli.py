@@ -97,6 +97,7 @@ def test_parity_passes(loss, tmp_path):
     assert all(level["passed"] for level in levels)
 
 
+@pytest.mark.slow
 def test_a_grid_too_large_to_enumerate_is_trained_and_measured_by_sampling(tmp_path, capsys):
     large = ["--world.dim", "21", "--world.side", "2", "--learner.width", "16", "--learner.batch-size", "6"]
     run = tmp_path / "run"

@@ -74,6 +74,7 @@ def test_a_verb_is_built_once_for_each_kind_of_arguments():
     assert not seen
 
 
+@pytest.mark.slow
 def test_parallel_and_fused_tell_the_same_of_a_tick(tmp_path, capsys):
     facts = {}
     for rung in ("parallel", "fused"):

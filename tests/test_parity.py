@@ -51,7 +51,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.parametrize(("world", "learner"), VARIANTS.values(), ids=VARIANTS.keys())
+@pytest.mark.parametrize(
+    ("world", "learner"),
+    [
+        pytest.param(*changes, id=name, marks=pytest.mark.slow if "kappa" in name else ())
+        for name, changes in VARIANTS.items()
+    ],
+)
 def test_every_level_passes_with_other_settings(altered, world, learner):
     levels = parity.levels(altered(world, learner), updates=20, seed=3)
     assert all(level.passed for level in levels), levels
