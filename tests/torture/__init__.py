@@ -84,13 +84,14 @@ def _life(command: list[str], seconds: float | None, said: Path, number: int) ->
     fit = [0]
     if process.exitcode is None:
         os.kill(process.pid, number)
-        fit += [-number] if number == signal.SIGKILL else [128 + number, -number]
+        # 255: it was gone before the process that forked it could say how
+        fit += [-number, 255] if number == signal.SIGKILL else [128 + number, -number]
         process.join(None if number == signal.SIGKILL else SAVED_WITHIN)
         assert process.exitcode is not None, f"{' '.join(command)} went on {SAVED_WITHIN} s after signal {number}"
-    assert process.exitcode in fit, f"{' '.join(command)} ended with {process.exitcode}: {said.read_text()[-2000:]}"
-    if process.exitcode > 128:
-        heard = said.read_text()
-        assert "xladder resume" in heard or "compiling" in heard, heard[-2000:]
+    heard = said.read_text() if said.exists() else ""
+    assert process.exitcode in fit, f"{' '.join(command)} ended with {process.exitcode}: {heard[-2000:]}"
+    if process.exitcode in (130, 143) and "compiled in" in heard:  # before that there is nothing to save
+        assert "xladder resume" in heard, heard[-2000:]
     return process.exitcode
 
 
