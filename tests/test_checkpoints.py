@@ -74,6 +74,12 @@ def test_what_was_saved_is_what_is_read(kept):
     assert kept.newest() == "tick-000000003"
 
 
+def test_a_state_of_large_arrays_alone_is_kept(kept):
+    large = {"state.memory": np.arange(40_000, dtype=np.uint8).reshape(1, 1, 400, 100)}
+    kept.save(Checkpoint(1, large, {}), float("nan"))
+    np.testing.assert_array_equal(kept.latest(pytest.fail).arrays["state.memory"], large["state.memory"])
+
+
 def test_equal_states_have_equal_digests(tmp_path):
     digests = []
     for name, step in (("a", 2), ("b", 2), ("c", 3)):

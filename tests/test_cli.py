@@ -240,19 +240,6 @@ def test_parameters_that_are_no_numbers_are_not_kept(tmp_path, capsys):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the event file, left open
-def test_agents_are_kept_before_they_are_scored(tmp_path, monkeypatch):
-    agents, kept = tmp_path / "run/checkpoints/agents.safetensors", []
-
-    def interrupted(result, episodes):
-        kept.append(agents.stat().st_size)
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(training.Result, "evaluate", interrupted)
-    words = ["--epochs", "12", "--seeds", "2", *SMALL, "--out", str(tmp_path / "run")]
-    assert call("train", "treasurehunt", *words) == 130
-    assert len(kept) == 1 and agents.stat().st_size == kept[0] > 0
-
-
 def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path, monkeypatch):
     reader, writer = os.pipe()
     os.close(reader)

@@ -483,7 +483,7 @@ def test_the_target_distribution_is_learned_by_the_other_losses_too(loss, monkey
 
 
 def test_pytorch_learns_the_target_distribution(monkeypatch):
-    monkeypatch.setattr(torch_rung, "choose_threads", lambda config: "")
+    monkeypatch.setattr(torch_rung, "choose_threads", lambda config, threads=None: "")
     # Measured: 0.03; the worst of six seeds 0.07. With little exploring, some seeds would miss a corner for longer.
     config = replace(EASY, iterations=700, learner=replace(EASY.learner, epsilon=0.5))
     assert distances(config, torch_rung.start(config, [0])) <= 0.1

@@ -28,7 +28,7 @@ FEW_UPDATES = 1e-5
 def started(rung, config, seeds):
     with pytest.MonkeyPatch.context() as patch:  # how many threads PyTorch has is nothing to these tests
         for module in (torch_rung, hybrid):
-            patch.setattr(module, "choose_threads", lambda config: "")
+            patch.setattr(module, "choose_threads", lambda config, threads=None: "")
         return RUNGS[rung].start(config, seeds)
 
 

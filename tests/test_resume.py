@@ -364,3 +364,53 @@ def test_a_lock_refuses_a_link(tmp_path):
     with pytest.raises((OSError, UsageError)):
         Lock(tmp_path / "lock")
     assert (tmp_path / "elsewhere").read_text() == "precious"
+
+
+SHORT_GRID = [*LIVES["hypergrid"], "--iterations", "40", "--checkpoint-every", "20", "--evaluate-every", "0",
+              "--eval-episodes", "0"]  # fmt: skip
+
+
+def test_a_run_is_looked_into_while_it_goes_on_and_its_earlier_life_is_remembered(tmp_path):
+    run = tmp_path / "run"
+    assert main(["train", "hypergrid", *SHORT_GRID, "--out", str(run)]) == 0
+    (run / "finished.json").unlink()
+    shutil.rmtree(run / "checkpoints/tick-000000040")
+    assert main(["resume", str(run), "--profile", "3", "--debug", "keys"]) == 0
+    assert list((run / "profile").rglob("*.xplane.pb"))
+    environment = json.loads((run / "environment.json").read_text())
+    assert [life["device"] for life in environment["earlier"]] == [environment["device"]]
+    assert main(["resume", str(run), "--debug", "nonsense"]) == 2
+
+
+def test_pytorchs_threads_are_part_of_the_plan(tmp_path, monkeypatch, capsys):
+    words = ["train", "hypergrid", *SHORT_GRID]
+    assert main([*words, "--rung", "torch", "--out", str(tmp_path / "one")]) == 0
+    threads = json.loads((tmp_path / "one/environment.json").read_text())["threads"]
+    assert json.loads((tmp_path / "one/config.json").read_text())["options"] == {"threads": threads}
+    monkeypatch.setattr("xladder.rungs.torch.best_threads", lambda config: pytest.fail("measured anew"))
+    again = ["train", "hypergrid", "--config", str(tmp_path / "one/config.json"), "--eval-episodes", "0"]
+    assert main([*again, "--out", str(tmp_path / "two")]) == 0
+    assert main(["diff", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
+    capsys.readouterr()
+    assert main([*words, "--threads", "2"]) == 2
+    assert "`--threads` is for `torch` and `hybrid`, not for `fused`" in capsys.readouterr().err
+    data = json.loads((tmp_path / "one/config.json").read_text()) | {"options": {"threads": "many"}}
+    (tmp_path / "bad.json").write_text(json.dumps(data))
+    assert main(["train", "hypergrid", "--config", str(tmp_path / "bad.json")]) == 2
+
+
+def test_a_signal_after_training_says_what_is_left(tmp_path):
+    """Scoring takes a while, and there is nothing to wait for any more."""
+    code = (
+        "import os, signal, sys\n"
+        "from xladder import training\n"
+        "training.Result.evaluate = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "from xladder.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["train", "hypergrid", *SHORT_GRID[:-1], "50", "--out", str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
+    assert f"All is trained and saved; for scores and pictures: xladder resume {tmp_path / 'run'}" in done.stdout
+    assert (tmp_path / "run/checkpoints/agents.safetensors").stat().st_size
+    assert not (tmp_path / "run/finished.json").exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -20,6 +20,16 @@ class Rung:
     summary: str
     extra: str | None = None
     """The package that it needs beyond the core, which is also the name of the extra that brings it."""
+    options: tuple[str, ...] = ()
+    """Which of `RungOptions` its `start` takes."""
+
+
+@dataclass(frozen=True)
+class RungOptions:
+    """What only some rungs can be told. None of it changes what is learned."""
+
+    threads: int | None = None
+    """Threads of PyTorch; measured if not given."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +80,15 @@ RUNGS = {
             "xladder.rungs.torch",
             "everything in PyTorch, at its best thread count: the reference",
             extra="torch",
+            options=("threads",),
         ),
-        Rung("hybrid", "xladder.rungs.hybrid", "PyTorch acts, JAX computes the gradient step", extra="torch"),
+        Rung(
+            "hybrid",
+            "xladder.rungs.hybrid",
+            "PyTorch acts, JAX computes the gradient step",
+            extra="torch",
+            options=("threads",),
+        ),
         Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
         Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
         Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
@@ -214,6 +231,17 @@ def check_rung(name: str, workload: Workload, config: Any) -> None:
     if lacking and name in lacking(config):
         why, nearest = lacking(config)[name]
         raise UsageError(f"`{name}` cannot run this: {why}. Use `{nearest}`.")
+
+
+def check_options(name: str, options: RungOptions) -> None:
+    """Raise a `UsageError` if a rung is told what it does not understand."""
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if value is not None and option.name not in RUNGS[name].options:
+            takers = [f"`{rung.name}`" for rung in RUNGS.values() if option.name in rung.options]
+            raise UsageError(f"`--{option.name.replace('_', '-')}` is for {' and '.join(takers)}, not for `{name}`.")
+    if options.threads is not None and options.threads < 1:
+        raise UsageError(f"`--threads` is {options.threads}, but it has to be 1 or more.")
 
 
 def is_installed(package: str) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -20,7 +21,7 @@ from xladder import devices
 from xladder.core.state import Arrays, capture, restore, unflatten
 from xladder.core.types import Params
 from xladder.errors import Diverged, UsageError
-from xladder.registry import Workload, check_name, check_rung, find_rung, find_workload
+from xladder.registry import RungOptions, Workload, check_name, check_options, check_rung, find_rung, find_workload
 from xladder.settings import chosen, updated
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Observer:
     def waiting(self, what: str, seconds: float) -> None:
         """Called several times a second while a rung starts (`what` = "compiling" …) or computes."""
 
-    def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
+    def started(self, seeds: Sequence[int], running: Any) -> None:
         """The rung is ready to train these seeds."""
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
@@ -92,6 +93,7 @@ class Plan:
     rung: str
     seeds: tuple[int, ...]
     device: str | None = None
+    options: RungOptions = field(default_factory=RungOptions)
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,7 @@ def plan(
     preset: str = "default",
     protocol: str | None = None,
     config: Any = None,
+    options: RungOptions | None = None,
     changes: Mapping[str, Any] | None = None,
     **fields: Any,
 ) -> Plan:
@@ -189,11 +192,13 @@ def plan(
     settings.check(config)
     check_name(found, config)
     check_rung(rung, found, config)
+    options = options or RungOptions()
+    check_options(rung, options)
     if seeds < 1:
         raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
     if not 0 <= seed <= seed + seeds - 1 < 2**31:
         raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
-    return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device)
+    return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device, options)
 
 
 def train(workload: str, rung: str | None = None, **options: Any) -> Result:
@@ -214,8 +219,10 @@ def execute(
     `around` makes another `start` out of the rung's: to debug what it runs, or to profile it.
     """
     observer, keeper = observer or Observer(), keeper or Keeper()
-    module = import_module(find_rung(plan.rung, plan.workload).module)
-    start = around(module.start) if around else module.start
+    rung = find_rung(plan.rung, plan.workload)
+    module = import_module(rung.module)
+    start: Callable[..., Any] = partial(module.start, **{n: getattr(plan.options, n) for n in rung.options})
+    start = around(start) if around else start
     device = devices.find(plan.device)
     groups = seed_groups(plan)
     _check_memory(plan, len(groups[0]), device if module.ON_DEVICE else devices.find("cpu"))
@@ -286,7 +293,7 @@ class _Trial:
         self.compile_seconds = self.running.compile_seconds
         if past:
             self.wait("restoring", self.take_up, past)
-        observer.started(self.seeds, self.running.note, self.running.compile_seconds)
+        observer.started(self.seeds, self.running)
         if config.interval and not past:
             self.measure()
         size, ended = 1, self.done == config.ticks

@@ -52,6 +52,7 @@ def parse_with_config(
         if plan.workload.name != workload.name:
             raise UsageError(f"`{file}` is a config of `{plan.workload.name}`, not of `{workload.name}`.")
         known = {"rung": plan.rung, "seed": plan.seeds[0], "seeds": len(plan.seeds), "device": plan.device}
+        known |= dataclasses.asdict(plan.options)
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
         start, defaults = plan.config, {k: v for k, v in known.items() if k in names}
     if compared:

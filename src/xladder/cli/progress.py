@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import time
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from xladder.cli import startup
 from xladder.core.statistics import mean_and_interval
+from xladder.rungs.running import Running
 from xladder.runs.directory import RunDirectory
 from xladder.runs.keeping import MOST_FAILURES
 from xladder.training import Observer, Plan
@@ -35,6 +37,8 @@ class Screen(Observer):
         self.done, self.elapsed, self.something_done = 0, directory.writer.elapsed, False
         self.failures = 0
         self.signal: int | None = None
+        self.trained = False
+        self.seeds: Sequence[int] = plan.seeds
         self.busy_starting = True
         self.live = console.is_terminal
         self._shown = plan.workload.load_settings().SHOWN
@@ -67,6 +71,21 @@ class Screen(Observer):
         """Whether a signal has come."""
         return self.signal is not None
 
+    def end_training(self) -> None:
+        """Nothing is left to train: the bar goes, and a signal has nothing to wait for any more."""
+        self._bar.stop()
+        self.trained = True
+
+    def how_far(self) -> str:
+        """How far the seeds that were trained last have come."""
+        done = f"{self.done * self.plan.config.units_per_tick:,} {self.plan.workload.length}"
+        return done if len(self.seeds) == len(self.plan.seeds) else f"{done} of seed {self.seeds[0]}"
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to go on."""
+        return f"xladder resume {shlex.quote(str(self.directory.path))}"
+
     def waiting(self, what: str, seconds: float) -> None:
         """Show that something is going on before the first tick."""
         self.busy_starting = what not in ("training", "measuring", "saving", "finishing")
@@ -77,15 +96,15 @@ class Screen(Observer):
                 self.say(f"{what} {self.name} …{known}")
         time.sleep(0.02)
 
-    def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
+    def started(self, seeds: Sequence[int], running: Running) -> None:
         """Say how long compiling took, and whatever the rung wants to be known."""
-        self.busy_starting = False
-        if compile_seconds:
-            startup.remember_compile(self._compile_name(), compile_seconds)
-            self.say(f"compiled in {compile_seconds:.1f} s")
-        if note:
-            self.say(note)
-            self.directory.add_note(note)
+        self.busy_starting, self.seeds = False, seeds
+        if running.compile_seconds:
+            startup.remember_compile(self._compile_name(), running.compile_seconds)
+            self.say(f"compiled in {running.compile_seconds:.1f} s")
+        if running.note:
+            self.say(running.note)
+        self.directory.record_rung(running.note, getattr(running, "threads", None))
         several = len(self.plan.seeds) > len(seeds)
         self._bar.update(self._task, description=f"{self.name} seed {seeds[0]}" if several else self.name)
         self._bar.update(self._task, completed=0)
@@ -142,6 +161,9 @@ class Screen(Observer):
             # Nothing to save yet, or the user means it: XLA cannot be interrupted, the process can.
             self._bar.stop()
             sys.stdout.flush()
+            os._exit(128 + number)
+        if self.trained:
+            self.say(f"All is trained and saved; for scores and pictures: {self.resume_command}")
             os._exit(128 + number)
         self.signal = number
         self.say("Stopping after this chunk and saving; once more to end at once.")

@@ -6,10 +6,13 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
+from xladder import debugging, profiling
 from xladder.cli.options import parse
+from xladder.cli.tools import Tools
 from xladder.cli.train import see_through
 from xladder.errors import UsageError
 from xladder.registry import check_rung, find_rung
@@ -28,6 +31,10 @@ class ResumeOptions:
     """The run directory."""
     rung: str | None = None
     """Go on on another rung: any of sequential, parallel and fused may take over from another of them."""
+    debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
+    profile: int | None = None
+    """Trace so many ticks, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
 
 
 def run(words: Sequence[str]) -> int:
@@ -35,15 +42,19 @@ def run(words: Sequence[str]) -> int:
     options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
     directory = RunDirectory.open(options.run)
     try:
-        return take_up(directory, options.rung)
+        return take_up(directory, options)
     finally:
         directory.lock.release()
 
 
-def take_up(directory: RunDirectory, rung: str | None) -> int:
+def take_up(directory: RunDirectory, options: ResumeOptions) -> int:
     """Find the last sound checkpoint and train the rest."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
-    directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, rung))
+    directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, options.rung))
+    checks = debugging.parse(options.debug)
+    debugging.check(checks, directory.plan)
+    profiling.check(options.profile, directory.plan)
+    tools = Tools(directory.plan, directory, checks, options.profile)
     if directory.is_finished:
         ticks, tick = directory.plan.config.ticks, directory.plan.workload.tick
         print(f"`{directory.path}` is finished: all {ticks:,} {tick}s are done.")
@@ -53,13 +64,13 @@ def take_up(directory: RunDirectory, rung: str | None) -> int:
             raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
         tell(directory, "There is no checkpoint yet: the run begins anew.")
         directory.writer.begin_anew()
-        return see_through(directory, None)
+        return see_through(directory, None, tools)
     facts = checkpoint.facts
     metrics = directory.writer.go_back(facts)
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
     if not getattr(directory.plan.config.world, "pure", True) and not any(".worlds." in n for n in checkpoint.arrays):
         tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
-    return see_through(directory, Past(checkpoint.arrays, facts, metrics))
+    return see_through(directory, Past(checkpoint.arrays, facts, metrics), tools)
 
 
 def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) -> str:

@@ -32,6 +32,10 @@ class Tools:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what was traced; may be called twice."""
         if self.profile:
             self.profile.close()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 import tyro
@@ -21,11 +20,14 @@ from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
 from xladder.cli.tools import Tools
 from xladder.errors import Diverged, ResourceError, UsageError
-from xladder.registry import find_workload
+from xladder.registry import RungOptions, find_workload
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
 from xladder.runs.keeping import DiskKeeper
 from xladder.training import Past, Plan, Result, execute
 from xladder.training import plan as make_plan
+
+if TYPE_CHECKING:
+    from xladder.cli.progress import Screen
 
 FEWEST_KEPT = 2
 
@@ -56,6 +58,8 @@ class TrainOptions:
     """How many checkpoints stay, besides the best one."""
     on_nan: Literal["stop", "continue"] = "stop"
     """What to do when a loss or a parameter is no longer a number."""
+    threads: int | None = None
+    """Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given."""
     debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
     profile: int | None = None
@@ -76,7 +80,15 @@ def run(words: Sequence[str]) -> int:
     name, rest = split_workload(words, "train")
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
-    plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
+    plan = make_plan(
+        name,
+        options.rung,
+        seed=options.seed,
+        seeds=options.seeds,
+        device=options.device,
+        config=config,
+        options=RungOptions(threads=options.threads),
+    )
     for flag in ("eval_episodes", "checkpoint_every"):
         value = getattr(options, flag)
         if value is not None and value < 0:
@@ -105,8 +117,7 @@ def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None 
         ) from None
     except Diverged as error:
         with suppress(OSError):
-            if error.report:
-                write_json(directory.path / "diverged.json", error.report)
+            write_json(directory.path / "diverged.json", error.report or {"found": str(error)})
             directory.log(traceback.format_exc())
         raise
     except UsageError:
@@ -142,6 +153,21 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
         keeper.last = directory.checkpoints.newest()
         result = execute(plan, screen, keeper, past, directory.keeping.on_nan, tools.around)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
+        screen.end_training()
+        return conclude(directory, console, result, screen, keeper, tools, episodes)
+
+
+def conclude(
+    directory: RunDirectory,
+    console: Console,
+    result: Result,
+    screen: Screen,
+    keeper: DiskKeeper,
+    tools: Tools,
+    episodes: int,
+) -> int:
+    """What comes after training: scores, pictures, and where everything is."""
+    tools.close()
     tools.report(console)
     if keeper.failures:
         raise ResourceError(
@@ -150,12 +176,10 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
         )
     if screen.signal:
         pictures = directory.finish(result)
-        done = result.metrics["return"].shape[1] * plan.config.units_per_tick
-        console.print(f"Stopped after {done:,} {plan.workload.length}; agents and metrics are kept.", highlight=False)
+        console.print(f"Stopped after {screen.how_far()}; agents and metrics are kept.", highlight=False)
         report_files(directory, console, pictures)
         if keeper.last:
-            command = f"xladder resume {shlex.quote(str(directory.path))}"
-            console.print(f"Go on with: {command}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"Go on with: {screen.resume_command}", highlight=False, markup=False, soft_wrap=True)
         return 128 + screen.signal
     score = None
     if episodes:

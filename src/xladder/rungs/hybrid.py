@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import torch
 
 from xladder.core.state import Stateful
 from xladder.registry import part
@@ -47,11 +48,17 @@ class Taught(Stateful):
         return self.learner.params()
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> HostRun:
+def start(
+    config: Any,
+    seeds: Sequence[int],
+    device: Any = None,
+    compiler: Compiler = USUAL,
+    threads: int | None = None,
+) -> HostRun:
     """Begin one experiment."""
     (seed,) = seeds
     where = find_device(device)
-    note = choose_threads(config) if where == "cpu" else ""
+    note = choose_threads(config, threads) if where == "cpu" else ""
     actor = part(config, "torch").Verbs(config, seed, where)
     with jax.default_device(device):
         begun = time.perf_counter()
@@ -60,4 +67,4 @@ def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compi
         seconds = time.perf_counter() - begun
         taught = Taught(learner, actor, config.num_learners)
     experiment = part(config, "host").HostExperiment(config, actor, taught)
-    return HostRun(experiment, jax.default_device(device), note, compile_seconds=seconds)
+    return HostRun(experiment, jax.default_device(device), note, seconds, torch.get_num_threads())

@@ -60,9 +60,10 @@ class HostRun:
         context: AbstractContextManager,
         note: str = "",
         compile_seconds: float = 0.0,
+        threads: int | None = None,
     ):
         self.experiment, self.context, self.note = experiment, context, note
-        self.compile_seconds = compile_seconds
+        self.compile_seconds, self.threads = compile_seconds, threads
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""

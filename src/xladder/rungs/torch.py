@@ -24,13 +24,14 @@ ON_DEVICE = False  # where what is remembered lies
 STARTING = "choosing threads"
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None) -> HostRun:
-    """Begin one experiment, after measuring how many threads serve PyTorch best."""
+def start(config: Any, seeds: Sequence[int], device: Any = None, threads: int | None = None) -> HostRun:
+    """Begin one experiment, after measuring how many threads serve PyTorch best, unless that is given."""
     (seed,) = seeds
     where = find_device(device)
-    note = choose_threads(config) if where == "cpu" else ""
+    note = choose_threads(config, threads) if where == "cpu" else ""
     verbs = part(config, "torch").Verbs(config, seed, where)
-    return HostRun(part(config, "host").HostExperiment(config, verbs, verbs), nullcontext(), note)
+    experiment = part(config, "host").HostExperiment(config, verbs, verbs)
+    return HostRun(experiment, nullcontext(), note, threads=torch.get_num_threads())
 
 
 def find_device(device: Any) -> str:
@@ -48,8 +49,11 @@ def peak_memory() -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def choose_threads(config: Any) -> str:
-    """Set the number of threads that the workload runs best with, and say what was measured."""
+def choose_threads(config: Any, given: int | None = None) -> str:
+    """Set the number of threads: the given one, or that with which the workload runs best. Says which and why."""
+    if given:
+        torch.set_num_threads(given)
+        return f"PyTorch uses {given} of {cores()} threads, as it was told."
     times = best_threads(config)
     tried = ", ".join(f"{threads}: {ms:.1f} ms" for threads, ms in sorted(times.items()))
     return f"PyTorch uses {torch.get_num_threads()} of {cores()} threads (a trial by threads: {tried})."

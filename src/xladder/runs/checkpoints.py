@@ -306,12 +306,17 @@ def set_aside(path: Path) -> Path:
 
 def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     reached("arrays")
+    if not arrays:  # of which Orbax would say that something is missing
+        folder.mkdir()
+        return
     with _orbax() as orbax:
         orbax.save(folder.absolute(), dict(arrays))
 
 
 def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Arrays of known types and shapes; nothing is allocated for others."""
+    if not leaves:
+        return {}
     import orbax.checkpoint as ocp
 
     with _orbax() as orbax:

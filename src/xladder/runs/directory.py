@@ -23,9 +23,10 @@ import shutil
 import subprocess
 import sys
 import time
+import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ from xladder import devices
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
-from xladder.registry import part
+from xladder.registry import RungOptions, part
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.locks import Lock
@@ -45,7 +46,8 @@ from xladder.training import OnNan, Plan, Result, first_bad, plan
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
-NOT_OF_THE_RUN = ("rung", "device")  # it may go on elsewhere and is the same run
+NOT_OF_THE_RUN = ("rung", "device", "options")  # it may go on elsewhere and is the same run
+MOST_LIVES = 20  # of a run that is taken up again and again, whose environments are remembered
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
@@ -89,11 +91,11 @@ class RunDirectory:
             (folder / "media").mkdir(parents=True)
             (folder / "checkpoints").mkdir()
             lock = Lock(folder / "lock")
-            write_json(folder / "config.json", describe_plan(plan) | {"run": asdict(keeping or Keeping())})
+            directory = cls(folder, plan, writer_of(folder, plan), lock, keeping or Keeping(), was_there)
+            directory.write_config()
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        writer = metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
-        return cls(folder, plan, writer, lock, keeping or Keeping(), was_there)
+        return directory
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
@@ -108,8 +110,7 @@ class RunDirectory:
             lock = Lock(folder / "lock")
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        writer = metrics.MetricsWriter(folder, found.workload.tick, found.seeds, found.config.ticks)
-        return cls(folder, found, writer, lock, keeping, was_there=True)
+        return cls(folder, found, writer_of(folder, found), lock, keeping, was_there=True)
 
     @property
     def checkpoints(self) -> Checkpoints:
@@ -135,15 +136,34 @@ class RunDirectory:
         with suppress(OSError), (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
-    def write_environment(self, device: Any, note: str) -> None:
-        """Record where the run takes place; no environment variables."""
-        write_json(self.path / "environment.json", environment(device) | {"note": note})
+    def write_config(self) -> None:
+        """Write what was asked for."""
+        write_json(self.path / "config.json", describe_plan(self.plan) | {"run": asdict(self.keeping)})
 
-    def add_note(self, note: str) -> None:
-        """Record what the rung says of how it runs, such as the number of PyTorch's threads."""
-        file = self.path / "environment.json"
-        with suppress(OSError, ValueError):
-            write_json(file, json.loads(file.read_text(encoding="utf-8")) | {"rung": note})
+    def write_environment(self, device: Any, note: str) -> None:
+        """Record where the run takes place, and where it did before; no environment variables."""
+        before = self.read_environment()
+        earlier = before.pop("earlier", [])
+        lives = [*(earlier if isinstance(earlier, list) else []), *([before] if before else [])]
+        told = environment(device) | {"note": note} | ({"earlier": lives[-MOST_LIVES:]} if lives else {})
+        write_json(self.path / "environment.json", told)
+
+    def read_environment(self) -> dict[str, Any]:
+        """What was recorded, as far as it can be read: it is no more than a note."""
+        try:
+            told = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return told if isinstance(told, dict) else {}
+
+    def record_rung(self, note: str, threads: int | None) -> None:
+        """Record how the rung runs. Threads that were measured belong to the plan from now on: they change sums."""
+        with suppress(OSError):
+            told = {"rung": note} | ({"threads": threads} if threads else {})
+            write_json(self.path / "environment.json", self.read_environment() | told)
+            if threads and threads != self.plan.options.threads:
+                self.plan = replace(self.plan, options=replace(self.plan.options, threads=threads))
+                self.write_config()
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
         """Add a chunk to the metrics. Should that fail, the next one brings it, too."""
@@ -213,6 +233,11 @@ class RunDirectory:
         if first_bad(capture(result.params, "params.")):  # of numbers that are none there is nothing else to show
             return curves
         return curves | module.draw(result, score, media, title)
+
+
+def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
+    """Who writes the metrics of a run."""
+    return metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
 
 
 def load(path: str | Path) -> Result:
@@ -285,6 +310,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "seed": plan.seeds[0],
         "seeds": len(plan.seeds),
         "device": plan.device,
+        "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
         "config": _spelled(to_dict(plan.config)),
     }
 
@@ -313,8 +339,18 @@ def parse_plan(data: Any, where: str) -> Plan:
     device = data.get("device")
     if device not in (None, "cpu", "gpu"):
         raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
+    told = data.get("options") or {}
+    kinds = typing.get_type_hints(RungOptions)
+    if not isinstance(told, dict) or any(k not in kinds or not _is_kind(v, kinds[k]) for k, v in told.items()):
+        raise UsageError(f"`options` in {where} is {told!r}, which is not what xladder wrote.")
     options = {k: data[k] for k in ("rung", "seed", "seeds")}
-    return plan(data["workload"], **options, device=device, changes=_read(data["config"]))
+    changes = _read(data["config"])
+    return plan(data["workload"], **options, device=device, options=RungOptions(**told), changes=changes)
+
+
+def _is_kind(value: Any, kind: Any) -> bool:
+    """Whether a value from a file has one of the types that a field allows."""
+    return type(value) in typing.get_args(kind)
 
 
 def environment(device: Any) -> dict[str, Any]:

@@ -32,9 +32,9 @@ class Stopwatch(Observer):
         self.note = ""
         self.phases: list[dict[str, float]] = []
 
-    def started(self, seeds: Sequence[int], note: str, compile_seconds: float) -> None:
+    def started(self, seeds: Sequence[int], running: Running) -> None:
         """A seed begins: what its first learning tick compiles or warms up is not counted."""
-        self.note, self.warm = note, False
+        self.note, self.warm = running.note, False
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """One entry per tick, so that the median is over ticks."""
