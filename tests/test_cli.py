@@ -12,7 +12,6 @@ import time
 
 import pytest
 
-from xladder import training
 from xladder.cli.main import main
 
 # As flags, what tests/conftest.py calls TINY, so that its compiled programs serve here too. Runs here have two

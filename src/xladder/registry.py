@@ -30,6 +30,16 @@ class RungOptions:
 
     threads: int | None = None
     """Threads of PyTorch; measured if not given."""
+    mesh: str | None = None
+    """What lies over how many devices: `seeds=4`, `data=2` or `seeds=2,data=2`."""
+    actors: int | None = None
+    """Processes that play."""
+    shards: int | None = None
+    """Processes that remember."""
+    ray: str | None = None
+    """The address of a Ray cluster; a local one is started if not given."""
+    lock_step: bool | None = None
+    """Whether actors and learner wait for each other, which makes it the synchronous algorithm."""
 
 
 @dataclass(frozen=True)
