@@ -17,7 +17,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
 os.environ.update(
     JAX_PLATFORMS="cpu",
-    JAX_NUM_CPU_DEVICES="4",
+    JAX_NUM_CPU_DEVICES="8",
     JAX_NUMPY_RANK_PROMOTION="raise",
     JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS="0",
     JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES="-1",

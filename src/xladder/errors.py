@@ -57,3 +57,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
 def missing_extra(package: str, extra: str) -> UsageError:
     """The error for a package that an optional extra would have brought."""
     return UsageError(f"`{package}` is not installed. Install it with: pip install 'xladder[{extra}]'")
+
+
+def uneven(flag: str, value: int, devices: int) -> UsageError:
+    """What to say of a number that devices cannot share; it names the nearest that they can."""
+    near = dict.fromkeys([value // devices * devices or devices, -(-value // devices) * devices])
+    return UsageError(
+        f"`--{flag}` is {value}, which {devices} devices cannot share evenly: use {' or '.join(map(str, near))}."
+    )

@@ -22,6 +22,8 @@ class Rung:
     """The package that it needs beyond the core, which is also the name of the extra that brings it."""
     options: tuple[str, ...] = ()
     """Which of `RungOptions` its `start` takes."""
+    one_device: bool = True
+    """Whether it runs on one device, without being told more: then `compare` takes it in unasked."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,9 @@ RUNGS = {
         Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
         Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
         Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
-        Rung("mesh", "xladder.rungs.mesh", "as fused, laid over several devices"),
-        Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes"),
-        Rung("actors", "xladder.rungs.actors", "asynchronous actors round one learner"),
+        Rung("mesh", "xladder.rungs.mesh", "as fused, laid over several devices", options=("mesh",), one_device=False),
+        Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes", one_device=False),
+        Rung("actors", "xladder.rungs.actors", "asynchronous actors round one learner", one_device=False),
     ]
 }
 
@@ -123,7 +125,6 @@ WORKLOADS = {
             names="iqn",
             agents=True,
             missing={
-                "mesh": ("it is not written yet", "fused"),
                 "hosts": ("it is not written yet", "fused"),
                 "actors": ("its agents act in one shared world, step by step", "fused"),
             },
@@ -140,7 +141,6 @@ WORKLOADS = {
             names="gflownet",
             samples=True,
             missing={
-                "mesh": ("it is not written yet", "fused"),
                 "hosts": ("it is not written yet", "fused"),
                 "actors": ("its trajectories cost too little to be worth sending", "fused"),
             },
@@ -156,8 +156,9 @@ _VALUE: dict[str, Any] = {
     "parity": "xladder.parity.value",
     "picture": "xladder.runs.game",
 }
-_LATER = ("mesh", "hosts", "actors")
-_ON_HOST = "`fused` needs a world inside the program, and Gymnasium's live on the host"
+_LATER = ("hosts", "actors")
+_EMULATED = "its emulators are processes' own, and a mesh needs worlds inside the program"
+_ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
 FAMILIES = {
     "gymnax": Workload(
         name="cartpole",
@@ -172,7 +173,7 @@ FAMILIES = {
         name="atari/breakout",
         summary="a value learner in copies of an Atari game",
         length="frames",
-        missing={rung: ("it is not written yet", "parallel") for rung in _LATER},
+        missing={"mesh": (_EMULATED, "parallel")} | {rung: ("it is not written yet", "parallel") for rung in _LATER},
         package="ale_py",
         extra="atari",
         rung="parallel",
@@ -183,7 +184,8 @@ FAMILIES = {
         name="gym/CartPole-v1",
         summary="a value learner in copies of an environment of Gymnasium",
         length="steps",
-        missing={"fused": (_ON_HOST, "parallel")} | {rung: ("it is not written yet", "parallel") for rung in _LATER},
+        missing={"fused": (_ON_HOST, "parallel"), "mesh": (_ON_HOST, "parallel")}
+        | {rung: ("it is not written yet", "parallel") for rung in _LATER},
         package="gymnasium",
         extra="gym",
         rung="parallel",
@@ -241,6 +243,11 @@ def check_rung(name: str, workload: Workload, config: Any) -> None:
     if lacking and name in lacking(config):
         why, nearest = lacking(config)[name]
         raise UsageError(f"`{name}` cannot run this: {why}. Use `{nearest}`.")
+
+
+def options_of(rung: str, mesh: str | None) -> RungOptions:
+    """What a rung of several that are run alike is told."""
+    return RungOptions(mesh=mesh if "mesh" in RUNGS[rung].options else None)
 
 
 def check_options(name: str, options: RungOptions) -> None:

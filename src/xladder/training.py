@@ -21,7 +21,17 @@ from xladder import devices
 from xladder.core.state import Arrays, capture, restore, unflatten
 from xladder.core.types import Params
 from xladder.errors import Diverged, UsageError
-from xladder.registry import RungOptions, Workload, check_name, check_options, check_rung, find_rung, find_workload
+from xladder.registry import (
+    RUNGS,
+    RungOptions,
+    Workload,
+    check_name,
+    check_options,
+    check_rung,
+    find_rung,
+    find_workload,
+)
+from xladder.rungs import layout
 from xladder.settings import chosen, updated
 
 if TYPE_CHECKING:
@@ -182,8 +192,8 @@ def plan(
     `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`. They may also come as one mapping,
     `changes`.
     """
-    found = find_workload(workload)
-    rung = rung or found.rung
+    found, options = find_workload(workload), options or RungOptions()
+    rung = rung or ("mesh" if options.mesh else found.rung)
     find_rung(rung, found)
     settings = found.load_settings()
     presets = settings.presets(found.name, protocol)
@@ -192,12 +202,15 @@ def plan(
     settings.check(config)
     check_name(found, config)
     check_rung(rung, found, config)
-    options = options or RungOptions()
     check_options(rung, options)
     if seeds < 1:
         raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
     if not 0 <= seed <= seed + seeds - 1 < 2**31:
         raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
+    if "mesh" in RUNGS[rung].options:
+        if not options.mesh:
+            raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
+        config = layout.fit(settings, config, layout.parse(options.mesh), seeds)
     return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device, options)
 
 

@@ -19,7 +19,7 @@ from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, write_json_file
 from xladder.core.statistics import signed
 from xladder.errors import UsageError
-from xladder.registry import RUNGS, Workload, find_rung, find_workload
+from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
 from xladder.training import plan
 
 
@@ -33,6 +33,8 @@ class CompareOptions:
     """The first seed."""
     seeds: int = 1
     """How many seeds; times are then per seed."""
+    mesh: str | None = None
+    """For `mesh`: what lies over how many devices, such as data=2."""
     json: Path | None = None
     """Write the table as JSON to this file (- for standard output)."""
     chart: Path | None = None
@@ -61,9 +63,10 @@ def measure_and_show(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
-    rungs = chosen_rungs(options.rungs, workload, config)
+    rungs = chosen_rungs(options.rungs, workload, config, options.mesh)
     for rung in rungs:  # before anything is said or written
-        plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
+        asked = options_of(rung, options.mesh)
+        plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=asked)
     console = Console(stderr=str(options.json) == "-")
     stamp = f"{workload.name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     chart = options.chart or Path("runs") / f"compare-{stamp}.png"
@@ -86,7 +89,16 @@ def measure_and_show(words: Sequence[str]) -> int:
             status.update(f"measuring {waiting[0]}" if waiting else "drawing")
 
         time_key = f"seconds_per_{workload.tick}"
-        found = compare(name, rungs, told, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
+        found = compare(
+            name,
+            rungs,
+            told,
+            options.mesh,
+            seed=options.seed,
+            seeds=options.seeds,
+            device=options.device,
+            config=config,
+        )
         draw_bars(chart, found["rows"], f"{workload.name}: time per {workload.tick}")
     if config.units_per_tick > 1:
         for row in found["rows"]:
@@ -99,12 +111,13 @@ def measure_and_show(words: Sequence[str]) -> int:
     return 0
 
 
-def chosen_rungs(text: str | None, workload: Workload, config: Any) -> list[str]:
+def chosen_rungs(text: str | None, workload: Workload, config: Any, mesh: str | None = None) -> list[str]:
     """The rungs a user names, or all the workload has for these settings."""
     if text is None:
         settings = workload.load_settings()
         lacking: Container[str] = settings.lacking(config) if hasattr(settings, "lacking") else ()
-        names = [name for name in RUNGS if name not in workload.missing and name not in lacking]
+        there = [name for name in RUNGS if name not in workload.missing and name not in lacking]
+        names = [name for name in there if RUNGS[name].one_device or (mesh and name == "mesh")]
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:

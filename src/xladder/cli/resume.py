@@ -15,12 +15,13 @@ from xladder.cli.options import parse
 from xladder.cli.tools import Tools
 from xladder.cli.train import see_through
 from xladder.errors import UsageError
-from xladder.registry import check_rung, find_rung
+from xladder.registry import RUNGS, check_rung, find_rung
+from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.training import Past, Plan, seed_groups
 
-EXCHANGEABLE = ("sequential", "parallel", "fused")  # rungs whose state is the same
+EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh")  # rungs whose state is the same
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,9 @@ class ResumeOptions:
     run: tyro.conf.Positional[Path]
     """The run directory."""
     rung: str | None = None
-    """Go on on another rung: any of sequential, parallel and fused may take over from another of them."""
+    """Go on on another rung: any of sequential, parallel, fused and mesh may take over from another of them."""
+    mesh: str | None = None
+    """Go on on devices that lie otherwise, such as data=2 (implies `--rung mesh`)."""
     debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
     profile: int | None = None
@@ -50,7 +53,8 @@ def run(words: Sequence[str]) -> int:
 def take_up(directory: RunDirectory, options: ResumeOptions) -> int:
     """Find the last sound checkpoint and train the rest."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
-    directory.plan = replace(directory.plan, rung=choose_rung(directory.plan, checkpoint, options.rung))
+    asked = options.rung or ("mesh" if options.mesh else None)
+    directory.plan = laid_out(directory.plan, choose_rung(directory.plan, checkpoint, asked), options.mesh)
     checks = debugging.parse(options.debug)
     debugging.check(checks, directory.plan)
     profiling.check(options.profile, directory.plan)
@@ -92,6 +96,22 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
     if reason:
         raise UsageError(f"A run saved on `{saved}` cannot go on on `{asked}`: {reason}.")
     return asked
+
+
+def laid_out(plan: Plan, rung: str, mesh: str | None) -> Plan:
+    """The plan on that rung, over those devices; what is learned stays the same."""
+    if "mesh" not in RUNGS[rung].options:
+        return replace(plan, rung=rung, options=replace(plan.options, mesh=None))
+    if not (mesh or plan.options.mesh):
+        raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
+    options = replace(plan.options, mesh=mesh or plan.options.mesh)
+    found = layout.fit(plan.workload.load_settings(), plan.config, layout.parse(str(options.mesh)), len(plan.seeds))
+    if found != plan.config:
+        raise UsageError(
+            f"`--mesh {options.mesh}` would need batches in {found.learner.strata} groups, and the run has "
+            f"{plan.config.learner.strata} (`--learner.strata`), which cannot change while it goes on."
+        )
+    return replace(plan, rung=rung, options=options)
 
 
 def tell(directory: RunDirectory, line: str) -> None:

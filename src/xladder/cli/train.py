@@ -58,6 +58,8 @@ class TrainOptions:
     """How many checkpoints stay, besides the best one."""
     on_nan: Literal["stop", "continue"] = "stop"
     """What to do when a loss or a parameter is no longer a number."""
+    mesh: str | None = None
+    """Lay seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
     threads: int | None = None
     """Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given."""
     debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -87,7 +89,7 @@ def run(words: Sequence[str]) -> int:
         seeds=options.seeds,
         device=options.device,
         config=config,
-        options=RungOptions(threads=options.threads),
+        options=RungOptions(threads=options.threads, mesh=options.mesh),
     )
     for flag in ("eval_episodes", "checkpoint_every"):
         value = getattr(options, flag)

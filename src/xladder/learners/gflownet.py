@@ -107,7 +107,7 @@ class GFlowNetLearner:
         c = self.config.learner
         params = self.net.init(key, jnp.zeros((1, self.config.world.dim), jnp.int32))["params"]
         knobs = Knobs(*(jnp.float32(getattr(c, name)) for name in Knobs._fields))
-        return Agent(params, optax.scale_by_adam().init(params), knobs)
+        return Agent(params, self.optimiser().init(params), knobs)
 
     def explore(self, knobs: Knobs, tick: jax.Array) -> Explore:
         """Epsilon and temperature at a tick: straight lines from start to end."""
@@ -238,14 +238,18 @@ class GFlowNetLearner:
         return gradient, Learned(loss, log_z)
 
     def update(self, agent: Agent, gradient: Params) -> Agent:
-        """One step of Adam."""
-        direction, moments = optax.scale_by_adam().update(gradient, agent.moments)
+        """One step of the optimiser."""
+        direction, moments = self.optimiser().update(gradient, agent.moments)
         rates = dict.fromkeys(agent.params, agent.knobs.lr) | {"log_z": agent.knobs.log_z_lr}
         params = {
             name: jax.tree.map(lambda p, d, rate=rates[name]: p - rate * d, branch, direction[name])
             for name, branch in agent.params.items()
         }
         return Agent(params, moments, agent.knobs)
+
+    def optimiser(self) -> optax.GradientTransformation:
+        """Adam, without the learning rates, which are knobs of the agent."""
+        return optax.scale_by_adam()
 
     def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log P_F [R, A], log P_B [R, D] and log F [R] of states [R, D]; NEVER where an action is not allowed."""

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from xladder.core.crew import ALONE, Crew
 from xladder.core.types import Array, Params
 from xladder.learners.value import ValueLearner
 from xladder.nets.codes import CodesTorso
@@ -77,6 +78,7 @@ class IQNLearner:
     num_codes: int
     cells: int
     align: int = 1
+    crew: Crew = ALONE
 
     @property
     def value(self) -> ValueLearner:
@@ -105,7 +107,7 @@ class IQNLearner:
             sigma=c.sigma,
             factorised=False,
         )
-        return ValueLearner(c, ValueNet(CodesTorso(width, self.num_codes), head))
+        return ValueLearner(c, ValueNet(CodesTorso(width, self.num_codes), head), self.crew)
 
     def _shapes(self, net: ValueNet) -> Params:
         codes = jnp.zeros((self.config.n_frames, self.cells), jnp.int8)
@@ -165,9 +167,9 @@ class IQNLearner:
     ) -> tuple[Agent, jax.Array]:
         """Draw a batch from the memory and learn from it."""
         c = self.config
-        starts = frames.choose(cursor, draws.scores, c.batch_size, c.n_frames, c.n_step)
+        starts = self.crew.mine(frames.choose(cursor, draws.scores, c.batch_size, c.n_frames, c.n_step))
         batch = frames.cut(cursor, ring, starts, agent.knobs.gamma, c.n_frames, c.n_step)
-        return self.update(agent, batch, draws)
+        return self.update(agent, batch, draws._replace(taus=self.crew.mine(draws.taus, axis=1)))
 
     def sync(self, agent: Agent, due: jax.Array) -> Agent:
         """The hard update, if it is due: the target becomes the online network."""

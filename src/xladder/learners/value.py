@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from xladder.core.crew import ALONE, Crew
 from xladder.core.types import Array, Params
 from xladder.losses.quantile import quantile_huber
 from xladder.losses.value import cross_entropy, huber, munchausen_bonus, project, soft_values, squared
@@ -61,6 +62,8 @@ class ValueLearner:
 
     config: Any
     net: ValueNet
+    crew: Crew = ALONE
+    """Who the rest of a batch is with; its size is what this one has of it."""
 
     def init(self, params: Params, knobs: Any) -> Agent:
         """An agent with these parameters."""
@@ -172,6 +175,7 @@ class ValueLearner:
         """The same with noise that has been split already."""
         differentiate = jax.value_and_grad(self.loss, has_aux=True)
         (loss, errors), gradient = differentiate(agent.params, agent.target, batch, taus, noise)
+        loss, gradient = self.crew.average((loss, gradient))
         gradient = clip(gradient, self.config.clip)
         steps, moments = self.optimiser().update(gradient, agent.moments)
         params = jax.tree.map(lambda p, step: p - agent.knobs.lr * step, agent.params, steps)

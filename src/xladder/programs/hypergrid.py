@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys
+from xladder.core.crew import ALONE, Crew
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
@@ -77,6 +78,8 @@ class Program(Portable):
     mapped: bool = True
     unroll: int = 1
     compact: bool = False
+    crew: Crew = ALONE
+    """Who the trajectories are shared with; what they ended in is remembered by all."""
 
     @classmethod
     def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
@@ -95,9 +98,9 @@ class Program(Portable):
     @property
     def rooms(self) -> tuple[int, ...]:
         """How many rows an update may have room for, ascending; the last holds the longest batch there can be."""
-        most = self.config.world.steps * self.config.learner.batch_size
-        rooms = [most]
-        while rooms[-1] / ROOM_GROWS > max(LEAST_ROOM, self.config.learner.batch_size):
+        size = self.config.learner.batch_size // self.crew.size
+        rooms = [self.config.world.steps * size]
+        while rooms[-1] / ROOM_GROWS > max(LEAST_ROOM, size):
             rooms.append(-int(-rooms[-1] // ROOM_GROWS))
         return tuple(reversed(rooms))
 
@@ -121,7 +124,8 @@ class Program(Portable):
             return Clock(clock.tick + 1), *one_by_one(partial(self._tick_alone, clock))(runs)
         batch, memory, reward, explore = self.rehearse(clock, runs)
         agent, learned = self.study(runs.agent, batch)
-        metrics = Metrics(reward, learned.loss, learned.log_z, batch.length.mean(1, dtype=jnp.float32), *explore)
+        reward, learned, length = self.crew.average((reward, learned, batch.length.mean(1, dtype=jnp.float32)))
+        metrics = Metrics(reward, learned.loss, learned.log_z, length, *explore)
         return Clock(clock.tick + 1), Experiment(runs.key, agent, memory), metrics
 
     def _tick_alone(self, clock: Clock, run: Experiment) -> tuple[Experiment, Metrics]:
@@ -141,14 +145,14 @@ class Program(Portable):
         """The same for one experiment. float32 [] is the mean reward of new objects."""
         draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
         explore = learner.explore(run.agent.knobs, tick)
-        batch = learner.sample(params, explore, draws.steps)
+        batch = learner.sample(params, explore, self.crew.mine(draws.steps, axis=1))
         found = learner.objects(batch)
         log_rewards = learner.log_rewards(found)
         memory = run.memory
         if memory is not None:
-            memory = objects.add(memory, found, log_rewards)
-            known = objects.sample(memory, draws.picks, self.config.learner.replay == "prioritised")
-            old = learner.walk_back(params, known, draws.back)
+            memory = objects.add(memory, *self.crew.gather((found, log_rewards)))
+            known = objects.sample(memory, self.crew.mine(draws.picks), self.config.learner.replay == "prioritised")
+            old = learner.walk_back(params, known, self.crew.mine(draws.back, axis=1))
             batch = Trajectories(
                 jnp.concatenate([batch.states, old.states], axis=1),
                 jnp.concatenate([batch.actions, old.actions], axis=1),
@@ -185,4 +189,6 @@ class Program(Portable):
 
         branches = [partial(over_seeds, partial(gradient, room)) for room in rooms]
         gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
+        # Put together outside the choice: others may need another room.
+        gradients = self.crew.average(gradients)
         return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned

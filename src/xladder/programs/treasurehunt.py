@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys
+from xladder.core.crew import ALONE, Crew
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
@@ -83,6 +84,8 @@ class Program(Portable):
     mapped: bool = True
     align: int = 1
     unroll: int = 1
+    crew: Crew = ALONE
+    """Who the batches are shared with: all play the same."""
 
     @classmethod
     def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
@@ -100,7 +103,7 @@ class Program(Portable):
         """The agents' learner, fitted to this world's views."""
         w = self.config.world
         cells = world.window(w).size
-        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), cells, self.align)
+        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), cells, self.align, self.crew)
 
     def init_clock(self) -> Clock:
         """Before the first epoch."""

@@ -13,7 +13,7 @@ Shapes: S seeds, N copies, T steps per tick, K updates per tick, F frames per st
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self
@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys, schedules
+from xladder.core.crew import ALONE, Crew
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
@@ -124,6 +125,8 @@ class Player(Portable):
     patches: bool = True
     unroll: int = 1
     copies: Copies | None = None
+    crew: Crew = ALONE
+    """Who the copies, their memories and the batches are shared with."""
     norm: ClassVar[bool] = False
     """Whether hidden layers are normalised."""
 
@@ -163,7 +166,8 @@ class Player(Portable):
     @property
     def learner(self) -> ValueLearner:
         """The learner, fitted to the world's frames."""
-        return build(self.config.learner, self.view, self.config.world.stack, self.patches, self.norm)
+        learner = build(self.config.learner, self.view, self.config.world.stack, self.patches, self.norm)
+        return replace(learner, crew=self.crew)
 
     def init_params(self, key: jax.Array) -> Params:
         """Parameters that know nothing, of the run with this root key."""
@@ -227,11 +231,12 @@ class Player(Portable):
         """The metrics of a tick, from the totals and lengths of games [S, T·N], nan where none ended."""
         seeds = totals.shape[0]
         ended = jnp.isfinite(totals)
-        count = ended.sum(1)
+        count = self.crew.add(ended.sum(1))
 
         def mean(values: jax.Array) -> jax.Array:
             # Nothing is computed with nan, so that `--debug nans` finds only those that are a fault.
-            return jnp.where(count > 0, jnp.where(ended, values, 0.0).sum(1) / jnp.maximum(count, 1), jnp.nan)
+            total = self.crew.add(jnp.where(ended, values, 0.0).sum(1))
+            return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
 
         return Metrics(
             returns=mean(totals),
@@ -352,11 +357,11 @@ class Program(Player):
 
     def sample(self, clock: Clock, runs: Experiment) -> Samples:
         """What the updates of a tick learn from, leaves [K, S, B, …]: all batches are drawn before the first update."""
-        updates, size = self.config.updates_per_tick, self.config.learner.batch_size
+        updates, size = self.config.updates_per_tick, self.config.learner.batch_size // self.crew.size
         numbers = clock.tick * updates + jnp.arange(updates)
 
         def one(run: Experiment) -> Samples:
-            draws = jax.vmap(lambda number: self.draw_study(run.key, number))(numbers)
+            draws = jax.vmap(lambda number: self.share(self.draw_study(run.key, number)))(numbers)
             picks = jax.vmap(lambda uniforms: self.pick(clock, run.memory, run.chances, uniforms))(draws.picks)
             flat = jax.tree.map(lambda x: x.reshape(updates * size), picks)
             batch = history.cut(self.window, run.memory, flat, run.agent.knobs.gamma)
@@ -365,6 +370,11 @@ class Program(Player):
 
         # Mapped even for one seed: to take the memory out of its axis and put it back, XLA would copy it.
         return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(worlds=())))
+
+    def share(self, draws: StudyDraws) -> StudyDraws:
+        """This one's part of the draws of an update; noise is that of the network, which all have."""
+        learner = draws.learner._replace(taus=self.crew.mine(draws.learner.taus, axis=1))
+        return StudyDraws(self.crew.mine(draws.picks), learner)
 
     def sync(self, agents: Agent, tick: jax.Array) -> Agent:
         """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
@@ -403,7 +413,8 @@ class Program(Player):
     def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
         """Where the samples of an update start."""
         if not self.config.learner.prioritised:
-            return history.choose(self.window, clock.cursor, memory, uniforms)
+            strata = self.config.learner.strata // self.crew.size
+            return history.choose(self.window, clock.cursor, memory, uniforms, strata)
         even = jnp.stack([priorities.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
         return priorities.choose(chances, even, self.beta(clock.tick))
 
@@ -464,7 +475,11 @@ class Program(Player):
     def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
         """int32 [S, N]: what every seed does in a step."""
         epsilon, playing = self.epsilon(tick), runs.without_memory()
-        return over_seeds(lambda run: self.choose(run.agent, run.seen, self.draw_act(run.key, step), epsilon), playing)
+
+        def one(run: Experiment) -> jax.Array:
+            return self.choose(run.agent, run.seen, self.crew.mine(self.draw_act(run.key, step)), epsilon)
+
+        return over_seeds(one, playing)
 
     def _step(
         self, runs: Experiment, actions: jax.Array, step: jax.Array
@@ -474,7 +489,7 @@ class Program(Player):
         def one(given: tuple[Experiment, jax.Array]) -> tuple[Experiment, jax.Array, jax.Array]:
             assert self.copies is not None
             run, actions = given
-            worlds, answer = self.copies.step(self.step_keys(run.key, step), run.worlds, actions)
+            worlds, answer = self.copies.step(self.crew.mine(self.step_keys(run.key, step)), run.worlds, actions)
             return self.observe(run._replace(worlds=worlds), actions, answer)
 
         memory, chances = runs.memory, runs.chances

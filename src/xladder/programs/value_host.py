@@ -61,7 +61,7 @@ class HostMemory(Stateful):
         n, c = config.world.num_envs, config.learner
         self.history = HostHistory(n, program.window, view.shape, view.dtype)
         self.chances = priorities_host.HostPriorities(n, program.window.length) if c.prioritised else None
-        self.clip, self.alpha, self.beta = c.clip_rewards, c.alpha, np.float32(c.beta)
+        self.clip, self.alpha, self.beta, self.strata = c.clip_rewards, c.alpha, np.float32(c.beta), c.strata
 
     def add(self, frames: np.ndarray, first: np.ndarray, actions: np.ndarray, step: Step) -> None:
         """One row of every copy."""
@@ -73,7 +73,7 @@ class HostMemory(Stateful):
     def sample(self, uniforms: np.ndarray, gamma: float) -> tuple[Picks, Batch]:
         """A batch of transitions, and where they are from."""
         if self.chances is None:
-            picks = self.history.choose(uniforms)
+            picks = self.history.choose(uniforms, self.strata)
         else:
             even = np.stack([priorities_host.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
             picks = self.chances.choose(even, float(self.beta))

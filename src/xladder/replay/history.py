@@ -122,13 +122,17 @@ def eligible(window: Window, cursor: Cursor) -> tuple[jax.Array, jax.Array]:
     return earliest, jnp.maximum(cursor.size - broken - window.n_step, 0)
 
 
-def choose(window: Window, cursor: Cursor, history: History, uniforms: jax.Array) -> Picks:
+def choose(window: Window, cursor: Cursor, history: History, uniforms: jax.Array, strata: int = 1) -> Picks:
     """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2].
 
-    Each is the first of R candidates that is not a reset row; if all are, it is not valid.
+    Each is the first of R candidates that is not a reset row; if all are, it is not valid. With several strata an equal
+    part of the starts comes from each of as many groups of copies: every row is as likely as before, and who has only
+    some of the groups can choose its part alone.
     """
     earliest, count = eligible(window, cursor)
-    envs = _scale(uniforms[:, :, 0], jnp.int32(history.first.shape[0]))  # [B, R]
+    copies = history.first.shape[0] // strata
+    stratum = jnp.arange(uniforms.shape[0]) // (uniforms.shape[0] // strata)  # [B]
+    envs = stratum[:, None] * copies + _scale(uniforms[:, :, 0], jnp.int32(copies))  # [B, R]
     slots = (earliest + _scale(uniforms[:, :, 1], count)) % window.length
     usable = ~history.first[envs, (slots + 1) % window.length] & (count > 0)
     chosen = jnp.argmax(usable, axis=1, keepdims=True)  # the first that is usable

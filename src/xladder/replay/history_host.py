@@ -45,10 +45,12 @@ class HostHistory(Stateful):
         broken = window.stack - 1 if self.size == window.length else 0
         return (self.head - self.size + broken) % window.length, max(self.size - broken - window.n_step, 0)
 
-    def choose(self, uniforms: np.ndarray) -> Picks:
+    def choose(self, uniforms: np.ndarray, strata: int = 1) -> Picks:
         """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2]."""
         earliest, count = self.eligible()
-        envs = _scale(uniforms[:, :, 0], self.num_envs)  # [B, R]
+        stratum = np.arange(len(uniforms)) // (len(uniforms) // strata)  # [B]
+        copies = self.num_envs // strata
+        envs = stratum[:, None] * copies + _scale(uniforms[:, :, 0], copies)  # [B, R]
         slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
         usable = ~self.rows.first[envs, (slots + 1) % self.window.length] & (count > 0)
         each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)

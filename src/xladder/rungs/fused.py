@@ -7,7 +7,7 @@ serves every length and a run stops exactly where it was told to.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -32,7 +32,7 @@ class FusedRun:
 
     def __init__(self, config: Any, seeds: Sequence[int], device: Any, compiler: Compiler = USUAL):
         self.seeds, self.device = tuple(seeds), device
-        self.program = program = part(config).Program.laid_out(config, device.platform, self.seeds)
+        self.program = program = self.lay_out(config)
 
         def init(seeds: jax.Array) -> tuple[Any, Any]:
             return program.init_clock(), jax.vmap(program.init)(seeds)
@@ -53,20 +53,45 @@ class FusedRun:
             return jax.lax.fori_loop(0, ticks, body, (clock, runs, rows))
 
         with jax.default_device(device):
-            self.clock, self.runs = jax.jit(init)(jnp.asarray(seeds, jnp.int32))
+            self.clock, self.runs = self.place(init, np.asarray(seeds, np.int32))
             begun = time.perf_counter()
-            self.chunk = compiler.program(chunk, (0, 1), self.clock, self.runs, np.int32(0))
+            self.chunk = compiler.program(self.spread(chunk), (0, 1), self.clock, self.runs, np.int32(0))
             self.compile_seconds = time.perf_counter() - begun
+
+    # What another rung does otherwise, which lays the same chunk over several devices.
+
+    def lay_out(self, config: Any) -> Any:
+        """The workload's program as it suits the device."""
+        return part(config).Program.laid_out(config, self.device.platform, self.seeds)
+
+    def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
+        """Clock and population, where they are to stay."""
+        placed: tuple[Any, Any] = jax.jit(init)(seeds)
+        return placed
+
+    def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of clock, population and a number of ticks, for the device."""
+        return chunk
+
+    def rehearsal(self, sample: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of clock and population that gives one number, for the device."""
+        return sample
+
+    def everywhere(self, value: np.generic) -> jax.Array:
+        """A number that the device is to know."""
+        return jax.device_put(value, self.device)
+
+    def fetch(self, tree: Any) -> Any:
+        """What the device has, on the host."""
+        return jax.device_get(tree)
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""
         parts = []
         for begin in range(0, ticks, LONGEST_CHUNK):
             count = min(LONGEST_CHUNK, ticks - begin)
-            self.clock, self.runs, rows = self.chunk(
-                self.clock, self.runs, jax.device_put(np.int32(count), self.device)
-            )
-            columns = jax.device_get(rows)._asdict()
+            self.clock, self.runs, rows = self.chunk(self.clock, self.runs, self.everywhere(np.int32(count)))
+            columns = self.fetch(rows)._asdict()
             parts.append({name: np.moveaxis(values[:count], 0, 1) for name, values in columns.items()})
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
@@ -81,7 +106,7 @@ class FusedRun:
 
             return jax.lax.fori_loop(0, SAMPLED_TICKS, body, jnp.float32(0))
 
-        program = jax.jit(sample)
+        program = jax.jit(self.rehearsal(sample))
         sampling = timed(lambda: program(self.clock, self.runs).block_until_ready())
         whole = timed(lambda: self.advance(SAMPLED_TICKS))
         each = SAMPLED_TICKS * len(self.seeds)

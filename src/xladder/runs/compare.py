@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from xladder.errors import UsageError, XladderError
+from xladder.registry import find_rung, find_workload, options_of
 from xladder.runs.directory import describe_plan, versions
 from xladder.settings import to_dict
 from xladder.training import Plan, plan
@@ -22,9 +23,12 @@ def compare(
     workload: str,
     rungs: Sequence[str] = ("torch", "hybrid", "sequential", "parallel", "fused"),
     told: Callable[[dict[str, Any]], None] | None = None,
+    mesh: str | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """Measure each rung; `options` are those of `train`. `told` hears of every row as it is measured.
+    """Measure each rung; `options` are those of `train`, and `mesh` is for the rung of that name.
+
+    `told` hears of every row as it is measured.
 
     `seconds_per_TICK` is the median after learning has started, `sampling_seconds` and `update_seconds` are its two
     parts, timed on the jitted rungs after the last tick, when trajectories may be longer than they were on the way;
@@ -32,7 +36,9 @@ def compare(
     asked for.
     """
     rungs = list(dict.fromkeys(rungs))
-    plans = [plan(workload, rung, **options) for rung in rungs]
+    for rung in rungs:
+        find_rung(rung, find_workload(workload))
+    plans = [plan(workload, rung, options=options_of(rung, mesh), **options) for rung in rungs]
     if not plans:
         raise UsageError("`--rungs` names none: give some, separated by commas.")
     time_key = f"seconds_per_{plans[0].workload.tick}"

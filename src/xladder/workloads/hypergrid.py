@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from xladder.errors import UsageError
+from xladder.errors import UsageError, uneven
 
 # Published rewards: R0 everywhere, R1 more where all coordinates are outer, R2 more where all lie in the band.
 REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
@@ -258,6 +258,21 @@ def check(config: Config) -> None:
             f"`--evaluation exact` needs every cell, and {world.side}^{world.dim} are more than {MOST_STATES:,}. "
             "Use `--evaluation sampled`, which reports its noise floor beside every distance."
         )
+
+
+def laid_over(config: Config, devices: int) -> Config:
+    """Settings whose trajectories so many devices can share; a `UsageError` if these cannot be."""
+    if config.loss == "vargrad":
+        raise UsageError("`--loss vargrad` compares all trajectories of a batch: lay seeds over devices, not data.")
+    new = config.learner.batch_size - config.remembered
+    if new % devices or config.remembered % devices:
+        if config.remembered:
+            raise UsageError(
+                f"A batch has {new} new and {config.remembered} remembered objects, and {devices} devices cannot share "
+                f"both evenly: use `--learner.replay-share 0.5` and a `--learner.batch-size` of {2 * devices} or more."
+            )
+        raise uneven("learner.batch-size", config.learner.batch_size, devices)
+    return config
 
 
 def measured(config: Config) -> dict[str, float]:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from xladder.core.statistics import in_words
-from xladder.errors import UsageError
+from xladder.errors import UsageError, uneven
 
 
 @dataclass(frozen=True)
@@ -220,6 +220,13 @@ def check(config: Config) -> None:
         f"a memory of {learner.memory} frames never offers more than {max(samples, 0)} transitions: "
         "make the batch smaller or `--learner.memory` larger",
     )
+
+
+def laid_over(config: Config, devices: int) -> Config:
+    """Settings whose batches so many devices can share; a `UsageError` if these cannot be."""
+    if config.learner.batch_size % devices:
+        raise uneven("learner.batch-size", config.learner.batch_size, devices)
+    return config
 
 
 def note(config: Config) -> str:

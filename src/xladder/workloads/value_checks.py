@@ -1,0 +1,167 @@
+"""Whether the settings of a value learner make sense together; a sentence if they do not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from xladder.errors import UsageError
+
+_COUNTS = (
+    "width",
+    "n_step",
+    "batch_size",
+    "strata",
+    "memory",
+    "steps_per_update",
+    "atoms",
+    "quantiles",
+    "act_quantiles",
+    "cosines",
+)
+_UNUSED_BY_PQN = (
+    "double",
+    "noisy",
+    "n_step",
+    "prioritised",
+    "munchausen",
+    "loss",
+    "kappa",
+    "batch_size",
+    "memory",
+    "learning_starts",
+    "steps_per_update",
+    "sync_every",
+    "soft",
+    "atoms",
+    "v_min",
+    "v_max",
+    "quantiles",
+    "act_quantiles",
+    "cosines",
+    "sigma",
+    "alpha",
+    "beta",
+    "munchausen_scale",
+    "munchausen_floor",
+    "temperature",
+)
+
+
+def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> None:
+    """Raise a `UsageError` that names the field, its value and what is allowed; `presets` are those of a world."""
+    c, p, envs = config.learner, config.pqn, config.world.num_envs
+
+    def need(ok: bool, flag: str, value: object, allowed: str) -> None:
+        if not ok:
+            raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
+
+    for flag, count in [
+        ("world.num-envs", envs),
+        ("world.stack", config.world.stack),
+        *((f"learner.{name.replace('_', '-')}", getattr(c, name)) for name in _COUNTS),
+        *((f"pqn.{name}", getattr(p, name)) for name in ("rollout", "minibatches", "passes")),
+        *(("learner.hidden", width) for width in c.hidden),
+    ]:
+        need(count >= 1, flag, count, "it has to be 1 or more")
+    for name in ("learning_starts", "sync_every", "epsilon_steps", "explore_from"):
+        need(getattr(c, name) >= 0, f"learner.{name.replace('_', '-')}", getattr(c, name), "it cannot be negative")
+    for flag, positive in [
+        ("learner.lr", c.lr),
+        ("learner.optimiser-eps", c.optimiser_eps),
+        ("learner.kappa", c.kappa),
+        ("learner.temperature", c.temperature),
+    ]:
+        need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
+    need(c.clip > 0.0, "learner.clip", c.clip, "it has to be positive (inf for no clipping)")
+    for name in ("gamma", "soft", "epsilon", "epsilon_end", "epsilon_share", "alpha", "beta", "munchausen_scale"):
+        flag, fraction = f"learner.{name.replace('_', '-')}", getattr(c, name)
+        need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
+    need(0.0 <= p.trace <= 1.0, "pqn.trace", p.trace, "it has to lie in [0, 1]")
+    need(0.0 <= c.sigma < float("inf"), "learner.sigma", c.sigma, "it cannot be negative")
+    need(-float("inf") < c.munchausen_floor <= 0.0, "learner.munchausen-floor", c.munchausen_floor, "it cannot be > 0")
+    need(
+        -float("inf") < c.v_min < c.v_max < float("inf"),
+        "learner.v-min",
+        c.v_min,
+        f"it has to be below `--learner.v-max` ({c.v_max})",
+    )
+    need(c.head != "categorical" or c.atoms >= 2, "learner.atoms", c.atoms, "a categorical head needs 2 or more")
+    need(
+        not (c.munchausen and c.head == "categorical"),
+        "learner.head",
+        c.head,
+        "Munchausen's bonus needs values or quantiles: use scalar, quantile or implicit",
+    )
+    need(
+        not (c.munchausen and c.double),
+        "learner.double",
+        True,
+        "with Munchausen no single action is chosen to be judged: use `--learner.no-double`, or leave it out",
+    )
+    per, replays = c.steps_per_update, config.algorithm != "pqn"
+    need(
+        c.sync_every > 0 or c.soft > 0 or not replays,
+        "learner.sync-every",
+        c.sync_every,
+        "without it `--learner.soft` has to be positive, or the target network never learns",
+    )
+    fitting = [n for n in range(1, envs + 1) if envs % n == 0] + [max(1, round(per / envs)) * envs]
+    need(
+        per % envs == 0 or envs % per == 0 or not replays,
+        "learner.steps-per-update",
+        per,
+        f"with {envs} copies of the world it has to divide them or be a multiple of them: "
+        f"{min(fitting, key=lambda n: abs(n - per))} is the nearest",
+    )
+    rows = c.memory // envs
+    need(
+        not replays or rows >= config.world.stack + c.n_step + 1,
+        "learner.memory",
+        c.memory,
+        f"{envs} copies with {config.world.stack} frames and {c.n_step} steps per sample need at least "
+        f"{(config.world.stack + c.n_step + 1) * envs}",
+    )
+    shared = math.gcd(envs, c.batch_size)
+    need(
+        shared % c.strata == 0,
+        "learner.strata",
+        c.strata,
+        f"it has to divide both {envs} copies of the world and batches of {c.batch_size}: the largest is {shared}",
+    )
+    need(
+        c.strata == 1 or not c.prioritised,
+        "learner.strata",
+        c.strata,
+        "priorities are those of one memory: use 1, or leave `--learner.prioritised` out",
+    )
+    if config.algorithm == "pqn":
+        size = p.rollout * envs
+        need(
+            size % p.minibatches == 0,
+            "pqn.minibatches",
+            p.minibatches,
+            f"a rollout of {p.rollout} steps of {envs} copies has {size} transitions, which it has to divide",
+        )
+        need(c.head == "scalar", "learner.head", c.head, "PQN learns values: use scalar")
+        own = presets(config.name)["pqn"].learner
+        for name in _UNUSED_BY_PQN:
+            # It may be the user's, or come with the preset that they have started from.
+            allowed = f"PQN has no use for it: start from `--preset pqn` and leave it at {getattr(own, name)}"
+            need(getattr(c, name) == getattr(own, name), f"learner.{name.replace('_', '-')}", getattr(c, name), allowed)
+    steps, tick = config.agent_steps, config.per_tick
+    need(steps >= 1, config.length, getattr(config, config.length), "it has to be 1 or more")
+    need(
+        steps % tick == 0,
+        config.length,
+        getattr(config, config.length),
+        f"{config.tick_in_words}, so it has to be a multiple of {tick * config.length_per_step}: "
+        + " or ".join(str(n * tick * config.length_per_step) for n in sorted({steps // tick, -(-steps // tick)}) if n),
+    )
+    most = (2**31 - 1) * config.length_per_step
+    need(steps < 2**31, config.length, getattr(config, config.length), f"at most {most} {config.length} are possible")
+    rate = config.evaluate_epsilon
+    need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
+    need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
+    need(config.evaluate_episodes >= 0, "evaluate-episodes", config.evaluate_episodes, "it cannot be negative")
