@@ -15,7 +15,7 @@ def find(name: str | None = None) -> Any:
     import jax
 
     try:
-        return jax.devices(name)[0]
+        return jax.local_devices(backend=name)[0]
     except RuntimeError:
         have = ", ".join(sorted({device.platform for device in jax.devices()}))
         hint = _unused_gpu() or "Leave `--device` out to run on what there is."

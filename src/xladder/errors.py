@@ -46,6 +46,12 @@ class ResourceError(XladderError):
     exit_code = 5
 
 
+class PeerLost(XladderError):
+    """Another process of the run is gone, stuck or has never come."""
+
+    exit_code = 75
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: says which do, and which is nearest."""
     known = sorted(known)

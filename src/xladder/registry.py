@@ -34,6 +34,8 @@ class RungOptions:
     """Threads of PyTorch; measured if not given."""
     mesh: str | None = None
     """What lies over how many devices: `seeds=4`, `data=2` or `seeds=2,data=2`."""
+    hosts: int | None = None
+    """Processes that the devices of the mesh belong to."""
     actors: int | None = None
     """Processes that play."""
     shards: int | None = None
@@ -105,7 +107,7 @@ RUNGS = {
         Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
         Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
         Rung("mesh", "xladder.rungs.mesh", "as fused, laid over several devices", options=("mesh",), one_device=False),
-        Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes", one_device=False),
+        Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes", options=("mesh", "hosts"), one_device=False),
         Rung("actors", "xladder.rungs.actors", "asynchronous actors round one learner", one_device=False),
     ]
 }
@@ -125,7 +127,6 @@ WORKLOADS = {
             names="iqn",
             agents=True,
             missing={
-                "hosts": ("it is not written yet", "fused"),
                 "actors": ("its agents act in one shared world, step by step", "fused"),
             },
         ),
@@ -141,7 +142,6 @@ WORKLOADS = {
             names="gflownet",
             samples=True,
             missing={
-                "hosts": ("it is not written yet", "fused"),
                 "actors": ("its trajectories cost too little to be worth sending", "fused"),
             },
         ),
@@ -156,7 +156,7 @@ _VALUE: dict[str, Any] = {
     "parity": "xladder.parity.value",
     "picture": "xladder.runs.game",
 }
-_LATER = ("hosts", "actors")
+_LATER = ("actors",)
 _EMULATED = "its emulators are processes' own, and a mesh needs worlds inside the program"
 _ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
 FAMILIES = {
@@ -173,7 +173,8 @@ FAMILIES = {
         name="atari/breakout",
         summary="a value learner in copies of an Atari game",
         length="frames",
-        missing={"mesh": (_EMULATED, "parallel")} | {rung: ("it is not written yet", "parallel") for rung in _LATER},
+        missing={rung: (_EMULATED, "parallel") for rung in ("mesh", "hosts")}
+        | {rung: ("it is not written yet", "parallel") for rung in _LATER},
         package="ale_py",
         extra="atari",
         rung="parallel",
@@ -184,7 +185,7 @@ FAMILIES = {
         name="gym/CartPole-v1",
         summary="a value learner in copies of an environment of Gymnasium",
         length="steps",
-        missing={"fused": (_ON_HOST, "parallel"), "mesh": (_ON_HOST, "parallel")}
+        missing={rung: (_ON_HOST, "parallel") for rung in ("fused", "mesh", "hosts")}
         | {rung: ("it is not written yet", "parallel") for rung in _LATER},
         package="gymnasium",
         extra="gym",

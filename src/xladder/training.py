@@ -56,9 +56,15 @@ class Observer:
     def ended(self, running: Any) -> None:
         """A group of seeds is trained; called in the rung's own thread."""
 
-    def stop(self) -> bool:
-        """Whether to end after this chunk."""
-        return False
+    def stop(self) -> int:
+        """The signal because of which to end after this chunk; 0 if there was none."""
+        return 0
+
+    def stop_too(self, signal: int) -> None:
+        """Another process of the run has had a signal."""
+
+    leads = True
+    """Whether this process is the one that measures and writes; others of the run follow it."""
 
 
 class Keeper:
@@ -312,9 +318,11 @@ class _Trial:
         size, ended = 1, self.done == config.ticks
         while not ended:
             count = min([size, config.ticks - self.done, *self.distances()])
-            seconds = self.advance(count)
-            ended = self.done == config.ticks or observer.stop()
-            if self.keeper.keeps and (self.keeper.due(self.done) or ended):
+            seconds, signal, due = self.agree(self.advance(count), observer.stop(), self.keeper.due(self.done))
+            if signal and not observer.stop():
+                observer.stop_too(signal)
+            ended = self.done == config.ticks or bool(signal)
+            if self.keeper.keeps and (due or ended):
                 self.wait("saving", self.save)
             # Not from a chunk that was cut short: it says little about how long the next one may be.
             size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
@@ -324,6 +332,13 @@ class _Trial:
             self.check_arrays(capture(params, "params."))
         self.wait("finishing", observer.ended, self.running)
         return Result(plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots)
+
+    def agree(self, seconds: float, signal: int, due: bool) -> tuple[float, int, bool]:
+        """What all processes of the run go by after a chunk, where there are several."""
+        if not hasattr(self.running, "agree"):
+            return seconds, signal, due
+        numbers = self.wait("training", self.running.agree, [seconds, signal, due])
+        return numbers[0], int(numbers[1]), bool(numbers[2])
 
     def wait(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
         """Call in the rung's thread, and let the observer see that something goes on."""
@@ -356,6 +371,10 @@ class _Trial:
 
     def measure(self) -> Mapping[str, np.ndarray]:
         """How good what is learned by now is."""
+        if not self.observer.leads:
+            self.wait("measuring", self.running.params)  # which are gathered from all
+            nothing: Mapping[str, np.ndarray] = self.plan.workload.load_settings().measured(self.plan.config)
+            return nothing
         found = self.wait("measuring", _measure, self.plan, self.running, self.done)
         if self.seeds[0] == self.plan.seeds[0] and found.picture is not None:
             label = self.plan.workload.load_settings().label(found.columns)

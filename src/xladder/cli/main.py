@@ -15,6 +15,7 @@ from xladder.errors import UsageError, XladderError, unknown
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
     "resume": "go on with a run that was stopped or killed",
+    "launch": "several processes of a run on this machine, to try `--rung hosts`",
     "compare": "the same experiment on several rungs: a table of speed and return",
     "inspect": "what a rung compiles, what a tick costs, and how near that is to the machine's limits",
     "parity": "prove that JAX and PyTorch learn the same, level by level",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import time
@@ -15,7 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from xladder.cli import startup
+from xladder.cli import hosts, startup
 from xladder.core.statistics import mean_and_interval
 from xladder.rungs.running import Running
 from xladder.runs.directory import RunDirectory
@@ -67,9 +66,14 @@ class Screen(Observer):
         for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def stop(self) -> bool:
-        """Whether a signal has come."""
-        return self.signal is not None
+    def stop(self) -> int:
+        """The signal that has come, or 0."""
+        return self.signal or 0
+
+    def stop_too(self, signal: int) -> None:
+        """Another process of the run has had a signal."""
+        self.signal = signal
+        self.say("Another host was told to stop; saving.")
 
     def end_training(self) -> None:
         """Nothing is left to train: the bar goes, and a signal has nothing to wait for any more."""
@@ -84,7 +88,7 @@ class Screen(Observer):
     @property
     def resume_command(self) -> str:
         """What to type to go on."""
-        return f"xladder resume {shlex.quote(str(self.directory.path))}"
+        return hosts.resume_command(self.directory.path)
 
     def waiting(self, what: str, seconds: float) -> None:
         """Show that something is going on before the first tick."""

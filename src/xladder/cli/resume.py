@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +11,8 @@ from typing import Annotated
 import tyro
 
 from xladder import debugging, profiling
+from xladder.cli import hosts
+from xladder.cli.hosts import HostOptions
 from xladder.cli.options import parse
 from xladder.cli.tools import Tools
 from xladder.cli.train import see_through
@@ -21,11 +23,12 @@ from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.training import Past, Plan, seed_groups
 
-EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh")  # rungs whose state is the same
+Ready = Callable[[int | None], None]
+EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs whose state is the same
 
 
 @dataclass(frozen=True)
-class ResumeOptions:
+class ResumeOptions(HostOptions):
     """Which run, and where it goes on."""
 
     run: tyro.conf.Positional[Path]
@@ -43,6 +46,16 @@ class ResumeOptions:
 def run(words: Sequence[str]) -> int:
     """Take the directory over and go on."""
     options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
+    if hosts.asked_for(options, options.rung):
+        among = hosts.membership(options)
+
+        def take_up_together(directory: RunDirectory, ready: Ready) -> int:
+            directory.plan = replace(
+                directory.plan, options=hosts.over_all(directory.plan.options, among, options.mesh)
+            )
+            return take_up(directory, replace(options, rung="hosts"), ready)
+
+        return hosts.resume(options.run, among, take_up_together)
     directory = RunDirectory.open(options.run)
     try:
         return take_up(directory, options)
@@ -50,8 +63,8 @@ def run(words: Sequence[str]) -> int:
         directory.lock.release()
 
 
-def take_up(directory: RunDirectory, options: ResumeOptions) -> int:
-    """Find the last sound checkpoint and train the rest."""
+def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lambda step: None) -> int:
+    """Find the last sound checkpoint and train the rest; `ready` hears which it is before that begins."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
     asked = options.rung or ("mesh" if options.mesh else None)
     directory.plan = laid_out(directory.plan, choose_rung(directory.plan, checkpoint, asked), options.mesh)
@@ -68,12 +81,14 @@ def take_up(directory: RunDirectory, options: ResumeOptions) -> int:
             raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
         tell(directory, "There is no checkpoint yet: the run begins anew.")
         directory.writer.begin_anew()
+        ready(None)
         return see_through(directory, None, tools)
     facts = checkpoint.facts
     metrics = directory.writer.go_back(facts)
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
     if not getattr(directory.plan.config.world, "pure", True) and not any(".worlds." in n for n in checkpoint.arrays):
         tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
+    ready(checkpoint.step)
     return see_through(directory, Past(checkpoint.arrays, facts, metrics), tools)
 
 
@@ -101,7 +116,7 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
 def laid_out(plan: Plan, rung: str, mesh: str | None) -> Plan:
     """The plan on that rung, over those devices; what is learned stays the same."""
     if "mesh" not in RUNGS[rung].options:
-        return replace(plan, rung=rung, options=replace(plan.options, mesh=None))
+        return replace(plan, rung=rung, options=replace(plan.options, mesh=None, hosts=None))
     if not (mesh or plan.options.mesh):
         raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
     options = replace(plan.options, mesh=mesh or plan.options.mesh)

@@ -15,7 +15,9 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder import debugging, profiling
+from xladder import cluster, debugging, profiling
+from xladder.cli import hosts
+from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
 from xladder.cli.tools import Tools
@@ -33,7 +35,7 @@ FEWEST_KEPT = 2
 
 
 @dataclass(frozen=True)
-class TrainOptions:
+class TrainOptions(HostOptions):
     """How and where to run it."""
 
     rung: str | None = None
@@ -82,14 +84,16 @@ def run(words: Sequence[str]) -> int:
     name, rest = split_workload(words, "train")
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
+    asked = RungOptions(threads=options.threads, mesh=options.mesh)
+    among = hosts.membership(options) if hosts.asked_for(options, options.rung) else None
     plan = make_plan(
         name,
-        options.rung,
+        "hosts" if among else options.rung,
         seed=options.seed,
         seeds=options.seeds,
         device=options.device,
         config=config,
-        options=RungOptions(threads=options.threads, mesh=options.mesh),
+        options=hosts.over_all(asked, among, options.mesh) if among else asked,
     )
     for flag in ("eval_episodes", "checkpoint_every"):
         value = getattr(options, flag)
@@ -101,6 +105,12 @@ def run(words: Sequence[str]) -> int:
     checks = debugging.parse(options.debug)
     debugging.check(checks, plan)
     profiling.check(options.profile, plan)
+    if among:
+
+        def see(directory: RunDirectory) -> int:
+            return see_through(directory, None, Tools(plan, directory, checks, options.profile))
+
+        return hosts.train(plan, keeping, options.out, among, see)
     directory = RunDirectory.create(options.out, plan, keeping)
     try:
         return see_through(directory, None, Tools(plan, directory, checks, options.profile))
@@ -142,6 +152,9 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
     plan, asked = directory.plan, directory.keeping.eval_episodes
     episodes = plan.workload.load_settings().TRAIN_EPISODES if asked is None else asked
     startup.prepare(plan.device)
+    team = cluster.current()
+    if team:
+        team.connect_jax()
     device = devices.find(plan.device)
     line = f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
     directory.log(line)

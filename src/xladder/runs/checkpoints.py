@@ -335,10 +335,17 @@ def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarra
 def _orbax() -> Any:
     import logging
 
+    import jax
     import orbax.checkpoint as ocp
 
     logging.getLogger("absl").setLevel(logging.ERROR)  # it tells of every step of every save
-    return ocp.PyTreeCheckpointer()
+    here = jax.process_index()
+    # Whoever writes or reads here does it alone: Orbax would wait for the other processes of the run.
+    alone = ocp.options.MultiprocessingOptions(here, {here}, f"host{here}") if jax.process_count() > 1 else None
+    if alone is None:
+        return ocp.PyTreeCheckpointer()
+    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
+    return ocp.Checkpointer(handler, multiprocessing_options=alone)
 
 
 def _files(folder: Path) -> Iterable[Path]:

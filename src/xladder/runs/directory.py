@@ -115,8 +115,7 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Checkpoints:
         """What it may go on from."""
-        told = {name: value for name, value in describe_plan(self.plan).items() if name not in NOT_OF_THE_RUN}
-        return Checkpoints(self.path / "checkpoints", told, self.keeping.keep)
+        return Checkpoints(self.path / "checkpoints", told_of(self.plan), self.keeping.keep)
 
     def discard(self) -> None:
         """Take back a folder in which nothing has been trained."""
@@ -313,6 +312,11 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
         "config": _spelled(to_dict(plan.config)),
     }
+
+
+def told_of(plan: Plan) -> dict[str, Any]:
+    """What says which run a checkpoint belongs to, wherever that goes on."""
+    return {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
 
 
 def read_run_plan(folder: Path) -> Plan:

@@ -1,0 +1,261 @@
+"""What `train` and `resume` do where a run has several processes: meet, let host 0 write, and end together."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import numpy as np
+
+from xladder import cluster
+from xladder.cli.main import complain, explain
+from xladder.cluster import Cluster, Membership
+from xladder.core.state import Arrays
+from xladder.errors import DamagedRun, UsageError, XladderError
+from xladder.runs.checkpoints import Checkpoints, Damaged
+from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, versions
+from xladder.training import Keeper, Observer, Past, Plan, execute
+
+LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for what is said to the user
+VARIABLES = {"coordinator": "JAX_COORDINATOR_ADDRESS", "num_hosts": "JAX_NUM_PROCESSES", "host_id": "JAX_PROCESS_ID"}
+COMPARED = ("xladder", "jax", "jaxlib")
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostOptions:
+    """Where the processes of a run meet (`--rung hosts`)."""
+
+    coordinator: str | None = None
+    """HOST:PORT of host 0; the next port is used, too. Otherwise JAX_COORDINATOR_ADDRESS, or what SLURM says."""
+    num_hosts: int | None = None
+    """How many processes there are. Otherwise JAX_NUM_PROCESSES, or what SLURM says."""
+    host_id: int | None = None
+    """Which of them this is, from 0. Otherwise JAX_PROCESS_ID, or what SLURM says."""
+    init_timeout: float = 60.0
+    """Seconds to wait for the other hosts."""
+    stall_timeout: float = 600.0
+    """Seconds without any progress after which a host counts as stuck."""
+
+
+def membership(options: HostOptions) -> Membership:
+    """Which process this is: by flags, else by variables, else by what JAX finds out about the cluster."""
+    found: dict[str, Any] = {name: getattr(options, name) for name in VARIABLES}
+    for name, variable in VARIABLES.items():
+        text = os.environ.get(variable)
+        if found[name] is None and text:
+            if name != "coordinator" and not text.isdigit():
+                raise UsageError(f"`{variable}` is {text}, but it has to be a number.")
+            found[name] = text if name == "coordinator" else int(text)
+    if any(value is None for value in found.values()):
+        found |= {name: value for name, value in _detected().items() if found[name] is None}
+    missing = [f"--{name.replace('_', '-')}" for name, value in found.items() if value is None]
+    if missing:
+        raise UsageError(
+            f"`hosts` needs {', '.join(missing)} (no cluster was found that would say). To try it on this machine: "
+            "xladder launch --hosts 2 train …"
+        )
+    return Membership(**found, init_timeout=options.init_timeout, stall_timeout=options.stall_timeout)
+
+
+def _detected() -> dict[str, Any]:
+    """What JAX makes of the variables of SLURM and the like."""
+    try:
+        from jax._src.clusters import ClusterEnv
+
+        for kind in ClusterEnv._cluster_types:
+            if kind.is_env_present():
+                address = kind.get_coordinator_address(60, None)
+                return {
+                    "coordinator": address,
+                    "num_hosts": kind.get_process_count(),
+                    "host_id": kind.get_process_id(),
+                }
+    except Exception:  # no public function of JAX says this, so whatever changes there is no fault of the user's
+        return {}
+    return {}
+
+
+def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see: Callable[[RunDirectory], int]) -> int:
+    """Train together. `see` trains into a directory, on host 0."""
+    team = Cluster(among)
+    team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
+    cluster.enter(team)
+    if not among.leads:
+        return _to_the_end(team, lambda: accompany(team, plan, keeping, None))
+    with refusing(team):
+        directory = RunDirectory.create(out, plan, keeping)
+    say_how_to_go_on(team, directory)
+    team.go({})
+    return _to_the_end(team, lambda: see(directory))
+
+
+def resume(run: Path, among: Membership, take_up: Callable[[RunDirectory, Callable[[int | None], None]], int]) -> int:
+    """Go on together. `take_up` finds the checkpoint, tells which, and trains the rest, on host 0."""
+    from xladder.cli import startup
+
+    team = Cluster(among)
+    told = team.meet({"versions": _versions()})
+    cluster.enter(team)
+    if not among.leads:
+        return _to_the_end(team, lambda: accompany_on(team, run, told["device"]))
+    with refusing(team):
+        directory = RunDirectory.open(run)
+    say_how_to_go_on(team, directory)
+    team.go({"device": directory.plan.device})
+
+    def ready(step: int | None) -> None:
+        plan, keeping = describe_plan(directory.plan), asdict(directory.keeping)
+        team.tell({"plan": plan, "keeping": keeping, "step": step})
+
+    def go_on() -> int:
+        startup.prepare(directory.plan.device)
+        team.connect_jax()  # before checkpoints are read, for which JAX has to know who is there
+        return take_up(directory, ready)
+
+    return _to_the_end(team, go_on)
+
+
+@contextmanager
+def refusing(team: Cluster) -> Iterator[None]:
+    """If host 0 cannot begin, the others hear why."""
+    try:
+        yield
+    except XladderError as error:
+        team.refuse(f"Host 0: {error}")
+        raise
+
+
+def say_how_to_go_on(team: Cluster, directory: RunDirectory) -> None:
+    """Should a peer be lost, that is written down, and the user told what to type."""
+
+    def note(sentence: str) -> str:
+        directory.log(sentence)
+        return f"Go on with: {resume_command(directory.path)}"
+
+    team.on_loss = note
+
+
+def accompany_on(team: Cluster, run: Path, device: str | None) -> int:
+    """Another host than 0 takes a run up: the same plan from the same checkpoint."""
+    from xladder.cli import startup
+
+    startup.prepare(device)
+    team.connect_jax()
+    told = team.hear()
+    if told is None:
+        return team.code
+    plan, keeping, past = parse_plan(told["plan"], "what host 0 says"), Keeping(**told["keeping"]), None
+    if told["step"] is not None:
+        folder = run / "checkpoints"
+        if not folder.is_dir():
+            raise UsageError(f"`{run}` is not here: every host has to see the run directory to take it up.")
+        try:
+            found = Checkpoints(folder, told_of(plan), keeping.keep).load(told["step"])
+        except (Damaged, OSError) as error:
+            raise DamagedRun(f"The checkpoint that host 0 goes on from cannot be read in `{folder}`: {error}") from None
+        nothing = np.full((len(plan.seeds), found.facts["done"]), np.nan)
+        past = Past(found.arrays, found.facts, {"loss": nothing})
+    return accompany(team, plan, keeping, past)
+
+
+def accompany(team: Cluster, plan: Plan, keeping: Keeping, past: Past | None) -> int:
+    """What another host than 0 does: its part of the numbers, and nothing else."""
+    from xladder.cli import startup
+
+    startup.prepare(plan.device)
+    team.connect_jax()
+    with Follower() as follower:
+        execute(plan, follower, FollowingKeeper(keeping), past, keeping.on_nan)
+        return team.wait_for_leader()
+
+
+class Follower(Observer):
+    """Watches a run for signals only."""
+
+    leads = False
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def __enter__(self) -> Follower:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def stop(self) -> int:
+        """The signal that has come, or 0."""
+        return self.signal
+
+    def stop_too(self, signal: int) -> None:
+        """Another process of the run has had a signal."""
+        self.signal = signal
+
+    def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self.signal:
+            os._exit(128 + number)
+        self.signal = number
+
+
+class FollowingKeeper(Keeper):
+    """Takes part in saving, which gathers what all hosts have; host 0 writes it."""
+
+    def __init__(self, keeping: Keeping):
+        self.keeps, self.every = keeping.checkpoint_every != 0, keeping.checkpoint_every or 0
+
+    def save(self, step: int, arrays: Arrays, facts: Any, score: float) -> None:
+        """Nothing: host 0 writes."""
+
+
+def resume_command(path: Path) -> str:
+    """What to type to go on with a run of several processes."""
+    launched, team = os.environ.get(LAUNCHER), cluster.current()
+    if launched or team is None:
+        return f"{launched or 'xladder'} resume {shlex.quote(str(path))}"
+    among = team.membership
+    where = f"--coordinator {among.coordinator} --num-hosts {among.num_hosts} --host-id {among.host_id}"
+    return f"xladder resume {shlex.quote(str(path))} --rung hosts {where} (on each host, with its own id)"
+
+
+def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:
+    """Do something, tell the others how it ended, and end. Not as Python does: that would wait for all hosts."""
+    why = ""
+    try:
+        code = call()
+    except XladderError as error:
+        code, why = complain(str(error), error.exit_code), str(error)
+    except BaseException as error:
+        why = explain(error) if isinstance(error, Exception) else type(error).__name__
+        code = complain(why, 5 if "RESOURCE_EXHAUSTED" in str(error) else 1)
+    team.leave(code, why)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+def _versions() -> dict[str, str]:
+    found = versions()
+    python = ".".join(platform.python_version_tuple()[:2])
+    return {name: found[name] for name in COMPARED if name in found} | {"python": python}
+
+
+def over_all(plan_options: Any, among: Membership, mesh: str | None) -> Any:
+    """Options of a rung that lies over all hosts: as it is asked for, else the work of each seed shared by all."""
+    same = plan_options.hosts == among.num_hosts and plan_options.mesh
+    return replace(plan_options, hosts=among.num_hosts, mesh=mesh or same or f"data={among.num_hosts}")
+
+
+def asked_for(options: HostOptions, rung: str | None) -> bool:
+    """Whether a command line is about several processes."""
+    return rung == "hosts" or options.coordinator is not None

@@ -1,0 +1,119 @@
+"""`xladder launch`: the processes of a run on several hosts, all on this machine, to try it out."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from xladder.cli.hosts import LAUNCHER
+from xladder.cli.options import parse
+from xladder.errors import PeerLost, UsageError
+
+COMMANDS = ("train", "resume")
+LAST_PORT = 65_000
+MOST_HOSTS = 64
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """How many processes; the command that each is to run follows."""
+
+    hosts: int = 2
+    """Processes to start."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Start them, pass signals on, and wait."""
+    place = next((i for i, word in enumerate(words) if word in COMMANDS), len(words))
+    options = parse(LaunchOptions, words[:place], "xladder launch", __doc__ or "")
+    command = list(words[place:])
+    if not command:
+        raise UsageError("`xladder launch` needs a command: xladder launch --hosts 2 train hypergrid …")
+    if not 1 <= options.hosts <= MOST_HOSTS:
+        raise UsageError(f"`--hosts` is {options.hosts}, but it has to be 1 … {MOST_HOSTS}: all run on this machine.")
+    address = f"127.0.0.1:{free_ports()}"
+    launcher = shlex.join(["xladder", "launch", "--hosts", str(options.hosts)])
+    processes: list[subprocess.Popen] = []
+    for number in range(options.hosts):
+        where = ["--coordinator", address, "--num-hosts", str(options.hosts), "--host-id", str(number)]
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "xladder.cli.main", *command, "--rung", "hosts", *where],
+                env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
+                stdout=None if number == 0 else subprocess.PIPE,
+                stderr=None if number == 0 else subprocess.STDOUT,
+                # A group of its own: Ctrl-C comes to this process alone, which passes it on once.
+                start_new_session=True,
+            )
+        )
+    return wait_for(processes)
+
+
+def wait_for(processes: Sequence[subprocess.Popen]) -> int:
+    """Until all have ended. Returns the exit code of the whole."""
+
+    def pass_on(number: int, _: Any) -> None:
+        for process in processes:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
+    tellers = [
+        threading.Thread(target=repeat, args=(process, number), daemon=True)
+        for number, process in enumerate(processes)
+        if process.stdout
+    ]
+    try:
+        for teller in tellers:
+            teller.start()
+        codes = [process.wait() for process in processes]
+        for teller in tellers:
+            teller.join(5.0)
+    finally:
+        for process in processes:
+            process.kill()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if PeerLost.exit_code in codes:
+        return PeerLost.exit_code
+    worst = next((code for code in codes if code), 0)
+    return worst if worst >= 0 else 128 - worst
+
+
+def repeat(process: subprocess.Popen, number: int) -> None:
+    """What a host other than 0 says, marked as its own."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        text = line.decode(errors="replace").rstrip()
+        print(f"[host {number}] {text}", file=sys.stderr, flush=True)
+
+
+def free_ports() -> int:
+    """A port that is free, and the next one, too."""
+    for _ in range(100):
+        with socket.create_server(("127.0.0.1", 0)) as one:
+            port = one.getsockname()[1]
+            if port < LAST_PORT:
+                try:
+                    with socket.create_server(("127.0.0.1", port + 1)):
+                        return int(port)
+                except OSError:
+                    continue
+    raise UsageError("No two neighbouring ports of 127.0.0.1 are free.")
+
+
+def device_of(number: int, command: Sequence[str]) -> dict[str, str]:
+    """Each its own GPU if GPUs are asked for; otherwise the processor, which all can share."""
+    asked = [after for word, after in pairwise(command) if word == "--device"]
+    if "gpu" in asked or "--device=gpu" in command:
+        return {"CUDA_VISIBLE_DEVICES": str(number)}
+    return {"JAX_PLATFORMS": "cpu"}

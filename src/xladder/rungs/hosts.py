@@ -1,0 +1,159 @@
+"""`hosts`: the mesh of several processes. Each owns its devices, and with them its copies of the world and its memory;
+gradients cross, and little else.
+
+Every process runs the same program at the same time, so all that a process decides by its own clock or hears alone (how
+long a chunk is, whether to save, whether to stop) is agreed on after each chunk. Now and then they compare what they
+have learned: the parameters have to be equal, bit by bit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, PartitionSpec
+
+from xladder import cluster
+from xladder.errors import Diverged, UsageError
+from xladder.rungs import layout
+from xladder.rungs.mesh import MeshRun, describe
+from xladder.rungs.running import USUAL, Compiler, Metrics
+
+POPULATION = True
+ON_DEVICE = True  # where what is remembered lies
+STARTING = "compiling"
+COMPARED_EVERY = 100  # ticks
+
+
+class HostsRun(MeshRun):
+    """A population of experiments on the devices of several processes."""
+
+    def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
+        self.done, self.compared = 0, 0
+        super().__init__(config, seeds, mesh, compiler)
+        here = jax.process_index()
+        self.device = next(device for device in mesh.devices.flat if device.process_index == here)
+        self.note = f"{describe(mesh)} They are those of {jax.process_count()} processes."
+
+    def advance(self, ticks: int) -> Metrics:
+        """Train for exactly so many ticks, together."""
+        self._begin(f"training after tick {self.done}")
+        try:
+            metrics = super().advance(ticks)
+            self.done += ticks
+            if self.done - self.compared >= COMPARED_EVERY:
+                self.compare()
+        except jax.errors.JaxRuntimeError:
+            among = cluster.current()
+            if among:
+                among.wait_for_blame()
+            raise
+        self._begin(f"between chunks, after tick {self.done}")
+        return metrics
+
+    def _begin(self, doing: str) -> None:
+        among = cluster.current()
+        if among:
+            among.begin(doing)
+
+    def agree(self, numbers: Sequence[float]) -> list[float]:
+        """The largest of each number over all processes."""
+        told = multihost_utils.process_allgather(np.asarray(numbers, np.float32))
+        return [float(number) for number in np.asarray(told).reshape(-1, len(numbers)).max(0)]
+
+    def compare(self) -> None:
+        """Raise an error if processes that hold the same seeds have not learned the same."""
+        self.compared = self.done
+        mine = np.zeros((self.mesh.shape[layout.SEEDS], 2), np.uint32)
+        for place, found in self.digests().items():
+            mine[place] = np.frombuffer(found[:8], np.uint32)
+        told = np.asarray(multihost_utils.process_allgather(mine)).reshape(-1, *mine.shape)
+        for row in range(mine.shape[0]):
+            held = [(host, tuple(one[row])) for host, one in enumerate(told) if one[row].any()]
+            others = [host for host, found in held if found != held[0][1]]
+            if others:
+                raise Diverged(
+                    f"After tick {self.done} hosts {held[0][0]} and {others[0]} hold different parameters, which ought "
+                    "to be equal bit by bit: are their processors, drivers and versions the same?"
+                )
+
+    def digests(self) -> dict[int, bytes]:
+        """Of the parameters of each block of seeds that this process holds."""
+        block = len(self.seeds) // self.mesh.shape[layout.SEEDS]
+        hashes: dict[int, Any] = defaultdict(hashlib.sha256)
+        for leaf in jax.tree.leaves(self.program.params(self.runs)):
+            seen = set()
+            for shard in leaf.addressable_shards:
+                place = (shard.index[0].start or 0) // block
+                if place not in seen:
+                    seen.add(place)
+                    hashes[place].update(np.asarray(shard.data).tobytes())
+        return {place: found.digest() for place, found in hashes.items()}
+
+    def everywhere(self, value: np.generic) -> jax.Array:
+        """A number that every device is to know; it is the same on all hosts, since they have agreed on it."""
+        return jax.make_array_from_callback((), self.where(PartitionSpec()), lambda index: np.asarray(value))
+
+    def fetch(self, tree: Any) -> Any:
+        """What all devices have together, on this host."""
+        whole = self.where(PartitionSpec())
+        return jax.tree.map(lambda leaf: np.asarray(jax.jit(_bare, out_shardings=whole)(leaf)), tree)
+
+    def state(self) -> Any:
+        """All that the run would go on from, on every host."""
+        return {"clock": self.fetch(self.clock), "runs": self.fetch(self.program.carried(self.runs))}
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there: every process takes its part."""
+
+        def put(leaf: np.ndarray, like: jax.Array) -> jax.Array:
+            # A key is kept as its numbers, which have one axis more.
+            placed = jax.make_array_from_callback(leaf.shape, like.sharding, lambda index: leaf[index])
+            if leaf.shape == like.shape:
+                return placed
+            wrap = jax.jit(lambda x: jax.random.wrap_key_data(x), out_shardings=like.sharding)
+            return wrap(placed)
+
+        self.clock = jax.tree.map(put, state["clock"], self.clock)
+        self.runs = jax.tree.map(put, state["runs"], self.runs)
+        self.done = self.compared = int(np.asarray(state["clock"].tick))
+
+
+def _bare(leaf: jax.Array) -> jax.Array:
+    """A leaf as plain numbers; keys are not."""
+    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def make_mesh(shape: layout.Layout) -> Mesh:
+    """As many devices of each process, in the order of the processes."""
+    processes = jax.process_count()
+    if shape.devices % processes:
+        raise UsageError(
+            f"`--mesh {shape}` needs {shape.devices} devices, which {processes} hosts cannot give equal parts of."
+        )
+    each = shape.devices // processes
+    devices = [[d for d in jax.devices() if d.process_index == i][:each] for i in range(processes)]
+    if min(map(len, devices)) < each:
+        raise UsageError(
+            f"`--mesh {shape}` needs {each} devices of each of {processes} hosts, and one has {min(map(len, devices))}."
+        )
+    return Mesh(np.array(devices).reshape(shape.seeds, shape.data), (layout.SEEDS, layout.DATA))
+
+
+def start(
+    config: Any,
+    seeds: Sequence[int],
+    device: Any = None,
+    compiler: Compiler = USUAL,
+    mesh: str | None = None,
+    hosts: int | None = None,
+) -> HostsRun:
+    """Begin a population of experiments, one per seed, on the devices of all processes."""
+    if hosts and hosts != jax.process_count():
+        raise UsageError(f"The run is for {hosts} processes, and JAX knows of {jax.process_count()}.")
+    return HostsRun(config, seeds, make_mesh(layout.parse(mesh or f"data={jax.process_count()}")), compiler)
