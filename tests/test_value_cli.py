@@ -337,8 +337,7 @@ def test_rungs_shows_the_families_and_why_not(capsys):
         marks = next(line for line in lines if line.startswith(f" {name}")).split()[-len(RUNGS) :]
         assert marks == ["–" if rung in family.missing else "yes" for rung in RUNGS]
     text = " ".join(lines)
-    assert "gym/ID has no fused: `fused` needs a world inside the program" in text
-    assert "have no mesh, hosts or actors: it is not written yet" in text
+    assert "gym/ID has no fused, mesh or hosts: it needs a world inside the program" in text
     assert "`--preset pqn` has no torch, hybrid or sequential" in text
 
 
@@ -365,7 +364,7 @@ BAD = {
     "cartpole --steps 0": "1 or more",
     "cartpole --preset pqn --rung torch": "Use `fused`",
     "cartpole --learner.memory 8": "need at least",
-    "cartpole --rung mesh": "not written yet",
+    "cartpole --rung mesh": "`mesh` needs `--mesh`",
     "cartpole --world.name acrobot": "say `acrobot` in its place",
 }
 

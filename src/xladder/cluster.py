@@ -26,6 +26,7 @@ from xladder.errors import PeerLost, UsageError
 
 BEAT = 1.0  # seconds between two signs of life
 SILENCE = 12.0  # seconds without one after which a host counts as lost
+STARTING = 900.0  # seconds that compiling may take, whatever the stall timeout
 LONGEST_LINE = 2**20
 RETRY = 0.2
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -169,6 +170,7 @@ class Cluster:
                 f"xladder: listening at {host}:{port} for the other hosts; anyone who reaches it can join.", flush=True
             )
         assert self._listener is not None
+        self.statuses[0].name = _own_name()
         while len(self.lines) < me.num_hosts - 1:
             left = self._deadline - time.monotonic()
             if left <= 0:
@@ -219,8 +221,7 @@ class Cluster:
     def _answer(self, wanted: Mapping[str, Any] | None) -> dict[str, Any]:
         me = self.membership
         line = self._connect()
-        name = f"{socket.gethostname()}, process {os.getpid()}"
-        line.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": name, "wanted": wanted})
+        line.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": _own_name(), "wanted": wanted})
         said = line.receive(max(self._deadline - time.monotonic(), 0.0) + me.init_timeout)
         if said and "go" in said:
             self.lines[0] = line
@@ -263,6 +264,8 @@ class Cluster:
         host, port = me.address
         # Its preemption service would swallow SIGTERM, which is ours to answer.
         jax.config.update("jax_enable_preemption_service", False)
+        with suppress(AttributeError):  # nor is it to abort the process when host 0 is gone: the watch says who it was
+            jax.config.update("jax_enable_recoverability", True)
         try:
             jax.distributed.initialize(
                 coordinator_address=f"{host}:{port + 1}",
@@ -343,11 +346,12 @@ class Cluster:
         silent = [i for i, s in self.statuses.items() if i not in self.left and now - s.heard > SILENCE]
         if silent:
             return f"{self._named(silent)} {_has(silent)} not been heard of for {SILENCE:g} s."
-        if all(now - s.changed > me.stall_timeout for i, s in self.statuses.items() if i not in self.left):
-            least = min(s.steps for s in self.statuses.values())
+        least = min(s.steps for s in self.statuses.values())
+        patience = me.stall_timeout if least else max(me.stall_timeout, STARTING)
+        if all(now - s.changed > patience for i, s in self.statuses.items() if i not in self.left):
             stuck = [i for i, s in self.statuses.items() if s.steps == least]
             doing = self.statuses[stuck[0]].doing
-            limit = f"{me.stall_timeout:g} s (`--stall-timeout`)"
+            limit = f"{patience:g} s (`--stall-timeout`)"
             return f"{self._named(stuck)} {_has(stuck)} been stuck for {limit}: {doing}."
         return ""
 
@@ -421,6 +425,10 @@ def _no_output() -> Iterator[None]:
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
+
+
+def _own_name() -> str:
+    return f"{socket.gethostname()}, process {os.getpid()}"
 
 
 def _hosts(numbers: list[int]) -> str:

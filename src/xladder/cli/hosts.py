@@ -87,14 +87,15 @@ def _detected() -> dict[str, Any]:
 def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see: Callable[[RunDirectory], int]) -> int:
     """Train together. `see` trains into a directory, on host 0."""
     team = Cluster(among)
-    team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
+    told = team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
     cluster.enter(team)
     if not among.leads:
+        say_how_to_go_on(team, Path(told["path"]))
         return _to_the_end(team, lambda: accompany(team, plan, keeping, None))
     with refusing(team):
         directory = RunDirectory.create(out, plan, keeping)
-    say_how_to_go_on(team, directory)
-    team.go({})
+    say_how_to_go_on(team, directory.path, directory.log)
+    team.go({"path": str(directory.path)})
     return _to_the_end(team, lambda: see(directory))
 
 
@@ -106,10 +107,11 @@ def resume(run: Path, among: Membership, take_up: Callable[[RunDirectory, Callab
     told = team.meet({"versions": _versions()})
     cluster.enter(team)
     if not among.leads:
+        say_how_to_go_on(team, run)
         return _to_the_end(team, lambda: accompany_on(team, run, told["device"]))
     with refusing(team):
         directory = RunDirectory.open(run)
-    say_how_to_go_on(team, directory)
+    say_how_to_go_on(team, directory.path, directory.log)
     team.go({"device": directory.plan.device})
 
     def ready(step: int | None) -> None:
@@ -134,12 +136,12 @@ def refusing(team: Cluster) -> Iterator[None]:
         raise
 
 
-def say_how_to_go_on(team: Cluster, directory: RunDirectory) -> None:
+def say_how_to_go_on(team: Cluster, path: Path, log: Callable[[str], None] = lambda line: None) -> None:
     """Should a peer be lost, that is written down, and the user told what to type."""
 
     def note(sentence: str) -> str:
-        directory.log(sentence)
-        return f"Go on with: {resume_command(directory.path)}"
+        log(sentence)
+        return f"Go on with: {resume_command(path)}"
 
     team.on_loss = note
 
@@ -163,7 +165,7 @@ def accompany_on(team: Cluster, run: Path, device: str | None) -> int:
         except (Damaged, OSError) as error:
             raise DamagedRun(f"The checkpoint that host 0 goes on from cannot be read in `{folder}`: {error}") from None
         nothing = np.full((len(plan.seeds), found.facts["done"]), np.nan)
-        past = Past(found.arrays, found.facts, {"loss": nothing})
+        past = Past(found.arrays, found.facts, {"loss": nothing, "return": nothing})
     return accompany(team, plan, keeping, past)
 
 

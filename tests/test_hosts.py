@@ -1,0 +1,320 @@
+"""Several processes are one run: they agree before it begins, and when one is lost the others say so and end."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.test_resume import slow, what_came_of
+from xladder import cluster
+from xladder.cli import hosts, launch
+from xladder.cli.main import main
+from xladder.cluster import Cluster, Membership
+from xladder.errors import PeerLost, UsageError
+
+WANTED = {"plan": {"rung": "hosts", "config": {"lr": 0.1}}}
+
+
+@pytest.fixture
+def address():
+    return f"127.0.0.1:{launch.free_ports()}"
+
+
+def meet(address, wanted, number=None, timeout=20.0):
+    """A roll call of as many hosts as there are wishes, in threads; what each has heard, or the error it got."""
+    number = number or len(wanted)
+    teams = {i: Cluster(Membership(address, number, i, init_timeout=timeout)) for i in wanted}
+    heard = {}
+
+    def one(i):
+        try:
+            heard[i] = teams[i].meet(wanted[i])
+            if i == 0:
+                teams[0].go({"path": "somewhere"})
+        except (UsageError, PeerLost) as error:
+            heard[i] = error
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in wanted]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    for team in teams.values():
+        team.ended.set()
+        team.left |= set(wanted)
+        team.close()
+    return heard
+
+
+def test_hosts_that_want_the_same_begin_together(address):
+    heard = meet(address, {0: WANTED, 1: WANTED, 2: None})
+    assert heard == {0: {}, 1: {"path": "somewhere"}, 2: {"path": "somewhere"}}
+
+
+def test_hosts_that_want_different_things_are_told_which(address):
+    other = {"plan": {"rung": "hosts", "config": {"lr": 0.2}}}
+    heard = meet(address, {0: WANTED, 1: other})
+    sentence = "Host 1 has `plan.config.lr` 0.2, and host 0 has 0.1: start both alike."
+    assert [type(error) for error in heard.values()] == [UsageError] * 2
+    assert [str(error) for error in heard.values()] == [sentence] * 2
+
+
+def test_a_host_that_does_not_come_is_named(address):
+    begun = time.monotonic()
+    heard = meet(address, {0: WANTED, 2: WANTED}, number=3, timeout=1.5)
+    assert time.monotonic() - begun < 10
+    assert "Host 1 did not appear at" in str(heard[0]) and "Hosts 0, 2 are there" in str(heard[0])
+    assert isinstance(heard[0], PeerLost) and heard[0].exit_code == 75
+    assert "Host 1 did not appear" in str(heard[2])
+
+
+def test_who_finds_nobody_says_where_it_looked(address):
+    with pytest.raises(PeerLost, match=f"Host 1 found nobody at {address} within 0.5 s .*refused"):
+        Cluster(Membership(address, 2, 1, init_timeout=0.5)).meet(WANTED)
+    with pytest.raises(UsageError, match="nobody knows that name"):
+        Cluster(Membership("no.such.host.invalid:7000", 2, 1, init_timeout=5)).meet(WANTED)
+
+
+def test_a_port_in_use_is_said(address):
+    port = int(address.rpartition(":")[2])
+    for taken in (port, port + 1):
+        with socket.create_server(("127.0.0.1", taken)), pytest.raises(UsageError, match="cannot listen at"):
+            Cluster(Membership(address, 2, 0)).meet(WANTED)
+
+
+def test_strangers_at_the_door_do_no_harm(address):
+    host, port = address.split(":")
+    results = {}
+    thread = threading.Thread(target=lambda: results.update(meet(address, {0: WANTED, 1: WANTED})))
+    thread.start()
+    for words in (b"GET / HTTP/1.0\r\n\r\n", b'{"host": "one"}\n', b"[]\n", b"\xff" * 100 + b"\n", b""):
+        try:
+            with socket.create_connection((host, int(port)), timeout=2) as stranger:
+                stranger.sendall(words)
+        except OSError:
+            pass  # it was done already
+    thread.join(30)
+    assert results == {0: {}, 1: {"path": "somewhere"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("nowhere", 2, 0), "HOST:PORT"),
+        (("node:99999", 2, 0), "HOST:PORT"),
+        (("node:7000", 0, 0), "num-hosts"),
+        (("node:7000", 2, 2), "the 2 hosts are 0 … 1"),
+        (("node:7000", 2, 0, -1.0), "init-timeout"),
+    ],
+)
+def test_senseless_memberships_are_refused(given, said):
+    with pytest.raises(UsageError, match=said):
+        Membership(*given)
+
+
+def test_who_is_silent_or_stuck_is_named():
+    team = Cluster(Membership("node:7000", 3, 0, stall_timeout=100.0))
+    now = time.monotonic()
+    for host, steps in enumerate((7, 5, 7)):
+        status = team.statuses[host]
+        status.name, status.steps, status.doing, status.heard, status.changed = f"n{host}", steps, "saving", now, now
+    assert team.verdict(now + 1) == ""
+    assert team.verdict(now + 50) == "Hosts 1 (n1), 2 (n2) have not been heard of for 12 s."
+    for host in (1, 2):
+        team.statuses[host].heard = now + 101
+    assert team.verdict(now + 101) == "Host 1 (n1) has been stuck for 100 s (`--stall-timeout`): saving."
+    team.statuses[1].steps = 0  # it compiles, which may take longer
+    assert team.verdict(now + 101) == ""
+
+
+def test_which_process_it_is_may_come_from_the_environment(monkeypatch):
+    for name, value in zip(hosts.VARIABLES.values(), ("node:7000", "4", "3"), strict=True):
+        monkeypatch.setenv(name, value)
+    assert hosts.membership(hosts.HostOptions()) == Membership("node:7000", 4, 3)
+    assert hosts.membership(hosts.HostOptions(host_id=1)).host_id == 1
+    monkeypatch.setenv("JAX_PROCESS_ID", "first")
+    with pytest.raises(UsageError, match="`JAX_PROCESS_ID` is first"):
+        hosts.membership(hosts.HostOptions())
+
+
+def test_slurms_variables_are_understood(monkeypatch):
+    for name in hosts.VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    told = {"SLURM_JOB_ID": "12", "SLURM_STEP_NODELIST": "node[3-4]", "SLURM_NTASKS": "2", "SLURM_PROCID": "1",
+            "SLURM_LOCALID": "0", "SLURM_STEP_NUM_NODES": "2"}  # fmt: skip
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    found = hosts.membership(hosts.HostOptions())
+    assert found.coordinator.startswith("node3:") and (found.num_hosts, found.host_id) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("train hypergrid --rung hosts", "`hosts` needs --coordinator, --num-hosts, --host-id"),
+        ("launch", "needs a command"),
+        ("launch --hosts 0 train hypergrid", "`--hosts` is 0"),
+        ("launch --hosts 2 tarin hypergrid", ""),
+        ("train atari/pong --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0", "parallel"),
+    ],
+)
+def test_bad_input_is_said(words, said, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in hosts.VARIABLES.values():
+        monkeypatch.delenv(name, raising=False)
+    try:
+        code = main(words.split())
+    except SystemExit as stop:
+        code = stop.code
+    assert code == 2 and said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# Real processes.
+
+GRID = ["--iterations", "500", "--checkpoint-every", "100", "--world.dim", "2", "--world.side", "6",
+        "--learner.width", "16", "--evaluate-every", "250", "--eval-episodes", "0"]  # fmt: skip
+
+
+class Launched:
+    """`xladder launch` and the processes that it has started."""
+
+    def __init__(self, number, *words):
+        command = [sys.executable, "-m", "xladder.cli.main", "launch", "--hosts", str(number), *map(str, words)]
+        # One device for each, whatever other tests have, and their programs are compiled alike.
+        environment = os.environ | {"JAX_NUM_CPU_DEVICES": "1"}
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+        )
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for host in self.children():
+            os.kill(host, signal.SIGKILL)
+        self.process.kill()
+
+    def children(self):
+        try:
+            return [
+                int(pid)
+                for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+            ]
+        except OSError:
+            return []
+
+    def host(self, number):
+        """The process id of a host."""
+        for pid in self.children():
+            words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+            if words[words.index("--host-id") + 1] == str(number):
+                return pid
+        raise AssertionError(f"host {number} is not there")
+
+    def until_saved(self, folder):
+        while not list((folder / "checkpoints").glob("tick-?????????")):
+            assert self.process.poll() is None, self.process.stdout.read()
+            time.sleep(0.05)
+
+    def wait(self):
+        said, _ = self.process.communicate(timeout=120)
+        return self.process.returncode, said
+
+
+def launched(number, *words):
+    with Launched(number, *words) as run:
+        return run.wait()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """What comes of a run on two hosts that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("hosts") / "run"
+    code, said = launched(2, "train", "hypergrid", *GRID, "--out", folder)
+    assert code == 0, said
+    return what_came_of(folder)
+
+
+LOSSES = {
+    "killed": (1, signal.SIGKILL, 75, "Host 1 ("),
+    "host 0 killed": (0, signal.SIGKILL, 75, "Host 0 ("),
+    "stopped": (1, signal.SIGSTOP, 75, "has not been heard of for 12 s"),
+    "told to end": (1, signal.SIGTERM, 143, "Another host was told to stop"),
+}
+
+
+@pytest.mark.parametrize("loss", ["killed", *map(slow, list(LOSSES)[1:])])
+def test_when_one_is_lost_the_others_end_and_the_run_goes_on_as_if_nothing_had_been(loss, undisturbed, tmp_path):
+    number, sent, code, said = LOSSES[loss]
+    folder = tmp_path / "run"
+    with Launched(2, "train", "hypergrid", *GRID, "--out", folder) as run:
+        run.until_saved(folder)
+        victim, begun = run.host(number), time.monotonic()
+        os.kill(victim, sent)
+        if sent == signal.SIGSTOP:
+            threading.Timer(20.0, os.kill, (victim, signal.SIGKILL)).start()  # the launcher waits for it
+        ended, heard = run.wait()
+    assert ended == code and time.monotonic() - begun < 25
+    assert said in heard and f"Go on with: xladder launch --hosts 2 resume {folder}" in heard, heard
+    again, heard = launched(2, "resume", folder)
+    assert again == 0, heard
+    assert what_came_of(folder) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 3])
+def test_another_number_of_hosts_goes_on(number, undisturbed, tmp_path):
+    """With three, a batch of 12 is shared; the numbers are those of two hosts but for rounding."""
+    folder, words = tmp_path / "run", [*GRID, "--learner.batch-size", "12"]
+    with Launched(2, "train", "hypergrid", *words, "--out", folder) as run:
+        run.until_saved(folder)
+        os.kill(run.host(1), signal.SIGTERM)
+        assert run.wait()[0] == 143
+    code, said = launched(number, "resume", folder)
+    assert code == 0, said
+    assert json.loads((folder / "finished.json").read_text())["ticks"] == 500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", ["treasurehunt", "cartpole"])
+def test_the_other_families_train_on_hosts_as_on_a_mesh(workload, tmp_path, monkeypatch):
+    words = {
+        "treasurehunt": ["--epochs", "40", "--world.num-agents", "2", "--world.height", "7", "--world.width", "7",
+                         "--world.max-turns", "10", "--learner.width", "16", "--learner.batch-size", "8"],
+        "cartpole": ["--steps", "4000", "--learner.memory", "2000", "--learner.learning-starts", "400",
+                     "--evaluate-every", "0"],
+    }[workload]  # fmt: skip
+    words = ["train", workload, *words, "--eval-episodes", "0"]
+    code, said = launched(2, *words, "--out", tmp_path / "hosts")
+    assert code == 0, said
+    assert main([*words, "--mesh", "data=2", "--out", str(tmp_path / "mesh")]) == 0
+    assert what_came_of(tmp_path / "hosts") == what_came_of(tmp_path / "mesh")
+
+
+def test_parameters_that_come_apart_stop_the_run(monkeypatch):
+    """One process is made to see what two would, of which the other has learned something else."""
+    import jax
+    import numpy as np
+
+    from tests.conftest import TINY_GRID
+    from xladder.errors import Diverged
+    from xladder.rungs import hosts as rung
+
+    run = rung.start(TINY_GRID, [0], jax.devices()[0])
+    run.advance(2)
+    run.compare()
+    gather = rung.multihost_utils.process_allgather
+    monkeypatch.setattr(
+        rung.multihost_utils, "process_allgather", lambda x: np.stack([np.asarray(gather(x)).reshape(x.shape), x + 1])
+    )
+    with pytest.raises(Diverged, match="hosts 0 and 1 hold different parameters"):
+        run.compare()
+    assert cluster.current() is None
