@@ -111,8 +111,8 @@ def on_parts(workload: str, rounds: int) -> list[dict]:
         size = whole.learner.batch_size // share
         changes: dict = {"learner": {"batch_size": size}}
         if workload == "minatar/breakout":
-            changes["world"] = {"num_envs": max(1, whole.world.num_envs // share)}
-        if size < 1:
+            changes["world"] = {"num_envs": whole.world.num_envs // share}
+        if size < 1 or changes.get("world") == {"num_envs": 0}:
             continue
         config = config_of(workload, None, **changes)
         running = fused.start(config, [0], jax.devices()[0])

@@ -19,7 +19,7 @@ from xladder.cli.main import main
 from xladder.cluster import Cluster, Membership
 from xladder.errors import PeerLost, UsageError
 
-WANTED = {"plan": {"rung": "hosts", "config": {"lr": 0.1}}}
+WANTED = {"plan": {"rung": "hosts", "config": {"lr": 0.1, "hidden": (128, 64)}}}
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_hosts_that_want_the_same_begin_together(address):
 
 
 def test_hosts_that_want_different_things_are_told_which(address):
-    other = {"plan": {"rung": "hosts", "config": {"lr": 0.2}}}
+    other = {"plan": {"rung": "hosts", "config": {"lr": 0.2, "hidden": (128, 64)}}}
     heard = meet(address, {0: WANTED, 1: other})
     sentence = "Host 1 has `plan.config.lr` 0.2, and host 0 has 0.1: start both alike."
     assert [type(error) for error in heard.values()] == [UsageError] * 2

@@ -135,7 +135,8 @@ class Cluster:
 
         Returns what host 0 has to tell, once it says `go`. On host 0 that is nothing: it says `go` when it is ready.
         """
-        return self._call_roll(wanted or {}) if self.membership.leads else self._answer(wanted)
+        plain = json.loads(json.dumps(wanted or {}))  # as it arrives at the others
+        return self._call_roll(plain) if self.membership.leads else self._answer(wanted)
 
     def go(self, told: Mapping[str, Any]) -> None:
         """Host 0: all may begin."""
