@@ -36,8 +36,6 @@ class HostsRun(MeshRun):
     def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
         self.done, self.compared = 0, 0
         super().__init__(config, seeds, mesh, compiler)
-        here = jax.process_index()
-        self.device = next(device for device in mesh.devices.flat if device.process_index == here)
         self.note = f"{describe(mesh)} They are those of {jax.process_count()} processes."
 
     def advance(self, ticks: int) -> Metrics:

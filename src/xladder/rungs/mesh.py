@@ -66,7 +66,8 @@ class MeshRun(FusedRun):
 
     def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
         self.mesh, self.config = mesh, config
-        super().__init__(config, seeds, mesh.devices.flat[0], compiler)
+        here = jax.process_index()  # what a program closes over has to be on a device of this process
+        super().__init__(config, seeds, next(d for d in mesh.devices.flat if d.process_index == here), compiler)
         self.note = describe(mesh)
 
     def lay_out(self, config: Any) -> Any:
