@@ -263,3 +263,48 @@ def test_a_huge_shape_in_the_manifest_allocates_nothing(two, tmp_path):
     (file.parent / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest())
     with pytest.raises(Damaged, match="another shape"):
         Checkpoints(folder, RUN).load(4)
+
+
+@pytest.mark.parametrize("name", ["run[1]", "back\\slash", "gs:", "a*b?", "{x} y", "ünï\n"])
+def test_a_folder_may_have_any_name(name, tmp_path):
+    kept = Checkpoints(tmp_path / name / "checkpoints", RUN)
+    kept.folder.parent.mkdir()
+    save(kept, 1)
+    same(kept.latest(pytest.fail), 1)
+
+
+@pytest.mark.parametrize("what", ["tick-000000004", "segments", "piece"])
+def test_a_folder_behind_a_link_is_damage(what, two, tmp_path):
+    folder = tmp_path / "checkpoints"
+    shutil.copytree(two, folder)
+    kept = Checkpoints(folder, RUN)
+    turn = json.loads((kept.path(4) / "manifest.json").read_text())["turn"]
+    pieces = folder / f"segments-{turn}"
+    place = {"segments": pieces, "piece": min(pieces.iterdir())}.get(what, kept.path(4))
+    elsewhere = tmp_path / "elsewhere"
+    place.rename(elsewhere)
+    place.symlink_to(elsewhere)
+    there = sorted(elsewhere.rglob("*"))
+    said = []
+    same(kept.latest(said.append), 3)
+    assert "is a link" in said[0]
+    for step in (4, 5, 6):
+        save(kept, step)
+        same(kept.latest(pytest.fail), step)
+    assert sorted(elsewhere.rglob("*")) == there
+
+
+def test_a_checkpoint_counts_though_old_ones_stay(kept, monkeypatch):
+    def fail(self):
+        raise PermissionError(13, "denied")
+
+    monkeypatch.setattr(Checkpoints, "_prune", fail)
+    assert save(kept, 1) == kept.path(1)
+
+
+def test_a_tick_that_is_saved_again_is_replaced(kept):
+    save(kept, 1)
+    save(kept, 2)
+    kept.save(Checkpoint(2, arrays(3), {"done": 3}))
+    assert kept.load(2).facts == {"done": 3} and kept.steps() == [1, 2]
+    assert not list(kept.folder.glob("draft-*"))

@@ -126,7 +126,7 @@ BAD = {
     "": "needs a workload",
     "treasurehnt": "treasurehunt",
     "treasurehunt --rung fusd": "Did you mean `fused`",
-    "treasurehunt --rung mesh": "nearest is `fused`",
+    "treasurehunt --rung mesh": "`mesh` needs `--mesh`",
     "treasurehunt --preset dmo": "Did you mean `demo`",
     "treasurehunt --learner.lrr 1": "--learner.lr",
     "treasurehunt --learner.lr fast": "lr",
@@ -143,6 +143,10 @@ BAD = {
     "treasurehunt --epochs -3": "1 or more",
     "treasurehunt --seeds 0": "1 or more",
     "treasurehunt --seed -1": "seeds lie",
+    "treasurehunt --seeds 2000000000": "`--seeds` is 2000000000, but a run has 100,000 at most",
+    "treasurehunt --seed 2147483647 --seeds 2": "`--seeds` is 2, but from `--seed 2147483647` on there are 1 below",
+    "treasurehunt --rung torch --threads 100000": "it has to lie in 1 … 1,024",
+    "treasurehunt --rung torch --threads 0": "it has to lie in 1 … 1,024",
     "treasurehunt --world.item-names gem": "as many",
     "treasurehunt --world.item-names a a a": "own name",
     "treasurehunt --world.item-names loss a b": "own",
@@ -224,11 +228,12 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_disk_that_fills_up_ends_the_run_with_a_sentence(tmp_path):
     words = ["train", "treasurehunt", "--epochs", "100000", "--out", str(tmp_path / "run"), *SMALL]
+    words += ["--checkpoint-every", "2000"]
     command = "ulimit -f 16; exec " + shlex.join([sys.executable, "-m", "xladder.cli.main", *words])
     environment = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(tmp_path / "cache")}  # it would hold half files
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120, env=environment)
     assert done.returncode == 5, done.stderr
-    assert "cannot be written any more" in done.stderr and "Traceback" not in done.stderr
+    assert f"xladder resume {tmp_path / 'run'}" in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.slow
@@ -327,6 +332,38 @@ def test_a_signal_while_compiling_ends_at_once(tmp_path):
     finally:
         process.kill()
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize(("number", "seconds"), [(signal.SIGINT, 0.4), (signal.SIGTERM, 0.7)])
+def test_a_signal_while_modules_are_imported_ends_at_once(number, seconds, tmp_path):
+    code = "import sys; from xladder.cli.main import main; print('begun', flush=True); sys.exit(main())"
+    words = [
+        sys.executable,
+        "-c",
+        code,
+        "train",
+        "hypergrid",
+        "--iterations",
+        "1000000",
+        "--out",
+        str(tmp_path / "run"),
+    ]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(seconds)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number
+    assert said == ""
+
+
+def test_main_leaves_the_signals_of_another_program_alone():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    assert main(["--version"]) == 0
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
 def test_output_that_nobody_reads_is_no_error():

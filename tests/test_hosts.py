@@ -46,9 +46,9 @@ def meet(address, wanted, number=None, timeout=20.0):
         thread.start()
     for thread in threads:
         thread.join(30)
-    for team in teams.values():
+    for team in teams.values():  # all of them before the first closes its connections, which the others would miss
         team.ended.set()
-        team.left |= set(wanted)
+    for team in teams.values():
         team.close()
     return heard
 

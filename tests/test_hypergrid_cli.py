@@ -136,7 +136,7 @@ BAD = {
     "--world.reward custom --world.r2 inf": "has to be a number",
     "--world.dim 8 --world.side 20 --evaluation exact": "sampled",
     "--preset publishd": "published",
-    "--rung mesh": "fused",
+    "--rung mesh": "`mesh` needs `--mesh`",
 }
 
 

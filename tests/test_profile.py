@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from tests import standin
-from tests.conftest import assert_trees_equal
+from tests.conftest import TINY_GRID, assert_trees_equal
 from tests.test_cli import call
-from xladder.profiling import Profile
+from xladder.errors import UsageError
+from xladder.profiling import Profile, check
 from xladder.rungs import fused, parallel
+from xladder.training import plan
 
 GRID = [
     *("--world.dim", "2", "--world.side", "4", "--learner.batch-size", "4", "--learner.width", "8"),
@@ -76,3 +78,28 @@ def test_a_trace_that_cannot_be_had_is_refused(ticks, said, tmp_path, capsys):
     assert call(*words, *GRID) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_each_life_tells_of_its_own_trace(tmp_path, monkeypatch):
+    lives = iter(["b", "a"])
+
+    def trace(folder):
+        file = folder / next(lives) / "perfetto_trace.json.gz"
+        return lambda: (file.parent.mkdir(), file.write_bytes(b""))
+
+    monkeypatch.setattr("xladder.profiling.trace_jax", trace)
+    for name in ("b", "a"):
+        profile = Profile(tmp_path, 1, "fused")
+        run = profile.around(fused.start)(standin.Config(), [0])
+        run.advance(1)
+        assert "Nothing was traced" in profile.describe()[0]
+        run.advance(1)
+        assert str(tmp_path / name / "perfetto_trace.json.gz") in profile.describe()[0]
+
+
+@pytest.mark.parametrize(("left", "said"), [(5, "give 4 at most"), (1, "leave it out"), (0, "leave it out")])
+def test_what_is_left_of_a_run_has_to_be_enough(left, said):
+    made = plan("hypergrid", config=TINY_GRID)
+    check(4, made, 6)
+    with pytest.raises(UsageError, match=said):
+        check(5, made, left)

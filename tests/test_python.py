@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import xladder
+from xladder.cli.main import main
 from xladder.errors import UsageError
 
 
@@ -52,6 +53,12 @@ def test_a_saved_result_opens_as_it_was(result, tmp_path):
         result.save(folder)
 
 
+def test_what_was_saved_is_finished_and_not_trained_again(result, tmp_path, capsys):
+    folder = result.save(tmp_path / "run")
+    assert main(["resume", str(folder)]) == 0
+    assert "is finished" in capsys.readouterr().out
+
+
 def test_an_evaluation_disturbs_nothing_and_can_be_repeated(result):
     first, other = result.evaluate(episodes=6), result.evaluate(episodes=6, seed=1)
     assert first == result.evaluate(episodes=6)
@@ -87,6 +94,24 @@ def test_more_episodes_than_one_call_plays_are_the_same_episodes(tiny, result, m
 def test_what_is_wrong_is_said(options, said, tiny):
     with pytest.raises(UsageError, match=said):
         xladder.train("treasurehunt", **({"config": tiny} | options))
+
+
+def test_an_option_of_no_rung_is_refused(tiny, monkeypatch):
+    from xladder.registry import RUNGS, RungOptions
+
+    for other in [name for name, rung in RUNGS.items() if "lock_step" in rung.options]:
+        monkeypatch.delitem(RUNGS, other)
+    with pytest.raises(UsageError, match="`--lock-step` is for a rung that is not written yet"):
+        xladder.train("treasurehunt", config=tiny, options=RungOptions(lock_step=True))
+
+
+@pytest.mark.parametrize("name", ["seed", "seeds"])
+def test_true_is_no_number_of_seeds(name, tiny):
+    from xladder.runs.directory import describe_plan, parse_plan
+    from xladder.training import plan
+
+    with pytest.raises(UsageError, match="is not a config that xladder wrote"):
+        parse_plan(describe_plan(plan("treasurehunt", config=tiny)) | {name: True}, "it")
 
 
 def test_without_pytorch_everything_else_works_and_the_pip_line_is_given():

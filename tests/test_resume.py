@@ -262,7 +262,8 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
     _, expected = what_came_of(tmp_path / "run")
     for checkpoint in (tmp_path / "run/checkpoints").glob("tick-*"):
         shutil.rmtree(checkpoint)
-    (tmp_path / "run/finished.json").unlink()
+    for file in ("finished.json", "checkpoints/agents.safetensors"):
+        (tmp_path / "run" / file).unlink()
     (tmp_path / "run/notes.txt").write_text("mine")
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run/notes.txt").exists() and (tmp_path / "run/metrics.csv.old").exists()
@@ -309,6 +310,28 @@ def test_saving_may_fail_twice_but_not_for_ever(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.undo()
     assert main(["resume", str(tmp_path / "run")]) == 0
+
+
+@pytest.mark.parametrize(("failures", "code"), [(4, 0), (1000, 5)])
+def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_path, monkeypatch, capsys):
+    append, left = MetricsWriter.append, [failures]
+
+    def fail(self, *given):
+        left[0] -= 1
+        if left[0] >= 0:
+            raise OSError(28, "No space left on device")
+        append(self, *given)
+
+    monkeypatch.setattr(MetricsWriter, "append", fail)
+    words = ["train", "hypergrid", *SHORT_GRID, "--iterations", "400", "--checkpoint-every", "0"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == code
+    out, err = capsys.readouterr()
+    assert out.count("metrics.csv could not be written") == 1
+    if code:
+        assert f"No space left on device. What it holds by now is kept. Once it can be: xladder eval {tmp_path}" in err
+    else:
+        rows = list(csv.DictReader((tmp_path / "run/metrics.csv").open(newline="")))
+        assert [int(row["iteration"]) for row in rows] == list(range(400))
 
 
 def test_a_stopped_run_is_not_taken_for_a_finished_one(stopped):

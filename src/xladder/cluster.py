@@ -303,7 +303,8 @@ class Cluster:
         time.sleep(seconds)
 
     def leave(self, code: int, why: str = "") -> None:
-        """Tell the others that this process ends, and how; then it may."""
+        """Tell the others that this process ends, and how; then it may. Nobody is missed from now on."""
+        self.ended.set()
         for line in self.lines.values():
             line.send({"bye": code, "why": why})
 
@@ -380,7 +381,7 @@ class Cluster:
                     self._told.put(None)
                     if code and said.get("why"):
                         print(f"xladder: Host 0: {said['why']}"[:1000], file=sys.stderr, flush=True)
-                elif code:
+                elif code and not self.ended.is_set():
                     self.lose(f"{self._named([host])} ended with code {code}. {str(said.get('why', ''))[:500]}")
 
     def _note(self, told: Mapping[str, Any]) -> None:

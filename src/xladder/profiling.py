@@ -20,12 +20,21 @@ FOLDER = "profile"
 TORCH_FILE = "torch-trace.json.gz"
 
 
-def check(ticks: int | None, plan: Plan) -> None:
-    """Raise a `UsageError` if a run has not so many ticks after its first chunk, which is one tick long."""
+def check(ticks: int | None, plan: Plan, left: int | None = None) -> None:
+    """Raise a `UsageError` if a run has not so many ticks after its first chunk, which is one tick long.
+
+    `left`: how many there are before it, if not all of them.
+    """
     if ticks is None:
         return
     if ticks < 1:
         raise UsageError(f"`--profile` is {ticks}, but it has to be 1 or more.")
+    if left is not None and ticks >= left:
+        way_out = f"give {left - 1} at most" if left > 1 else "leave it out"
+        raise UsageError(
+            f"`--profile` is {ticks}, but of the run's {plan.workload.tick}s {left} are left, and the first of them is "
+            f"not traced: {way_out}."
+        )
     if ticks >= plan.config.ticks:
         raise UsageError(
             f"`--profile` is {ticks}, but the run has {plan.config.ticks} {plan.workload.tick}s and the first is not "
@@ -38,6 +47,9 @@ class Profile:
 
     def __init__(self, folder: Path, ticks: int, rung: str):
         self.folder, self.left, self.rung = folder, ticks, rung
+        self.traces: list[Path] = []
+        """What this life of the run has traced; others may have left their own beside it."""
+        self._before: dict[Path, int] = {}
         self._stop: Callable[[], None] | None = None
 
     def around(self, start: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,6 +68,7 @@ class Profile:
             return running.advance(ticks)
         if self._stop is None:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._before = self._files()
             self._stop = trace_torch(self.folder) if self.rung == "torch" else trace_jax(self.folder)
         parts = [running.advance(traced)]
         self.left -= traced
@@ -70,15 +83,21 @@ class Profile:
         if self._stop:
             self._stop()
             self._stop, self.left = None, 0
+            self.traces = [file for file, written in self._files().items() if self._before.get(file) != written]
 
     def describe(self) -> list[str]:
-        """Where the trace is, and what opens it."""
-        perfetto = sorted(self.folder.rglob("*.json.gz"))
-        named = [file for file in perfetto if file.name.startswith(("perfetto", "torch"))] or perfetto
-        lines = [f"trace    {named[0]}: open it at https://ui.perfetto.dev"] if named else []
+        """Where the trace is, and what opens it; or that there is none."""
+        if not self.traces:
+            return ["Nothing was traced: training ended with its first chunk."]
+        named = [file for file in self.traces if file.name.startswith(("perfetto", "torch"))] or self.traces
+        lines = [f"trace    {named[0]}: open it at https://ui.perfetto.dev"]
         if self.rung != "torch":
             lines.append(f"         or: pip install xprof tensorboard; tensorboard --logdir {self.folder}")
         return lines
+
+    def _files(self) -> dict[Path, int]:
+        """Every trace in the folder, and when it was written."""
+        return {file: file.stat().st_mtime_ns for file in sorted(self.folder.rglob("*.json.gz"))}
 
 
 class ProfiledRun:

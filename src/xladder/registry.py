@@ -10,6 +10,8 @@ from typing import Any
 
 from xladder.errors import UsageError, missing_extra, unknown
 
+MOST_THREADS = 1024  # with many more PyTorch crashes instead of saying so
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -28,7 +30,10 @@ class Rung:
 
 @dataclass(frozen=True)
 class RungOptions:
-    """What only some rungs can be told. None of it changes what is learned."""
+    """What only some rungs can be told.
+
+    None of it changes what is learned, but for rounding: threads and devices add up in another order.
+    """
 
     threads: int | None = None
     """Threads of PyTorch; measured if not given."""
@@ -251,15 +256,23 @@ def options_of(rung: str, mesh: str | None) -> RungOptions:
     return RungOptions(mesh=mesh if "mesh" in RUNGS[rung].options else None)
 
 
+def options_for(rung: str, options: RungOptions) -> RungOptions:
+    """What a rung understands of the options of another."""
+    return RungOptions(**{name: getattr(options, name) for name in RUNGS[rung].options})
+
+
 def check_options(name: str, options: RungOptions) -> None:
     """Raise a `UsageError` if a rung is told what it does not understand."""
     for option in fields(options):
         value = getattr(options, option.name)
         if value is not None and option.name not in RUNGS[name].options:
+            flag = f"`--{option.name.replace('_', '-')}`"
             takers = [f"`{rung.name}`" for rung in RUNGS.values() if option.name in rung.options]
-            raise UsageError(f"`--{option.name.replace('_', '-')}` is for {' and '.join(takers)}, not for `{name}`.")
-    if options.threads is not None and options.threads < 1:
-        raise UsageError(f"`--threads` is {options.threads}, but it has to be 1 or more.")
+            if not takers:
+                raise UsageError(f"{flag} is for a rung that is not written yet: leave it out.")
+            raise UsageError(f"{flag} is for {' and '.join(takers)}, not for `{name}`.")
+    if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
+        raise UsageError(f"`--threads` is {options.threads}, but it has to lie in 1 … {MOST_THREADS:,}.")
 
 
 def is_installed(package: str) -> bool:

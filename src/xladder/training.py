@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from xladder.policy import Policy
 
 OnNan = Literal["stop", "continue"]
+MOST_SEEDS = 100_000
 CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
 
 
@@ -175,6 +176,8 @@ class Result:
         directory = RunDirectory.create(path, self.plan)
         directory.write_metrics(self)
         directory.finish(self)
+        if self.units_done == self.config.ticks * self.config.units_per_tick:
+            directory.mark_finished()
         directory.lock.release()
         return directory.path
 
@@ -211,8 +214,12 @@ def plan(
     check_options(rung, options)
     if seeds < 1:
         raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
-    if not 0 <= seed <= seed + seeds - 1 < 2**31:
+    if seeds > MOST_SEEDS:
+        raise UsageError(f"`--seeds` is {seeds}, but a run has {MOST_SEEDS:,} at most: share them among several runs.")
+    if not 0 <= seed < 2**31:
         raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
+    if seed + seeds > 2**31:
+        raise UsageError(f"`--seeds` is {seeds}, but from `--seed {seed}` on there are {2**31 - seed} below 2³¹.")
     if "mesh" in RUNGS[rung].options:
         if not options.mesh:
             raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import time
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from rich.table import Table
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, write_json_file
+from xladder.cli.signals import cleaned_up
 from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
@@ -48,16 +47,6 @@ class CompareOptions:
 
 
 def run(words: Sequence[str]) -> int:
-    """Measure, print, draw; a signal ends the process that measures, too."""
-    # Left to the default, SIGTERM would end this process and leave that one behind.
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        return measure_and_show(words)
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def measure_and_show(words: Sequence[str]) -> int:
     """Parse, measure, print, draw."""
     name, rest = split_workload(words, "compare")
     workload = find_workload(name)
@@ -81,7 +70,8 @@ def measure_and_show(words: Sequence[str]) -> int:
     from xladder.runs.pictures import draw_bars
 
     say(console, headline(workload, config, options.seeds))
-    with console.status(f"measuring {rungs[0]}") as status:
+    # Signals end the process that measures, too; by themselves they would end this one and leave that behind.
+    with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
 
         def told(row: dict[str, Any]) -> None:
             say(console, f"{row['rung']} done: {row[time_key] * 1000:.1f} ms per {workload.tick}. {row['note']}")

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from xladder.cli.compare import say
 from xladder.cli.options import parse
+from xladder.cli.signals import cleaned_up
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.exchange import export
 
     console = Console()
-    with console.status("exporting"):
+    with cleaned_up(), console.status("exporting"):
         done = export(load(options.run_dir), options.to, options.out, options.seed, options.agent)
     count = len(done.places)
     several = f"{count} networks under `seed{done.places[0][0]}.agent{done.places[0][1]}.` …"

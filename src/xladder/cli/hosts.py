@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from xladder.cluster import Cluster, Membership
 from xladder.core.state import Arrays
 from xladder.errors import DamagedRun, UsageError, XladderError
 from xladder.runs.checkpoints import Checkpoints, Damaged
-from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, versions
+from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, typed, versions
 from xladder.training import Keeper, Observer, Past, Plan, execute
 
 LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for what is said to the user
@@ -94,6 +93,7 @@ def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see
         return _to_the_end(team, lambda: accompany(team, plan, keeping, None))
     with refusing(team):
         directory = RunDirectory.create(out, plan, keeping)
+    directory.taken_up_by = resume_command(directory.path)
     say_how_to_go_on(team, directory.path, directory.log)
     team.go({"path": str(directory.path)})
     return _to_the_end(team, lambda: see(directory))
@@ -111,6 +111,7 @@ def resume(run: Path, among: Membership, take_up: Callable[[RunDirectory, Callab
         return _to_the_end(team, lambda: accompany_on(team, run, told["device"]))
     with refusing(team):
         directory = RunDirectory.open(run)
+    directory.taken_up_by = resume_command(directory.path)
     say_how_to_go_on(team, directory.path, directory.log)
     team.go({"device": directory.plan.device})
 
@@ -224,10 +225,10 @@ def resume_command(path: Path) -> str:
     """What to type to go on with a run of several processes."""
     launched, team = os.environ.get(LAUNCHER), cluster.current()
     if launched or team is None:
-        return f"{launched or 'xladder'} resume {shlex.quote(str(path))}"
+        return f"{launched or 'xladder'} resume {typed(path)}"
     among = team.membership
     where = f"--coordinator {among.coordinator} --num-hosts {among.num_hosts} --host-id {among.host_id}"
-    return f"xladder resume {shlex.quote(str(path))} --rung hosts {where} (on each host, with its own id)"
+    return f"xladder resume {typed(path)} --rung hosts {where} (on each host, with its own id)"
 
 
 def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from xladder.cli.compare import say
 from xladder.cli.options import parse_with_config
+from xladder.cli.signals import cleaned_up
 from xladder.errors import UsageError
 from xladder.registry import find_workload
 from xladder.training import plan as make_plan
@@ -46,19 +47,21 @@ def run(words: Sequence[str]) -> int:
 
     startup.prepare("cpu")
     from xladder.runs import exchange
+    from xladder.runs.directory import command
     from xladder.runs.nets import check_twin, in_words
 
     check_twin(plan)
     imported = exchange.arrange(file, plan, exchange.read(file, plan))
     seeds = sorted({seed for seed, _ in imported.nets})
     plan = replace(plan, seeds=tuple(seeds))
-    folder = exchange.write_run(options.out, plan, imported, file)
+    with cleaned_up():
+        folder = exchange.write_run(options.out, plan, imported, file)
     console = Console()
     agents = len(imported.nets) // len(seeds)
     if imported.shared:
         say(console, f"`{file}` holds one network per seed: each of the {agents} agents was given it.")
     say(console, f"{name}, seed{'s' * (len(seeds) > 1)} {in_words(seeds)}, {agents} agent{'s' * (agents > 1)}")
-    say(console, f"{folder} (try: xladder eval {folder})")
+    say(console, f"{folder} (try: {command('eval', folder)})")
     return 0
 
 

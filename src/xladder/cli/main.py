@@ -10,6 +10,7 @@ from importlib import import_module
 from io import TextIOWrapper
 
 from xladder import __version__
+from xladder.cli.signals import end_at_once_on_signals
 from xladder.errors import UsageError, XladderError, unknown
 
 COMMANDS = {
@@ -40,6 +41,8 @@ EXAMPLES = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    if arguments is None:  # not where another program calls this, which has its own ways
+        end_at_once_on_signals()
     words = list(sys.argv[1:] if arguments is None else arguments)
     # Before JAX is imported: take GPU memory as it is needed, and keep XLA's start-up lines off the screen.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

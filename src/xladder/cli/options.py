@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from xladder.errors import UsageError
-from xladder.registry import Workload, check_name
+from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
 
 Options = TypeVar("Options")
@@ -46,13 +46,14 @@ def parse_with_config(
     defaults: dict[str, Any] = {}
     start = chosen(presets, preset or "default", protocol)
     if file:
-        from xladder.runs.directory import read_plan
+        from xladder.runs.directory import read_keeping, read_plan
 
         plan = read_plan(Path(file))
         if plan.workload.name != workload.name:
             raise UsageError(f"`{file}` is a config of `{plan.workload.name}`, not of `{workload.name}`.")
         known = {"rung": plan.rung, "seed": plan.seeds[0], "seeds": len(plan.seeds), "device": plan.device}
-        known |= dataclasses.asdict(plan.options)
+        known |= dataclasses.asdict(_understood(_value(words, "--rung") or plan.rung, plan.options))
+        known |= dataclasses.asdict(read_keeping(Path(file)))
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
         start, defaults = plan.config, {k: v for k, v in known.items() if k in names}
     if compared:
@@ -68,6 +69,11 @@ def parse_with_config(
     settings.check(parsed.config)
     check_name(workload, parsed.config)
     return parsed.options, parsed.config
+
+
+def _understood(rung: str, options: RungOptions) -> RungOptions:
+    """What the rung that is asked for can be told; of a wrong name it is said later that it is one."""
+    return options_for(rung, options) if rung in RUNGS else options
 
 
 def write_json_file(path: Path | None, data: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -14,11 +13,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-from xladder.cli import hosts, startup
+from xladder.cli import startup
+from xladder.cli.signals import end_at_once
 from xladder.core.statistics import mean_and_interval
 from xladder.rungs.running import Running
-from xladder.runs.directory import RunDirectory
-from xladder.runs.keeping import MOST_FAILURES
+from xladder.runs.directory import AGENTS, RunDirectory, command
 from xladder.training import Observer, Plan
 
 PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
@@ -34,9 +33,11 @@ class Screen(Observer):
         self.name = f"{plan.workload.name}/{plan.rung}"
         self.total = plan.config.ticks
         self.done, self.elapsed, self.something_done = 0, directory.writer.elapsed, False
-        self.failures = 0
+        self.unwritten = False
+        """Whether rows of metrics.csv wait for room on the disk."""
         self.signal: int | None = None
-        self.trained = False
+        self.left: str | None = None
+        """Once all is trained: what a signal would leave undone, and how to have it."""
         self.seeds: Sequence[int] = plan.seeds
         self.busy_starting = True
         self.live = console.is_terminal
@@ -75,20 +76,20 @@ class Screen(Observer):
         self.signal = signal
         self.say("Another host was told to stop; saving.")
 
-    def end_training(self) -> None:
+    def end_training(self, saved: bool) -> None:
         """Nothing is left to train: the bar goes, and a signal has nothing to wait for any more."""
         self._bar.stop()
-        self.trained = True
+        if saved:
+            self.left = f"All is trained and saved; for scores and pictures: {self.directory.resume_command}"
+        else:
+            scores = command("eval", self.directory.path)
+            self.left = f"All is trained; the agents are in {self.directory.path / AGENTS}. For scores: {scores}"
 
     def how_far(self) -> str:
         """How far the seeds that were trained last have come."""
-        done = f"{self.done * self.plan.config.units_per_tick:,} {self.plan.workload.length}"
+        count = self.done * self.plan.config.units_per_tick
+        done = f"{count:,} {self.plan.workload.length.removesuffix('s' if count == 1 else '')}"
         return done if len(self.seeds) == len(self.plan.seeds) else f"{done} of seed {self.seeds[0]}"
-
-    @property
-    def resume_command(self) -> str:
-        """What to type to go on."""
-        return hosts.resume_command(self.directory.path)
 
     def waiting(self, what: str, seconds: float) -> None:
         """Show that something is going on before the first tick."""
@@ -103,7 +104,7 @@ class Screen(Observer):
     def started(self, seeds: Sequence[int], running: Running) -> None:
         """Say how long compiling took, and whatever the rung wants to be known."""
         self.busy_starting, self.seeds = False, seeds
-        if running.compile_seconds:
+        if running.compile_seconds >= startup.SHORTEST_COMPILE:  # a later seed finds everything compiled
             startup.remember_compile(self._compile_name(), running.compile_seconds)
             self.say(f"compiled in {running.compile_seconds:.1f} s")
         if running.note:
@@ -119,12 +120,11 @@ class Screen(Observer):
         self.elapsed += seconds
         try:
             self.directory.append(seeds, first, columns, self.elapsed)
-            self.failures = 0
+            self.unwritten = False
         except OSError as error:
-            self.failures += 1
-            if self.failures == MOST_FAILURES:
-                raise
-            self.say(f"metrics.csv could not be written ({error.strerror or error}); they are kept for the next time.")
+            if not self.unwritten:  # once, until it works again: whether the run can go on, checkpoints decide
+                self.say(f"metrics.csv could not be written ({error.strerror or error}); its rows are kept for later.")
+            self.unwritten = True
         count = columns["return"].shape[1]
         self.done = first + count
         self.something_done = True
@@ -162,12 +162,13 @@ class Screen(Observer):
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         if (self.busy_starting and not self.something_done) or self.signal is not None:
-            # Nothing to save yet, or the user means it: XLA cannot be interrupted, the process can.
+            # Nothing to save yet, or the user means it.
             self._bar.stop()
             sys.stdout.flush()
-            os._exit(128 + number)
-        if self.trained:
-            self.say(f"All is trained and saved; for scores and pictures: {self.resume_command}")
-            os._exit(128 + number)
+            end_at_once(number)
+        if self.left:
+            self.say(self.left)
+            sys.stdout.flush()
+            end_at_once(number)
         self.signal = number
         self.say("Stopping after this chunk and saving; once more to end at once.")

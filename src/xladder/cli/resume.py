@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from xladder import debugging, profiling
 from xladder.cli import hosts
 from xladder.cli.hosts import HostOptions
 from xladder.cli.options import parse
-from xladder.cli.tools import Tools
+from xladder.cli.tools import ToolOptions, Tools
 from xladder.cli.train import see_through
 from xladder.errors import UsageError
-from xladder.registry import RUNGS, check_rung, find_rung
+from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
@@ -37,10 +36,7 @@ class ResumeOptions(HostOptions):
     """Go on on another rung: any of sequential, parallel, fused and mesh may take over from another of them."""
     mesh: str | None = None
     """Go on on devices that lie otherwise, such as data=2 (implies `--rung mesh`)."""
-    debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
-    profile: int | None = None
-    """Trace so many ticks, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
+    tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
 
 
 def run(words: Sequence[str]) -> int:
@@ -67,19 +63,20 @@ def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lamb
     """Find the last sound checkpoint and train the rest; `ready` hears which it is before that begins."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
     asked = options.rung or ("mesh" if options.mesh else None)
-    directory.plan = laid_out(directory.plan, choose_rung(directory.plan, checkpoint, asked), options.mesh)
-    checks = debugging.parse(options.debug)
-    debugging.check(checks, directory.plan)
-    profiling.check(options.profile, directory.plan)
-    tools = Tools(directory.plan, directory, checks, options.profile)
+    planned = directory.plan
+    directory.plan = laid_out(planned, choose_rung(planned, checkpoint, asked), options.mesh)
+    tools = Tools(directory, options.tools)
     if directory.is_finished:
         ticks, tick = directory.plan.config.ticks, directory.plan.workload.tick
         print(f"`{directory.path}` is finished: all {ticks:,} {tick}s are done.")
         return 0
     if checkpoint is None:
-        if (directory.path / AGENTS).exists() and not directory.writer.path.exists():
-            raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
+        refuse_to_replace(directory)
+    options.tools.check(directory.plan, ticks_left(directory.plan, checkpoint))
+    if checkpoint is None:
         tell(directory, "There is no checkpoint yet: the run begins anew.")
+        if directory.plan != planned:  # nothing else says on which rung it is from now on
+            directory.write_config()
         directory.writer.begin_anew()
         ready(None)
         return see_through(directory, None, tools)
@@ -90,6 +87,27 @@ def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lamb
         tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
     ready(checkpoint.step)
     return see_through(directory, Past(checkpoint.arrays, facts, metrics), tools)
+
+
+def refuse_to_replace(directory: RunDirectory) -> None:
+    """Raise a `UsageError` if agents would be lost by beginning anew: a run that was killed early has none."""
+    if not (directory.path / AGENTS).exists():
+        return
+    if not directory.writer.path.exists():
+        raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
+    raise UsageError(
+        f"`{directory.path}` has agents and no checkpoint to go on from, and they are not replaced. To score them: "
+        f"{directory.way_on}"
+    )
+
+
+def ticks_left(plan: Plan, checkpoint: Checkpoint | None) -> int:
+    """How many ticks the seeds that are next have before them."""
+    if checkpoint is None:
+        return int(plan.config.ticks)
+    left = int(plan.config.ticks - checkpoint.facts["done"])
+    more = checkpoint.facts["group"] + 1 < len(seed_groups(plan))
+    return left or (int(plan.config.ticks) if more else 0)
 
 
 def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) -> str:
@@ -116,10 +134,10 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
 def laid_out(plan: Plan, rung: str, mesh: str | None) -> Plan:
     """The plan on that rung, over those devices; what is learned stays the same."""
     if "mesh" not in RUNGS[rung].options:
-        return replace(plan, rung=rung, options=replace(plan.options, mesh=None, hosts=None))
+        return replace(plan, rung=rung, options=options_for(rung, plan.options))
     if not (mesh or plan.options.mesh):
         raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
-    options = replace(plan.options, mesh=mesh or plan.options.mesh)
+    options = replace(options_for(rung, plan.options), mesh=mesh or plan.options.mesh)
     found = layout.fit(plan.workload.load_settings(), plan.config, layout.parse(str(options.mesh)), len(plan.seeds))
     if found != plan.config:
         raise UsageError(

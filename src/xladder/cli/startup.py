@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+SHORTEST_COMPILE = 0.05  # seconds worth telling of
+
 
 def prepare(device: str | None, cached: bool = True) -> None:
     """Call before JAX is imported. `cached`: whether programs that were compiled before may serve."""

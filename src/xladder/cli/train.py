@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,12 +15,12 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder import cluster, debugging, profiling
-from xladder.cli import hosts
+from xladder import cluster
+from xladder.cli import hosts, startup
 from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
-from xladder.cli.tools import Tools
+from xladder.cli.tools import ToolOptions, Tools
 from xladder.errors import Diverged, ResourceError, UsageError
 from xladder.registry import RungOptions, find_workload
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
@@ -64,10 +64,7 @@ class TrainOptions(HostOptions):
     """Lay seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
     threads: int | None = None
     """Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given."""
-    debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
-    profile: int | None = None
-    """Trace so many ticks, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
+    tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
 
 
 class PatientConsole(Console):
@@ -102,18 +99,16 @@ def run(words: Sequence[str]) -> int:
     if options.keep < FEWEST_KEPT:
         raise UsageError(f"`--keep` is {options.keep}, but should one be damaged, there has to be a second.")
     keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
-    checks = debugging.parse(options.debug)
-    debugging.check(checks, plan)
-    profiling.check(options.profile, plan)
+    options.tools.check(plan)
     if among:
 
         def see(directory: RunDirectory) -> int:
-            return see_through(directory, None, Tools(plan, directory, checks, options.profile))
+            return see_through(directory, None, Tools(directory, options.tools))
 
         return hosts.train(plan, keeping, options.out, among, see)
     directory = RunDirectory.create(options.out, plan, keeping)
     try:
-        return see_through(directory, None, Tools(plan, directory, checks, options.profile))
+        return see_through(directory, None, Tools(directory, options.tools))
     except UsageError:
         directory.discard()
         raise
@@ -122,10 +117,11 @@ def run(words: Sequence[str]) -> int:
 def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None = None) -> int:
     """Train into a directory until its plan is fulfilled, whatever happens; gives the exit code."""
     try:
-        return follow(directory, PatientConsole(), past, tools or Tools(directory.plan, directory))
+        return follow(directory, PatientConsole(), past, tools or Tools(directory))
     except OSError as error:
         raise ResourceError(
-            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept."
+            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept. "
+            f"Once it can be: {directory.way_on}"
         ) from None
     except Diverged as error:
         with suppress(OSError):
@@ -146,7 +142,6 @@ def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None 
 def follow(directory: RunDirectory, console: Console, past: Past | None, tools: Tools) -> int:
     """Train a plan into its directory, with everything a user sees of it."""
     from xladder import devices
-    from xladder.cli import startup
     from xladder.cli.progress import Screen
 
     plan, asked = directory.plan, directory.keeping.eval_episodes
@@ -168,7 +163,7 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
         keeper.last = directory.checkpoints.newest()
         result = execute(plan, screen, keeper, past, directory.keeping.on_nan, tools.around)
         directory.save_agents(result.params)  # before anything that may take long or be interrupted
-        screen.end_training()
+        screen.end_training(saved=keeper.keeps and not keeper.failures)
         return conclude(directory, console, result, screen, keeper, tools, episodes)
 
 
@@ -186,15 +181,16 @@ def conclude(
     tools.report(console)
     if keeper.failures:
         raise ResourceError(
-            f"The last checkpoint could not be saved: `xladder resume` would go on from {keeper.last or 'the start'}, "
-            f"though what was learned is in {directory.path / AGENTS}."
+            f"The last checkpoint could not be saved; the one before is {keeper.last or 'none'}. What was learned is "
+            f"in {directory.path / AGENTS}. Make room, then: {directory.way_on}"
         )
+    directory.write_pending()
     if screen.signal:
         pictures = directory.finish(result)
         console.print(f"Stopped after {screen.how_far()}; agents and metrics are kept.", highlight=False)
         report_files(directory, console, pictures)
         if keeper.last:
-            console.print(f"Go on with: {screen.resume_command}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"Go on with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
         return 128 + screen.signal
     score = None
     if episodes:
@@ -217,7 +213,10 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     seconds, units = float(np.median(result.tick_seconds)), result.config.units_per_tick
     each = " and seed" if len(result.plan.seeds) > 1 else ""
     rate = f" ({units / seconds:,.0f} {result.plan.workload.length}/s)" if units > 1 else ""
-    lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}{rate}, compiled in {result.compile_seconds:.1f} s")
+    compiled = (
+        f", compiled in {result.compile_seconds:.1f} s" if result.compile_seconds >= startup.SHORTEST_COMPILE else ""
+    )
+    lines.append(f"{seconds * 1000:.1f} ms per {tick}{each}{rate}{compiled}")
     for line in lines:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 

@@ -21,7 +21,8 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,14 @@ from typing import Any
 import numpy as np
 
 from xladder.errors import DamagedRun, UsageError
+from xladder.runs.disk import sync
 
 FORMAT = 1
 PREFIX = "tick-"
 LIST = "files.json"  # of a segment
 SEGMENT_BYTES = 32 * 2**20
 MOST_MANIFEST_BYTES = 64 * 2**20
+OPEN_FILES = Path("/proc/self/fd")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ class Checkpoints:
         turn = 1 - self._read_manifest(before[-1])["turn"] if before and self._is_readable(before[-1]) else 0
         self.folder.mkdir(exist_ok=True)
         for left in self.folder.glob("draft-*"):  # by a life that ended while it saved
-            shutil.rmtree(left, ignore_errors=True)
+            _remove(left)
         draft = self.folder / f"draft-{checkpoint.step:09d}"
         reached("draft")
         draft.mkdir()
@@ -112,13 +115,16 @@ class Checkpoints:
         (draft / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest())
         _sync_tree(draft)
         final = self.path(checkpoint.step)
-        if final.exists():  # the run went over this tick before, in a life that ended
-            shutil.rmtree(final)
+        replaced = self.folder / f"draft-{final.name}"
+        if os.path.lexists(final):  # the run went over this tick before, in a life that ended
+            os.replace(final, replaced)
         reached("rename")
         os.replace(draft, final)
         reached("renamed")
-        _sync(self.folder)
-        self._prune()
+        sync(self.folder)
+        with suppress(OSError):  # it is saved, and what is left over goes with the next one
+            _remove(replaced)
+            self._prune()
         return final
 
     def load(self, step: int) -> Checkpoint:
@@ -180,6 +186,7 @@ class Checkpoints:
     def _read_manifest(self, step: int) -> dict[str, Any]:
         folder = self.path(step)
         file = folder / "manifest.json"
+        _refuse_link(folder)
         if file.is_symlink() or file.stat().st_size > MOST_MANIFEST_BYTES:
             raise Damaged("its manifest is not one")
         text = file.read_bytes()
@@ -214,6 +221,9 @@ class Checkpoints:
     def _save_segment(self, piece: np.ndarray, turn: int) -> dict[str, Any]:
         name = digest(piece)
         place = self.folder / f"segments-{turn}" / name
+        for link in (place.parent, place):
+            if link.is_symlink():  # it leads elsewhere, so that what is saved there would not count
+                link.unlink()
         if not place.exists():
             draft = place.with_name(f"draft-{name}")
             shutil.rmtree(draft, ignore_errors=True)
@@ -222,13 +232,15 @@ class Checkpoints:
             (draft / LIST).write_text(json.dumps(_file_digests(draft)))
             _sync_tree(draft)
             os.replace(draft, place)
-            _sync(place.parent)
+            sync(place.parent)
         return {"turn": turn, "sha256": name, "shape": list(piece.shape), "list": _file_digest(place / LIST)}
 
     def _read_segment(self, piece: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
         folder = self.folder / f"segments-{int(piece['turn'])}" / str(piece["sha256"])
         if folder.parent.parent != self.folder:
             raise Damaged("a segment has a name that is none")
+        _refuse_link(folder.parent)
+        _refuse_link(folder)
         if _file_digest(folder / LIST) != piece["list"]:
             raise Damaged(f"the list of files of the segment `{folder.name[:12]}…` has changed")
         _verify_files(folder, json.loads((folder / LIST).read_text()), LIST)
@@ -249,7 +261,7 @@ class Checkpoints:
                 # First by a name that does not count, so that a kill in between leaves no half of a checkpoint.
                 gone = self.folder / f"draft-{step:09d}"
                 os.replace(self.path(step), gone)
-                shutil.rmtree(gone, ignore_errors=True)
+                _remove(gone)
         self._drop_segments(wanted)
 
     def _drop_segments(self, steps: set[int]) -> None:
@@ -262,9 +274,10 @@ class Checkpoints:
             for piece in leaf.get("segments", ())
         }
         for turn in (0, 1):
-            for folder in (self.folder / f"segments-{turn}").glob("*"):
+            place = self.folder / f"segments-{turn}"
+            for folder in () if place.is_symlink() else place.glob("*"):
                 if (turn, folder.name) not in used:
-                    shutil.rmtree(folder, ignore_errors=True)
+                    _remove(folder)
 
 
 def reached(point: str) -> None:
@@ -309,8 +322,8 @@ def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     if not arrays:  # of which Orbax would say that something is missing
         folder.mkdir()
         return
-    with _orbax() as orbax:
-        orbax.save(folder.absolute(), dict(arrays))
+    with _orbax() as orbax, _plainly_named(folder) as place:
+        orbax.save(place, dict(arrays))
 
 
 def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
@@ -319,8 +332,8 @@ def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarra
         return {}
     import orbax.checkpoint as ocp
 
-    with _orbax() as orbax:
-        told: Any = orbax.metadata(folder.absolute()).item_metadata
+    with _orbax() as orbax, _plainly_named(folder) as place:
+        told: Any = orbax.metadata(place).item_metadata
         there = {name: told[name] for name in told}
         if set(there) != set(leaves):
             raise Damaged(f"it holds the arrays {sorted(there)[:3]} …, not those of its manifest")
@@ -328,8 +341,21 @@ def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarra
             if tuple(there[name].shape) != tuple(leaf["shape"]):
                 raise Damaged(f"the array `{name}` has another shape than its manifest says")
         arguments = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
-        found: dict[str, np.ndarray] = orbax.restore(folder.absolute(), restore_args=arguments)
+        found: dict[str, np.ndarray] = orbax.restore(place, restore_args=arguments)
         return found
+
+
+@contextmanager
+def _plainly_named(folder: Path) -> Iterator[Path]:
+    """The same folder by a path that Orbax takes as it is: in others it sees patterns (`[1]`) and protocols (`gs:`)."""
+    if not OPEN_FILES.is_dir():  # only Linux has them
+        yield folder.absolute()
+        return
+    handle = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield OPEN_FILES / str(handle) / folder.name
+    finally:
+        os.close(handle)
 
 
 def _orbax() -> Any:
@@ -357,6 +383,19 @@ def _files(folder: Path) -> Iterable[Path]:
                 raise Damaged(f"`{path.relative_to(folder)}` is a link")
             if name in files:
                 yield path
+
+
+def _refuse_link(path: Path) -> None:
+    if path.is_symlink():
+        raise Damaged(f"`{path.name}` is a link")
+
+
+def _remove(path: Path) -> None:
+    """Take away a folder, as far as that is possible; of a link the link alone."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _fail(error: OSError) -> None:
@@ -394,12 +433,4 @@ def _sync_tree(folder: Path) -> None:
     """Have everything below a folder reach the disk."""
     for path in [*folder.rglob("*"), folder]:
         reached("fsync")
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync(path)

@@ -40,6 +40,7 @@ from xladder.errors import DamagedRun, UsageError
 from xladder.registry import RungOptions, part
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
+from xladder.runs.disk import replace_synced
 from xladder.runs.locks import Lock
 from xladder.settings import to_dict
 from xladder.training import OnNan, Plan, Result, first_bad, plan
@@ -78,22 +79,32 @@ class RunDirectory:
     """Whether the folder existed before, empty."""
     pending: list[tuple[Sequence[int], int, Mapping[str, np.ndarray], float]] = field(default_factory=list)
     """Chunks that could not be written yet."""
+    taken_up_by: str = ""
+    """The command that goes on with it, where `xladder resume` alone does not."""
 
     @classmethod
     def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
         """Claim a new folder and write the config into it. Needs nothing heavy, so a bad path is told at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{plan.workload.name.replace('/', '-')}-{plan.rung}-{stamp}"
-        was_there = folder.is_dir()
+        if not _is_utf8(str(folder.absolute())):
+            raise UsageError(f"`{folder}` is not UTF-8, which what is written there needs: choose another `--out`.")
+        was_there, directory = folder.is_dir(), None
         try:
             if was_there and any(folder.iterdir()):
                 raise UsageError(f"`{folder}` is not empty: choose another `--out`, nothing is overwritten.")
-            (folder / "media").mkdir(parents=True)
-            (folder / "checkpoints").mkdir()
+            folder.mkdir(parents=True, exist_ok=was_there)
             lock = Lock(folder / "lock")
             directory = cls(folder, plan, writer_of(folder, plan), lock, keeping or Keeping(), was_there)
+            for name in ("media", "checkpoints"):
+                (folder / name).mkdir()
             directory.write_config()
         except OSError as error:
+            with suppress(OSError):  # the next try is to find the folder as this one did
+                if directory:
+                    directory.discard()
+                elif not was_there:
+                    folder.rmdir()
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
         return directory
 
@@ -102,7 +113,7 @@ class RunDirectory:
         """Take over the folder of a run that is to go on."""
         folder = Path(path)
         found = read_run_plan(folder)
-        keeping = read_keeping(folder)
+        keeping = read_keeping(folder / "config.json")
         links = [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
         if links:
             raise UsageError(f"`{folder / min(links)}` is a link, and a run writes to its own folder only: remove it.")
@@ -116,6 +127,17 @@ class RunDirectory:
     def checkpoints(self) -> Checkpoints:
         """What it may go on from."""
         return Checkpoints(self.path / "checkpoints", told_of(self.plan), self.keeping.keep)
+
+    @property
+    def resume_command(self) -> str:
+        """What to type to go on."""
+        return self.taken_up_by or command("resume", self.path)
+
+    @property
+    def way_on(self) -> str:
+        """What to type when the run has ended too early: where agents would be lost by beginning anew, not that."""
+        lost = (self.path / AGENTS).exists() and not self.checkpoints.newest()
+        return command("eval", self.path) if lost else self.resume_command
 
     def discard(self) -> None:
         """Take back a folder in which nothing has been trained."""
@@ -234,6 +256,16 @@ class RunDirectory:
         return curves | module.draw(result, score, media, title)
 
 
+def command(name: str, folder: Path) -> str:
+    """A command on a run directory as it has to be typed."""
+    return f"xladder {name} {typed(folder)}"
+
+
+def typed(folder: Path) -> str:
+    """A folder as a word of a command line, whatever it is called: a dash at its start would make it an option."""
+    return shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
+
+
 def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     """Who writes the metrics of a run."""
     return metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
@@ -287,9 +319,9 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     return unflatten(found)
 
 
-def read_keeping(folder: Path) -> Keeping:
-    """How the run of a directory is kept; a config.json from elsewhere may not say."""
-    told = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("run") or {}
+def read_keeping(file: Path) -> Keeping:
+    """How the run of a config.json is kept; one from elsewhere may not say. `read_plan` says whether it is one."""
+    told = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
     try:
         keeping = Keeping(**told)
         whole = all(v is None or (type(v) is int and v >= 0) for k, v in told.items() if k != "on_nan")
@@ -297,7 +329,7 @@ def read_keeping(folder: Path) -> Keeping:
     except TypeError:
         sound = False
     if not sound or keeping.on_nan not in ("stop", "continue"):
-        raise UsageError(f"`run` in `{folder / 'config.json'}` is not what xladder wrote.")
+        raise UsageError(f"`run` in `{file}` is not what xladder wrote.")
     return keeping
 
 
@@ -338,7 +370,7 @@ def read_plan(path: Path) -> Plan:
 def parse_plan(data: Any, where: str) -> Plan:
     """The inverse of `describe_plan`; `where` names the source in complaints."""
     kinds = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
-    if not isinstance(data, dict) or any(not isinstance(data.get(k), kind) for k, kind in kinds.items()):
+    if not isinstance(data, dict) or any(type(data.get(k)) is not kind for k, kind in kinds.items()):
         raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
     device = data.get("device")
     if device not in (None, "cpu", "gpu"):
@@ -350,6 +382,14 @@ def parse_plan(data: Any, where: str) -> Plan:
     options = {k: data[k] for k in ("rung", "seed", "seeds")}
     changes = _read(data["config"])
     return plan(data["workload"], **options, device=device, options=RungOptions(**told), changes=changes)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_kind(value: Any, kind: Any) -> bool:
@@ -386,18 +426,6 @@ def write_json(path: Path, data: Any) -> None:
     draft = path.with_name(path.name + ".tmp")
     draft.write_text(to_json(data), encoding="utf-8", errors="backslashreplace")
     replace_synced(draft, path)
-
-
-def replace_synced(draft: Path, path: Path) -> None:
-    """Give a file its name once it has reached the disk, and have that reach it, too."""
-    for file, rename in ((draft, True), (path.parent, False)):
-        handle = os.open(file, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-        if rename:
-            os.replace(draft, path)
 
 
 def to_json(data: Any) -> str:
@@ -437,6 +465,6 @@ def _git_commit() -> str | None:
             timeout=5,
             check=False,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -46,7 +46,7 @@ class DiskKeeper(Keeper):
             if self.failures >= MOST_FAILURES:
                 raise ResourceError(
                     f"Saving failed {self.failures} times in a row in `{self.directory.path}`. "
-                    f"Make room, then: xladder resume {self.directory.path}"
+                    f"Make room, then: {self.directory.resume_command}"
                 ) from None
         else:
             self.failures, self.last = 0, path.name

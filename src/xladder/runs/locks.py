@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from xladder.errors import UsageError
@@ -24,8 +25,9 @@ class Lock:
             raise UsageError(
                 f"`{path.parent}` is in use by {holder}: wait for it, or stop it, and try again."
             ) from None
-        os.ftruncate(self._file, 0)
-        os.write(self._file, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n".encode())
+        with suppress(OSError):  # whose it is, is no more than a note, and a full disk is told of elsewhere
+            os.ftruncate(self._file, 0)
+            os.write(self._file, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n".encode())
 
     def release(self) -> None:
         """Let go of it before the process ends; may be called twice."""

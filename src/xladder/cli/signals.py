@@ -1,0 +1,44 @@
+"""What SIGINT and SIGTERM do to a command. While a run goes on, its screen answers them instead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+BOTH = (signal.SIGINT, signal.SIGTERM)
+SHOW_CURSOR = b"\x1b[?25h"
+
+
+def end_at_once_on_signals() -> None:
+    """For a program of its own, before anything else: an exception would be lost or worse inside JAX's callbacks."""
+    for number in BOTH:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as it is in the background of a script
+            signal.signal(number, end_at_once)
+
+
+def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
+    """End the process, where there is nothing to save; XLA cannot be interrupted, but this can."""
+    for stream in (1, 2):
+        if os.isatty(stream):  # where a spinner may have hidden it
+            os.write(stream, SHOW_CURSOR)
+    os._exit(128 + number)
+
+
+@contextmanager
+def cleaned_up() -> Iterator[None]:
+    """A signal ends what is inside by an exception, so that it leaves neither half a file nor a process behind."""
+    before = {number: signal.signal(number, _exit) for number in BOTH}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _exit(number: int, _: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)
