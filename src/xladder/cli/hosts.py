@@ -29,7 +29,7 @@ VARIABLES = {"coordinator": "JAX_COORDINATOR_ADDRESS", "num_hosts": "JAX_NUM_PRO
 COMPARED = ("xladder", "jax", "jaxlib")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class HostOptions:
     """Where the processes of a run meet (`--rung hosts`)."""
 

@@ -34,7 +34,10 @@ class LaunchOptions:
 def run(words: Sequence[str]) -> int:
     """Start them, pass signals on, and wait."""
     place = next((i for i, word in enumerate(words) if word in COMMANDS), len(words))
-    options = parse(LaunchOptions, words[:place], "xladder launch", __doc__ or "")
+    about = (
+        "Start the processes of a run on several hosts, all on this machine: xladder launch --hosts 2 train WORKLOAD …"
+    )
+    options = parse(LaunchOptions, words[:place], "xladder launch", about)
     command = list(words[place:])
     if not command:
         raise UsageError("`xladder launch` needs a command: xladder launch --hosts 2 train hypergrid …")

@@ -35,11 +35,11 @@ FEWEST_KEPT = 2
 
 
 @dataclass(frozen=True)
-class TrainOptions(HostOptions):
+class TrainOptions:
     """How and where to run it."""
 
     rung: str | None = None
-    """torch, hybrid, sequential, parallel or fused (the default, where there is one): see `xladder rungs`."""
+    """torch, hybrid, sequential, parallel, fused (the default, where there is one), mesh or hosts."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
@@ -65,6 +65,7 @@ class TrainOptions(HostOptions):
     threads: int | None = None
     """Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
+    hosts: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
 
 class PatientConsole(Console):
@@ -82,7 +83,7 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
     asked = RungOptions(threads=options.threads, mesh=options.mesh)
-    among = hosts.membership(options) if hosts.asked_for(options, options.rung) else None
+    among = hosts.membership(options.hosts) if hosts.asked_for(options.hosts, options.rung) else None
     plan = make_plan(
         name,
         "hosts" if among else options.rung,
