@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import TINY, TINY_GRID
+from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings
 from xladder.errors import UsageError
@@ -48,9 +49,15 @@ def seeds_of(workload, rung):
     return [3, 4] if import_module(RUNGS[rung].module).POPULATION and ALL[workload].population else [3]
 
 
+def options_of(rung):
+    """`actors` makes the same run in lock step, and nothing of that depends on where the others are."""
+    return {"lock_step": True, "actors": 2, "engine": InProcess()} if rung == "actors" else {}
+
+
 def train(workload, rung):
     """What every one of two calls reports, and the parameters after them."""
-    running = import_module(RUNGS[rung].module).start(SMALL[workload], seeds_of(workload, rung))
+    start = import_module(RUNGS[rung].module).start
+    running = start(SMALL[workload], seeds_of(workload, rung), **options_of(rung))
     return [running.advance(ticks) for ticks in LENGTHS], running.params()
 
 

@@ -96,15 +96,6 @@ def test_what_is_wrong_is_said(options, said, tiny):
         xladder.train("treasurehunt", **({"config": tiny} | options))
 
 
-def test_an_option_of_no_rung_is_refused(tiny, monkeypatch):
-    from xladder.registry import RUNGS, RungOptions
-
-    for other in [name for name, rung in RUNGS.items() if "lock_step" in rung.options]:
-        monkeypatch.delitem(RUNGS, other)
-    with pytest.raises(UsageError, match="`--lock-step` is for a rung that is not written yet"):
-        xladder.train("treasurehunt", config=tiny, options=RungOptions(lock_step=True))
-
-
 @pytest.mark.parametrize("name", ["seed", "seeds"])
 def test_true_is_no_number_of_seeds(name, tiny):
     from xladder.runs.directory import describe_plan, parse_plan

@@ -46,6 +46,10 @@ def check(checks: Iterable[str], plan: Plan) -> None:
                 "`--debug nojit` cannot be had on `fused`, a program of many ticks: use `--rung parallel`, "
                 "which runs the same ticks one by one."
             )
+        if plan.rung == "actors":
+            raise UsageError(
+                "`--debug nojit` cannot be had on `actors`: use `--rung sequential`, the same in one loop."
+            )
         if plan.rung == "parallel" and not whole:
             raise UsageError("`--debug nojit` cannot be had where worlds and device overlap: use `--rung sequential`.")
         for name in sorted(checks & {"nans", "checkify", "compiles"}):

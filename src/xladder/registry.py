@@ -113,7 +113,14 @@ RUNGS = {
         Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
         Rung("mesh", "xladder.rungs.mesh", "as fused, laid over several devices", options=("mesh",), one_device=False),
         Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes", options=("mesh", "hosts"), one_device=False),
-        Rung("actors", "xladder.rungs.actors", "asynchronous actors round one learner", one_device=False),
+        Rung(
+            "actors",
+            "xladder.rungs.actors",
+            "asynchronous actors and memories round one learner, on Ray",
+            extra="ray",
+            options=("actors", "shards", "ray", "lock_step"),
+            one_device=False,
+        ),
     ]
 }
 
@@ -161,7 +168,6 @@ _VALUE: dict[str, Any] = {
     "parity": "xladder.parity.value",
     "picture": "xladder.runs.game",
 }
-_LATER = ("actors",)
 _EMULATED = "its emulators are processes' own, and a mesh needs worlds inside the program"
 _ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
 FAMILIES = {
@@ -169,7 +175,6 @@ FAMILIES = {
         name="cartpole",
         summary="a value learner in copies of a world of gymnax",
         length="steps",
-        missing={rung: ("it is not written yet", "fused") for rung in _LATER},
         package="gymnax",
         extra="gymnax",
         **_VALUE,
@@ -178,8 +183,7 @@ FAMILIES = {
         name="atari/breakout",
         summary="a value learner in copies of an Atari game",
         length="frames",
-        missing={rung: (_EMULATED, "parallel") for rung in ("mesh", "hosts")}
-        | {rung: ("it is not written yet", "parallel") for rung in _LATER},
+        missing={rung: (_EMULATED, "parallel") for rung in ("mesh", "hosts")},
         package="ale_py",
         extra="atari",
         rung="parallel",
@@ -190,8 +194,7 @@ FAMILIES = {
         name="gym/CartPole-v1",
         summary="a value learner in copies of an environment of Gymnasium",
         length="steps",
-        missing={rung: (_ON_HOST, "parallel") for rung in ("fused", "mesh", "hosts")}
-        | {rung: ("it is not written yet", "parallel") for rung in _LATER},
+        missing={rung: (_ON_HOST, "parallel") for rung in ("fused", "mesh", "hosts")},
         package="gymnasium",
         extra="gym",
         rung="parallel",
@@ -268,11 +271,13 @@ def check_options(name: str, options: RungOptions) -> None:
         if value is not None and option.name not in RUNGS[name].options:
             flag = f"`--{option.name.replace('_', '-')}`"
             takers = [f"`{rung.name}`" for rung in RUNGS.values() if option.name in rung.options]
-            if not takers:
-                raise UsageError(f"{flag} is for a rung that is not written yet: leave it out.")
             raise UsageError(f"{flag} is for {' and '.join(takers)}, not for `{name}`.")
     if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
         raise UsageError(f"`--threads` is {options.threads}, but it has to lie in 1 … {MOST_THREADS:,}.")
+    for count in ("actors", "shards"):
+        value = getattr(options, count)
+        if value is not None and value < 1:
+            raise UsageError(f"`--{count}` is {value}, but it has to be 1 or more.")
 
 
 def is_installed(package: str) -> bool:

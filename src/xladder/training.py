@@ -54,6 +54,9 @@ class Observer:
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """Ticks `first` … are done; `columns` are [seeds, ticks]; `seconds` is how long they took."""
 
+    def told(self, line: str) -> None:
+        """Something has happened that whoever looks after the run should know."""
+
     def ended(self, running: Any) -> None:
         """A group of seeds is trained; called in the rung's own thread."""
 
@@ -313,7 +316,15 @@ class _Trial:
     """The tick of the last checkpoint."""
 
     def run(self, past: Past | None) -> Result:
-        """Train until the plan is fulfilled or the observer says stop."""
+        """Train until the plan is fulfilled or the observer says stop; what the rung has opened is closed again."""
+        try:
+            return self.see_through(past)
+        finally:
+            if hasattr(self.running, "close"):
+                self.thread.submit(self.running.close).result()
+
+    def see_through(self, past: Past | None) -> Result:
+        """The same, with everything left open."""
         plan, config, observer = self.plan, self.plan.config, self.observer
         self.running = self.wait(self.starting, self.start, config, self.seeds, self.device)
         self.compile_seconds = self.running.compile_seconds
@@ -362,7 +373,11 @@ class _Trial:
     def advance(self, count: int) -> float:
         """Train for so many ticks and tell what came of them. Returns their seconds."""
         config, settings = self.plan.config, self.plan.workload.load_settings()
-        reported, seconds = self.wait("training", _timed, self.running.advance, count)
+        try:
+            reported, seconds = self.wait("training", _timed, self.running.advance, count)
+        finally:
+            for line in getattr(self.running, "news", list)():
+                self.observer.told(line)
         columns = settings.columns(config, reported)
         if self.on_nan == "stop":
             self.check_loss(columns["loss"], columns.get("updates"))

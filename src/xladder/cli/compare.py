@@ -27,7 +27,7 @@ class CompareOptions:
     """What to compare, and where the results go."""
 
     rungs: str | None = None
-    """Rungs separated by commas, for example torch,fused; all that the workload has if not given."""
+    """Rungs separated by commas, for example torch,fused; if not given, all that the workload has, but `actors`."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1

@@ -55,7 +55,7 @@ def parse_with_config(
         known |= dataclasses.asdict(_understood(_value(words, "--rung") or plan.rung, plan.options))
         known |= dataclasses.asdict(read_keeping(Path(file)))
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
-        start, defaults = plan.config, {k: v for k, v in known.items() if k in names}
+        start, defaults = plan.config, {k: v for k, v in known.items() if k in names and v is not None}
     if compared:
         start = settings.compared(start)
     both = dataclasses.make_dataclass(

@@ -156,6 +156,10 @@ class Screen(Observer):
         self.directory.log(line)
         self._bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    def told(self, line: str) -> None:
+        """What has happened on the rung."""
+        self.say(line)
+
     def _compile_name(self) -> str:
         settings = zlib.crc32(repr(self.plan.config).encode())
         return f"{self.name}/{len(self.plan.seeds)}/{settings:08x}"

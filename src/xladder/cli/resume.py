@@ -37,14 +37,14 @@ class ResumeOptions:
     mesh: str | None = None
     """Go on on devices that lie otherwise, such as data=2 (implies `--rung mesh`)."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
-    hosts: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
+    meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
 
 def run(words: Sequence[str]) -> int:
     """Take the directory over and go on."""
     options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
-    if hosts.asked_for(options.hosts, options.rung):
-        among = hosts.membership(options.hosts)
+    if hosts.asked_for(options.meeting, options.rung):
+        among = hosts.membership(options.meeting)
 
         def take_up_together(directory: RunDirectory, ready: Ready) -> int:
             directory.plan = replace(

@@ -39,7 +39,7 @@ class TrainOptions:
     """How and where to run it."""
 
     rung: str | None = None
-    """torch, hybrid, sequential, parallel, fused (the default, where there is one), mesh or hosts."""
+    """torch, hybrid, sequential, parallel, fused (the default, where there is one), mesh, hosts or actors."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
@@ -64,8 +64,16 @@ class TrainOptions:
     """Lay seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
     threads: int | None = None
     """Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given."""
+    actors: int | None = None
+    """Processes that play on `actors`; as many as there are cores to spare if not given."""
+    shards: int | None = None
+    """Processes that remember on `actors`; 1 if not given."""
+    ray: str | None = None
+    """HOST:PORT of the Ray cluster to use on `actors`; a local Ray is started if not given."""
+    lock_step: bool = False
+    """Have the actors wait for each other and the learner, which makes it the synchronous algorithm."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
-    hosts: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
+    meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
 
 class PatientConsole(Console):
@@ -82,8 +90,15 @@ def run(words: Sequence[str]) -> int:
     name, rest = split_workload(words, "train")
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
-    asked = RungOptions(threads=options.threads, mesh=options.mesh)
-    among = hosts.membership(options.hosts) if hosts.asked_for(options.hosts, options.rung) else None
+    asked = RungOptions(
+        threads=options.threads,
+        mesh=options.mesh,
+        actors=options.actors,
+        shards=options.shards,
+        ray=options.ray,
+        lock_step=options.lock_step or None,
+    )
+    among = hosts.membership(options.meeting) if hosts.asked_for(options.meeting, options.rung) else None
     plan = make_plan(
         name,
         "hosts" if among else options.rung,

@@ -41,16 +41,18 @@ def address(run: jax.Array, tick: jax.Array | int, agent: jax.Array | int, strea
     return jax.random.fold_in(jax.random.fold_in(key, agent), int(stream))
 
 
-def reset_keys(run: jax.Array, copies: int) -> jax.Array:
-    """Keys [N] of the games that the copies of a run's world begin with."""
-    return addresses(run, 0, copies, Stream.RESET)
+def reset_keys(run: jax.Array, copies: int, first: jax.Array | int = 0) -> jax.Array:
+    """Keys [N] of the games that the copies of a run's world begin with; of copies `first` … where others have some."""
+    return addresses(run, 0, copies, Stream.RESET, first)
 
 
-def step_keys(run: jax.Array, step: jax.Array | int, copies: int) -> jax.Array:
+def step_keys(run: jax.Array, step: jax.Array | int, copies: int, first: jax.Array | int = 0) -> jax.Array:
     """Keys [N] of a step of the copies, counted from 0; games that begin in it draw from them too."""
-    return addresses(run, step, copies, Stream.SPAWN)
+    return addresses(run, step, copies, Stream.SPAWN, first)
 
 
-def addresses(run: jax.Array, tick: jax.Array | int, agents: int, stream: Stream) -> jax.Array:
-    """The same for agents 0 … N−1: keys [N]."""
-    return jax.vmap(lambda agent: address(run, tick, agent, stream))(jnp.arange(agents))
+def addresses(
+    run: jax.Array, tick: jax.Array | int, agents: int, stream: Stream, first: jax.Array | int = 0
+) -> jax.Array:
+    """The same for agents `first` … `first` + N − 1: keys [N]."""
+    return jax.vmap(lambda agent: address(run, tick, agent, stream))(first + jnp.arange(agents))

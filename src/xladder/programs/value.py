@@ -386,9 +386,18 @@ class Program(Player):
         return agents._replace(target=target)
 
     def learn(self, clock: Clock, agents: Agent, chances: Any, samples: Samples) -> tuple[Agent, Any, jax.Array]:
-        """All updates of a tick in which learning has started, leaves [S, …], and the hard update before them."""
+        """All updates of a tick in which learning has started, leaves [S, …], and what is then known of the rows."""
+        agents, losses, errors = self.improve(clock.tick, agents, samples)
+        if self.config.learner.prioritised:
+            rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.picks, errors))  # [S, K, B]
+            flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), rated)
+            chances = over_seeds(lambda one: self.rate(*one), (chances, *flat))
+        return agents, chances, losses.mean(0)
+
+    def improve(self, tick: jax.Array, agents: Agent, samples: Samples) -> tuple[Agent, jax.Array, jax.Array]:
+        """The updates themselves, and the hard update before them. Also the losses [K, S] and errors [K, S, B]."""
         if self.config.learner.sync_every:
-            agents = self.sync(agents, clock.tick)
+            agents = self.sync(agents, tick)
         map_over = jax.vmap if self.mapped else one_by_one
 
         def one(agents: Agent, given: tuple[Batch, Draws]) -> tuple[Agent, tuple[jax.Array, jax.Array]]:
@@ -404,11 +413,7 @@ class Program(Player):
             losses, errors = jax.tree.map(lambda x: x[None], said)
         else:
             agents, (losses, errors) = jax.lax.scan(one, agents, samples[1:], unroll=self.unroll)
-        if self.config.learner.prioritised:
-            rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.picks, errors))  # [S, K, B]
-            flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), rated)
-            chances = over_seeds(lambda one: self.rate(*one), (chances, *flat))
-        return agents, chances, losses.mean(0)
+        return agents, losses, errors
 
     def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
         """Where the samples of an update start."""

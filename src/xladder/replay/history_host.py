@@ -56,6 +56,23 @@ class HostHistory(Stateful):
         each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)
         return Picks(envs[each, chosen], slots[each, chosen], usable[each, chosen].astype(np.float32))
 
+    def offer(self, uniforms: np.ndarray, first: int, total: int) -> tuple[np.ndarray, Picks]:
+        """The same where these copies are `first` … of so many in total, and others hold the rest.
+
+        Which of the R candidates is the first usable one here, int [B], R if none is; and that one. The first over all
+        who hold some is then the one that a single memory would have chosen.
+        """
+        earliest, count = self.eligible()
+        envs = _scale(uniforms[:, :, 0], total) - first  # [B, R]
+        slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
+        here = (envs >= 0) & (envs < self.num_envs)
+        envs = np.where(here, envs, 0)
+        usable = here & ~self.rows.first[envs, (slots + 1) % self.window.length] & (count > 0)
+        each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)
+        found = usable[each, chosen]
+        rank = np.where(found, chosen, uniforms.shape[1])
+        return rank, Picks(envs[each, chosen], slots[each, chosen], found.astype(np.float32))
+
     def cut(self, picks: Picks, gamma: float) -> Batch:
         """The transitions that start at `picks`."""
         window = self.window

@@ -44,14 +44,17 @@ class HostPriorities(Stateful):
 
     def choose(self, uniforms: np.ndarray, beta: float) -> Picks:
         """Starts in proportion to their priorities, with replacement, from uniform numbers float32 [B, 2]."""
+        found = self.find(uniforms)
+        return found._replace(valid=weights(found.valid, beta))
+
+    def find(self, uniforms: np.ndarray) -> Picks:
+        """The same, with the priorities themselves in place of the weights."""
         num_envs = self.blocks.shape[2]
         block = _find(self.sums[None], uniforms[:, 0])
         rows = self.blocks[block].reshape(len(block), -1)  # [B, T·N]
         row = _find(rows, uniforms[:, 1])
         priority = rows[np.arange(len(row)), row]
-        weight = (priority.min() / np.where(priority > 0, priority, np.float32(1))) ** np.float32(beta)
-        weight[priority == 0] = 0
-        return Picks(env=row % num_envs, slot=block * self.times + row // num_envs, valid=weight)
+        return Picks(env=row % num_envs, slot=block * self.times + row // num_envs, valid=priority)
 
     def assign(self, picks: Picks, values: np.ndarray) -> None:
         """New priorities, positive float32 [B], for rows that were chosen; of a row chosen twice the larger counts."""
@@ -61,6 +64,13 @@ class HostPriorities(Stateful):
         np.maximum.at(self.blocks, place, values)
         self.largest = np.maximum(self.largest, values.max())
         self.sums[place[0]] = self.blocks[place[0]].sum(axis=(1, 2))
+
+
+def weights(priority: np.ndarray, beta: float) -> np.ndarray:
+    """float32 [B]: the importance of each of a batch, which undoes that some are chosen more often."""
+    weight = (priority.min() / np.where(priority > 0, priority, np.float32(1))) ** np.float32(beta)
+    weight[priority == 0] = 0
+    return weight
 
 
 def stratified(uniforms: np.ndarray) -> np.ndarray:

@@ -25,6 +25,9 @@ EPISODES, TRAIN_EPISODES = 100, 20  # of an evaluation, and of one at the end of
 LAST_MEASURED: tuple[str, ...] = ()
 COMPARED_TICKS = 400
 MOST_STRATA = 8
+# What only `actors` reports: versions that acting lags behind, ticks since a sampled row was played, samples per step,
+# chunks of rows on their way to the memories, and batches on theirs to the learner.
+OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
 
 
 @dataclass(frozen=True)
@@ -191,7 +194,10 @@ def lacking(config: Any) -> dict[str, tuple[str, str]]:
     """Rungs that cannot run these settings: why, and which can."""
     if config.algorithm == "pqn":
         why = "PQN learns from many copies at once, inside the program"
-        return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")}
+        none = "PQN remembers nothing that actors could send"
+        return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")} | {"actors": (none, "fused")}
+    if config.learner.strata > 1:
+        return {"actors": ("its memories draw from all their copies alike (`--learner.strata 1`)", "parallel")}
     if config.learner.precision != "float32":
         return {rung: ("the PyTorch twin computes in float32", "sequential") for rung in ("torch", "hybrid")}
     return {}
@@ -355,7 +361,8 @@ def label(values: Mapping[str, np.ndarray]) -> str:
 def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
     shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
-    return {"return": metrics["returns"], **shown}
+    apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
+    return {"return": metrics["returns"], **shown, **apart}
 
 
 def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:

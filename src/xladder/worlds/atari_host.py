@@ -61,13 +61,13 @@ class AtariCopies:
     are kept.
     """
 
-    def __init__(self, game: str, num_envs: int, seed: int, **options: Unpack[Options]):
-        self.num_envs = num_envs
+    def __init__(self, game: str, num_envs: int, seed: int, first: int = 0, **options: Unpack[Options]):
+        self.num_envs, self._first = num_envs, first
         self._emulator: Any = open_emulator(game, num_envs, **options)
         self._seed, self._before, self._sent = seed, None, np.zeros(num_envs, np.int32)
         most = REEL_STEPS + options.get("cap_frames", FULL_CAP) // SKIP + 2
         self._reel = Reel(
-            copy_seeds(seed, num_envs),
+            copy_seeds(seed, num_envs, first=first),
             np.zeros(num_envs, np.int32),
             np.zeros(num_envs, np.int32),
             np.zeros((num_envs, most), np.int8),
@@ -76,7 +76,7 @@ class AtariCopies:
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [N, 84, 84]."""
-        self._reel.seeds[:] = copy_seeds(self._seed, self.num_envs)
+        self._reel.seeds[:] = copy_seeds(self._seed, self.num_envs, first=self._first)
         self._reel.renewals[:] = self._reel.steps[:] = 0
         return self._begin(np.ones(self.num_envs, bool))
 
@@ -96,7 +96,7 @@ class AtariCopies:
         full = first & (reel.steps >= REEL_STEPS)
         if full.any():
             reel.renewals[full] += 1
-            reel.seeds[full] = copy_seeds(self._seed, self.num_envs, reel.renewals)[full]
+            reel.seeds[full] = copy_seeds(self._seed, self.num_envs, reel.renewals, self._first)[full]
             reel.steps[full] = 0
             frames = self._begin(full)
         return Step(frames, rewards.astype(np.float32), terminated, truncated & ~terminated, first)
@@ -294,9 +294,9 @@ def inside(world: Any, seed: int) -> Any:
     return AtariXla(world.name, world.num_envs, seed, **options(world))
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Any) -> AtariCopies:
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> AtariCopies:
     """Copies of a configured game, on the host."""
-    return AtariCopies(world.name, num_envs, seed, **options(world))
+    return AtariCopies(world.name, num_envs, seed, first, **options(world))
 
 
 def options(world: Any) -> Options:

@@ -74,13 +74,14 @@ class HostCopies(Protocol):
         """End threads and the like; may be called twice."""
 
 
-def copy_seeds(seed: int, num_envs: int, renewals: np.ndarray | None = None) -> np.ndarray:
+def copy_seeds(seed: int, num_envs: int, renewals: np.ndarray | None = None, first: int = 0) -> np.ndarray:
     """int64 [N]: a seed below 2³¹ for each copy of a world that has its own generator.
 
     Unlike seed, seed + 1, …, runs with neighbouring seeds share no copy; and a copy keeps its seed when more are added.
-    `renewals` [N] count the new seeds that a copy has been given since.
+    `renewals` [N] count the new seeds that a copy has been given since. Copies are counted from `first`, where others
+    play those before.
     """
     times = np.zeros(num_envs, int) if renewals is None else renewals
-    addresses = [(seed, copy, int(time)) if time else (seed, copy) for copy, time in enumerate(times)]
+    addresses = [(seed, copy, int(time)) if time else (seed, copy) for copy, time in enumerate(times, first)]
     drawn = [np.random.SeedSequence(address).generate_state(1)[0] for address in addresses]
     return np.array(drawn, np.int64) >> 1

@@ -28,7 +28,7 @@ class GymCopies:
     `module:ID` imports the module first, which may register a world of one's own.
     """
 
-    def __init__(self, env_id: str, num_envs: int, seed: int):
+    def __init__(self, env_id: str, num_envs: int, seed: int, first: int = 0):
         env_id = env_id.removeprefix("gym/")
         if env_id.startswith("ALE/"):  # it would show bare screens, and play by none of the published rules
             raise UsageError(f"Atari games have names of their own here: instead of `gym/{env_id}`, say `atari/GAME`.")
@@ -40,7 +40,7 @@ class GymCopies:
             self.close()
             raise
         self._lowest_action = int(self._envs.single_action_space.start)
-        self._seeds = [int(copy_seed) for copy_seed in copy_seeds(seed, num_envs)]
+        self._seeds = [int(copy_seed) for copy_seed in copy_seeds(seed, num_envs, first=first)]
         self._over = np.zeros(num_envs, bool)
         self._actions: Any = None
 
@@ -169,6 +169,6 @@ def view(world: Any) -> View:
     return copies.view
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Any) -> GymCopies:
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> GymCopies:
     """Copies of a configured environment."""
-    return GymCopies(world.name, num_envs, seed)
+    return GymCopies(world.name, num_envs, seed, first)

@@ -92,31 +92,33 @@ class HostGymnax(Stateful):
     """The same copies, called from the host step by step; see `copies.HostCopies`.
 
     Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games, as far as the compiler
-    rounds alike in both. `seed` may also be the root key itself.
+    rounds alike in both. `seed` may also be the root key itself. Copies are counted from `first`, where others play
+    those before.
     """
 
     STATE = ("_state", "_steps")
 
-    def __init__(self, name: str, num_envs: int, seed: int | jax.Array, compiled: Compiled):
-        self.copies = GymnaxCopies(name, num_envs)
+    def __init__(self, name: str, num_envs: int, seed: int | jax.Array, compiled: Compiled, first: int = 0):
+        self.copies, self._first = GymnaxCopies(name, num_envs), np.int32(first)
         self.num_envs, self.view = num_envs, self.copies.view
         self._root = seed if isinstance(seed, jax.Array) else root(seed)
         self._reset = compiled(_reset)
-        self._step = compiled(_step, donate=(3,))
+        self._step = compiled(_step, donate=(4,))
         self._state: Any = None
         self._answer: Any = None
         self._steps = 0
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [N, *shape]."""
-        self._state, frames = self._reset(self.copies, self._root)
+        self._state, frames = self._reset(self.copies, self._root, self._first)
         self._steps = 0
         return np.asarray(frames)
 
     def send(self, actions: np.ndarray) -> None:
         """Begin a step of every copy; actions int [N]."""
         actions = np.asarray(actions, np.int32)
-        self._state, self._answer = self._step(self.copies, self._root, np.int32(self._steps), self._state, actions)
+        given = self._root, self._first, np.int32(self._steps), self._state, actions
+        self._state, self._answer = self._step(self.copies, *given)
         self._steps += 1
 
     def recv(self) -> Step:
@@ -137,14 +139,14 @@ class HostGymnax(Stateful):
         self._state = self._answer = None
 
 
-def _reset(copies: GymnaxCopies, run: jax.Array) -> tuple[GymnaxState, jax.Array]:
-    return copies.reset(reset_keys(run, copies.num_envs))
+def _reset(copies: GymnaxCopies, run: jax.Array, first: jax.Array) -> tuple[GymnaxState, jax.Array]:
+    return copies.reset(reset_keys(run, copies.num_envs, first))
 
 
 def _step(
-    copies: GymnaxCopies, run: jax.Array, step: jax.Array, state: GymnaxState, actions: jax.Array
+    copies: GymnaxCopies, run: jax.Array, first: jax.Array, step: jax.Array, state: GymnaxState, actions: jax.Array
 ) -> tuple[GymnaxState, Step]:
-    return copies.step(step_keys(run, step, copies.num_envs), state, actions)
+    return copies.step(step_keys(run, step, copies.num_envs, first), state, actions)
 
 
 def _settle(world: Any) -> Any:
@@ -174,6 +176,6 @@ def inside(world: Any, seed: int) -> GymnaxCopies:
     return GymnaxCopies(world.name, world.num_envs)
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled) -> HostGymnax:
+def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostGymnax:
     """Copies of a configured world, to be stepped from the host."""
-    return HostGymnax(world.name, num_envs, seed, compiled)
+    return HostGymnax(world.name, num_envs, seed, compiled, first)

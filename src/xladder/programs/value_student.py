@@ -1,0 +1,90 @@
+"""Who learns from transitions that somebody else has remembered: the learner of `actors`.
+
+All updates of a tick are one call on the device. What an update draws has the address that it has on every rung.
+
+Shapes: K updates per tick, B batch, R candidates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.state import Stateful
+from xladder.core.types import Compiled, Params
+from xladder.learners.value import Agent
+from xladder.programs.value import Program, Samples
+from xladder.replay.batch import Batch
+from xladder.replay.history import Window
+from xladder.replay.history_host import HostHistory
+from xladder.replay.priorities_host import stratified
+
+
+class Student(Stateful):
+    """One agent, and the updates of a tick."""
+
+    STATE = ("agent",)
+
+    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
+        self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
+        self._draw = compiled(_draw)
+        self.agent = compiled(_begin)(self.program, self.key)
+        batch = _empty_batch(self.program)
+        self._learn = compiled(_learn, donate=(2,)).lower(self.program, np.int32(0), self.agent, self.key, batch)
+        self._learn = self._learn.compile()
+
+    @property
+    def rows_per_tick(self) -> int:
+        """Transitions that a tick learns from."""
+        return int(self.config.updates_per_tick * self.config.learner.batch_size)
+
+    def draw(self, tick: int, ticks: int = 1) -> np.ndarray:
+        """float32 [K·B, R, 2], or [K·B, 2] with priorities: where the samples of a tick start, or of several."""
+        updates = np.arange(tick * self.config.updates_per_tick, (tick + ticks) * self.config.updates_per_tick)
+        drawn = np.array(self._draw(self.program, updates.astype(np.int32), self.key))
+        if self.config.learner.prioritised:
+            for uniforms in drawn:
+                uniforms[:, 0] = stratified(uniforms[:, 0])
+        return drawn.reshape(-1, *drawn.shape[2:])
+
+    def learn(self, tick: int, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """The updates of a tick, from leaves [K·B, …]: begun, not waited for. The loss [], and the errors [K·B]."""
+        self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, batch)
+        return loss, errors
+
+    def params(self) -> Params:
+        """What it knows by now, as arrays of the host's own: the next update overwrites the device's."""
+        return jax.tree.map(lambda x: np.array(x)[0], self.agent.params)
+
+
+def _begin(program: Program, key: jax.Array) -> Agent:
+    return jax.tree.map(lambda x: x[None], program.init_agent(key))
+
+
+def _draw(program: Program, updates: jax.Array, key: jax.Array) -> jax.Array:
+    return jax.vmap(lambda update: program.draw_study(key, update).picks)(updates)
+
+
+def _learn(
+    program: Program, tick: jax.Array, agents: Agent, key: jax.Array, batch: Batch
+) -> tuple[Agent, jax.Array, jax.Array]:
+    updates, size = program.config.updates_per_tick, program.config.learner.batch_size
+    numbers = tick * updates + jnp.arange(updates)
+    draws = jax.vmap(lambda number: program.draw_study(key, number).learner)(numbers)
+    batches = jax.tree.map(lambda x: x.reshape(updates, 1, size, *x.shape[1:]), batch)
+    samples = Samples((), batches, jax.tree.map(lambda x: x[:, None], draws))  # type: ignore[arg-type]
+    agents, losses, errors = program.improve(tick, agents, samples)
+    return agents, losses.mean(), errors.reshape(-1)
+
+
+def _empty_batch(program: Program) -> Batch:
+    """Transitions of the right shapes, whose weights are nought."""
+    view, rows = program.view, program.config.updates_per_tick * program.config.learner.batch_size
+    window = program.window
+    short = Window(window.stack, window.n_step, window.stack + window.n_step)
+    memory = HostHistory(1, short, view.shape, view.dtype)
+    return memory.cut(memory.choose(np.zeros((rows, 1, 2), np.float32)), 0.0)

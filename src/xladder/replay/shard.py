@@ -1,0 +1,188 @@
+"""A part of a memory that several processes share: the rows of some copies of the world, and how likely each is drawn.
+
+Copies that step together share a ring (`HostHistory`). Where players keep their own pace each has a ring of its own,
+a *group*; where they step in time, all copies of a shard are one group, and the memory is that of the synchronous
+loop, cut into pieces.
+
+Shapes: G groups, N copies of a group, T rows, M samples, R candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xladder.core.state import Arrays, Stateful, capture, restore
+from xladder.replay.batch import Batch
+from xladder.replay.history import History, Picks, Window
+from xladder.replay.history_host import HostHistory
+from xladder.replay.priorities_host import HostPriorities, from_errors
+
+
+class Rows(NamedTuple):
+    """Which rows of a shard were sampled."""
+
+    group: np.ndarray  # int [M]
+    env: np.ndarray  # int [M]
+    slot: np.ndarray  # int [M]
+    number: np.ndarray  # int [M]: how many its ring was given before, which tells whether it is still there
+
+
+class Sample(NamedTuple):
+    """Transitions, and what is known of them."""
+
+    batch: Batch  # leaves [M, …]
+    rows: Rows
+    chance: np.ndarray  # float32 [M]: how likely each was among all rows of the shard
+    age: np.ndarray  # int [M]: rows that were written since, of the same copy
+
+
+class Offer(NamedTuple):
+    """What a shard has for samples that candidates all over the memory were drawn for."""
+
+    rank: np.ndarray  # int [M]: which of the R candidates the first usable one is; R where none is
+    batch: Batch  # of those that have one
+    age: np.ndarray  # int [M], of the same
+
+
+class Held(NamedTuple):
+    """What a shard holds."""
+
+    starts: int  # rows that a sample may start at
+    mass: float  # how likely a sample comes from it: its starts, or the sum of their priorities
+
+
+class Ring(Stateful):
+    """The rows of one group."""
+
+    STATE = ("history", "chances", "written")
+
+    def __init__(self, copies: int, window: Window, shape: tuple[int, ...], dtype: Any, prioritised: bool):
+        self.history = HostHistory(copies, window, shape, dtype)
+        self.chances = HostPriorities(copies, window.length) if prioritised else None
+        self.written = 0
+
+    def add(self, rows: History) -> None:
+        """One row of every copy."""
+        self.history.add(rows)
+        self.written += 1
+        if self.chances is not None:
+            self.chances.admit(self.history)
+
+    def starts(self) -> int:
+        """How many rows a sample may start at, reset rows among them."""
+        return self.history.eligible()[1] * self.history.num_envs
+
+    def mass(self) -> float:
+        """Their weight."""
+        return float(self.starts() if self.chances is None else self.chances.sums.sum())
+
+    def choose(self, uniforms: np.ndarray) -> tuple[Picks, np.ndarray]:
+        """Starts, and the weight of each."""
+        if self.chances is None:
+            picks = self.history.choose(uniforms)
+            return picks, picks.valid
+        picks = self.chances.find(uniforms)
+        return picks._replace(valid=(picks.valid > 0).astype(np.float32)), picks.valid
+
+    def age(self, slot: np.ndarray) -> np.ndarray:
+        """Rows that were written after those in these slots."""
+        return (self.history.head - 1 - slot) % self.history.window.length
+
+
+class Shard(Stateful):
+    """Some groups of rows."""
+
+    STATE = ("rings",)
+
+    def __init__(
+        self,
+        groups: Sequence[int],
+        window: Window,
+        shape: tuple[int, ...],
+        dtype: Any,
+        prioritised: bool = False,
+        alpha: float = 0.5,
+    ):
+        self.alpha = alpha
+        self.rings = [Ring(copies, window, shape, dtype, prioritised) for copies in groups]
+
+    def add(self, group: int, begin: int, end: int, *pieces: History) -> Held:
+        """Rows `begin` … `end` − 1 of chunks, leaves [N, T, …], that lie side by side."""
+        chunk = pieces[0]
+        if len(pieces) > 1:
+            chunk = History(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
+        for t in range(begin, end):
+            self.rings[group].add(History(*(column[:, t] for column in chunk)))
+        return self.held()
+
+    def held(self) -> Held:
+        """What it holds by now."""
+        return Held(sum(ring.starts() for ring in self.rings), sum(ring.mass() for ring in self.rings))
+
+    def sample(self, uniforms: np.ndarray, gamma: float) -> Sample | None:
+        """Transitions in proportion to their weights, one for each of M; None if there is nothing yet."""
+        masses = np.array([ring.mass() for ring in self.rings])
+        if not masses.sum() > 0:
+            return None
+        group, uniforms = apportion(uniforms, masses)
+        parts = [self._draw(g, np.flatnonzero(group == g), uniforms, gamma) for g in np.unique(group)]
+        order = np.argsort(np.concatenate([place for place, *_ in parts]), kind="stable")
+        _, batches, rows, weights, ages = zip(*parts, strict=True)
+        chance = _joined(weights)[order] / np.float32(masses.sum())
+        batch = Batch(*(_joined(column)[order] for column in zip(*batches, strict=True)))
+        return Sample(batch, Rows(*(_joined(c)[order] for c in zip(*rows, strict=True))), chance, _joined(ages)[order])
+
+    def _draw(self, group: int, place: np.ndarray, uniforms: np.ndarray, gamma: float) -> tuple:
+        """The part of a sample that comes from one group."""
+        ring = self.rings[group]
+        picks, weight = ring.choose(uniforms[place])
+        age = ring.age(picks.slot)
+        rows = Rows(np.full(len(place), group), picks.env, picks.slot, ring.written - 1 - age)
+        return place, ring.history.cut(picks, gamma), rows, weight, age
+
+    def offer(self, uniforms: np.ndarray, first: int, total: int, gamma: float) -> Offer:
+        """What there is for candidates among all copies, of which those of the shard are `first` … of `total`."""
+        (ring,) = self.rings
+        rank, picks = ring.history.offer(uniforms, first, total)
+        found = Picks(*(column[picks.valid > 0] for column in picks))
+        return Offer(rank, ring.history.cut(found, gamma), ring.age(found.slot))
+
+    def rate(self, rows: Rows, errors: np.ndarray) -> None:
+        """Priorities by how far off the predictions were; rows that were overwritten meanwhile are left out."""
+        for g, ring in enumerate(self.rings):
+            behind = ring.written - rows.number
+            there = (rows.group == g) & (behind > 0) & (behind <= ring.history.window.length)
+            if ring.chances is not None and there.any():
+                picks = Picks(rows.env[there], rows.slot[there], np.ones(int(there.sum()), np.float32))
+                ring.chances.assign(picks, from_errors(errors[there], self.alpha))
+
+    def save(self) -> Arrays:
+        """All that it holds, as named arrays."""
+        return capture(self.state())
+
+    def load(self, arrays: Arrays) -> None:
+        """Hold that again."""
+        restore(self.state(), arrays)
+
+
+def apportion(uniforms: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Uniform numbers [M, …] shared out in proportion to masses [J]: whose each is, int [M], and new uniform numbers.
+
+    The first number of each says whose it is; where it lies between the borders is as uniform as it was. Numbers of
+    equal parts, one in each, stay evenly spread over the parts that they fall into.
+    """
+    borders = np.concatenate([[0.0], np.cumsum(masses) / np.sum(masses)])
+    said = uniforms.reshape(len(uniforms), -1)[:, 0].astype(np.float64)
+    taken = np.flatnonzero(masses > 0)  # a number on a border must not go where nothing is
+    place = taken[np.clip(np.searchsorted(borders[taken + 1], said, side="right"), 0, len(taken) - 1)]
+    within = (said - borders[place]) / (borders[place + 1] - borders[place])
+    apart = uniforms.copy().reshape(len(uniforms), -1)
+    apart[:, 0] = np.clip(within, 0.0, 1.0)
+    return place, apart.reshape(uniforms.shape)
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)

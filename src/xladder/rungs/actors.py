@@ -1,0 +1,131 @@
+"""`actors`: asynchronous, on Ray. Players step the worlds, shards remember, the learner learns, each at its own pace.
+
+In lock step they wait for each other, and it is the synchronous algorithm: the same transitions and parameters as on
+`sequential` and `parallel`. The learner is in this process and has its device; all others compute on processors.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from xladder.core.remote import Engine
+from xladder.devices import cores
+from xladder.errors import UsageError
+from xladder.programs.value_asynchronous import Asynchronous
+from xladder.programs.value_fleet import Fleet, Layout
+from xladder.programs.value_lock_step import LockStep
+from xladder.programs.value_player import Player
+from xladder.programs.value_student import Student
+from xladder.rungs.ray import RayEngine, is_loopback
+from xladder.rungs.running import USUAL, Compiler, Metrics, compiled, stack_seeds
+
+POPULATION = False
+ON_DEVICE = False  # where what is remembered lies
+STARTING = "starting"
+MOST_PLAYERS = 8  # where none are asked for
+
+
+class ActorsRun:
+    """One experiment, spread over processes."""
+
+    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler, engine: Engine, layout: Layout,
+                 lock_step: bool):  # fmt: skip
+        self.device, self.engine, self.lines = device, engine, list[str]()
+        with jax.default_device(device):
+            begun = time.perf_counter()
+            student = Student(config, seed, device.platform, compiler.verb)
+            self.compile_seconds = time.perf_counter() - begun
+            self.fleet = Fleet.hire(config, seed, layout, engine, make_player, lock_step, self.lines.append)
+            kind = LockStep if lock_step else Asynchronous
+            self.experiment: Any = kind(config, self.fleet, student)
+        self.note = in_words(layout, lock_step)
+
+    def advance(self, ticks: int) -> Metrics:
+        """Train for exactly so many ticks."""
+        with jax.default_device(self.device):
+            rows = [self.experiment.advance() for _ in range(ticks)]
+            rows = jax.device_get(rows)
+        return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
+
+    def news(self) -> list[str]:
+        """What has happened since this was asked last."""
+        told, self.lines[:] = list(self.lines), []
+        return told
+
+    def phases(self) -> dict[str, float]:
+        """Median seconds per tick that went into updates, and into everything else; the first ticks warm up."""
+        seconds = self.experiment.seconds
+        return {name: float(np.median(values[len(values) // 4 :])) for name, values in seconds.items()}
+
+    def params(self) -> Any:
+        """Parameters, leaves [1, …]."""
+        return stack_seeds([self.experiment.student.params()])
+
+    def state(self) -> Any:
+        """All that the run would go on from: the learner's, what the shards hold and where the games are."""
+        with jax.default_device(self.device):
+            self.experiment.settle()
+            players, shards = self.experiment.save_others()
+        return {"experiment": self.experiment, "players": players, "shards": shards}
+
+    def take_state(self, state: Any) -> None:
+        """Go on from there; the experiment has taken its own part."""
+        with jax.default_device(self.device):
+            self.experiment.load_others(state["players"], state["shards"])
+
+    def close(self) -> None:
+        """End all processes that were begun for it."""
+        self.engine.close()
+
+
+def make_player(config: Any, seed: int, first: int, count: int) -> Player:
+    """Who plays some copies, in a process of its own."""
+    return Player(config, seed, first, count, compiled)
+
+
+def in_words(layout: Layout, lock_step: bool) -> str:
+    """How it runs."""
+    players, shards = len(layout.copies), len(layout.players)
+    who = f"{players} actor{'s' * (players > 1)} and {shards} shard{'s' * (shards > 1)}"
+    if lock_step:
+        return f"{who} in lock step: the run that `sequential` makes"
+    return f"{who}, each at its own pace: the same seed does not give the same run"
+
+
+def start(
+    config: Any,
+    seeds: Sequence[int],
+    device: Any = None,
+    compiler: Compiler = USUAL,
+    actors: int | None = None,
+    shards: int | None = None,
+    ray: str | None = None,
+    lock_step: bool | None = None,
+    engine: Engine | None = None,
+) -> ActorsRun:
+    """Begin one experiment; on Ray, unless another engine is given."""
+    (seed,) = seeds
+    copies = config.world.num_envs
+    players = actors or max(1, min(copies, cores() - 1, MOST_PLAYERS))
+    layout = Layout.of(copies, players, shards or 1)
+    if lock_step and config.learner.prioritised and len(layout.players) > 1:
+        raise UsageError(
+            f"`--shards` is {shards}, but in lock step priorities are those of one memory: leave it at 1, or "
+            "`--lock-step` out."
+        )
+    if engine is None:
+        engine = RayEngine(ray)
+        engine.check_room(players + len(layout.players))
+    try:
+        run = ActorsRun(config, seed, device or jax.devices()[0], compiler, engine, layout, bool(lock_step))
+    except BaseException:
+        engine.close()
+        raise
+    if ray and not is_loopback(ray):
+        run.note += "; whoever reaches the ports of that Ray cluster can run code on it: keep them to people you trust"
+    return run

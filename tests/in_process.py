@@ -1,0 +1,58 @@
+"""An engine for `actors` without other processes: whoever is asked answers at once, and can be lost on demand."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
+
+from xladder.core.remote import Lost
+
+
+class Ticket:
+    def __init__(self, value: Any = None, error: Exception | None = None):
+        self.value, self.error = value, error
+
+
+class Remote:
+    def __init__(self, name: str, make, given):
+        self.name, self.make, self.given = name, make, given
+        self.life, self.thing = 0, None
+
+    def admit(self) -> Ticket:
+        self.life += 1
+        self.thing = self.make(*self.given)
+        return Ticket(self.life)
+
+    def lose(self) -> None:
+        self.thing = None
+
+    def ask(self, verb: str, *given: Any, answers: int = 1) -> Any:
+        if self.thing is None:
+            tickets = [Ticket(error=Lost()) for _ in range(answers)]
+            return tickets if answers > 1 else tickets[0]
+        # Copies, as between processes: whoever answers may change what it has afterwards.
+        given = [deepcopy(one.value if isinstance(one, Ticket) else one) for one in given]
+        answer = deepcopy(getattr(self.thing, verb)(*given))
+        return [Ticket(one) for one in answer] if answers > 1 else Ticket(answer)
+
+
+class InProcess:
+    def __init__(self) -> None:
+        self.remotes: list[Remote] = []
+
+    def hire(self, name: str, make, *given: Any) -> Remote:
+        self.remotes.append(Remote(name, make, given))
+        return self.remotes[-1]
+
+    def put(self, value: Any) -> Ticket:
+        return Ticket(value)
+
+    def get(self, ticket: Ticket) -> Any:
+        if ticket.error:
+            raise ticket.error
+        return ticket.value
+
+    def ready(self, tickets: Sequence[Ticket], seconds: float) -> list[Ticket]:
+        return list(tickets)
+
+    def close(self) -> None:
+        self.remotes = []
