@@ -76,6 +76,7 @@ def test_players_explore_less_and_less():
     rates = [ladder(0.4, player, 8) for player in range(8)]
     np.testing.assert_allclose(rates, 0.4 ** (1 + np.arange(8)))  # 7i / (8 − 1) = i
     assert ladder(0.3, 0, 1) == 0.3 and ladder(1.0, 3, 5) == 1.0 and ladder(0.0, 1, 2) == 0.0
+    assert ladder(0.05, 0, 2) == 0.4  # a ladder down from 0.05 would be none
 
 
 def test_copies_are_shared_out_evenly_and_in_order():

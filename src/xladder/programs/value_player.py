@@ -24,6 +24,8 @@ from xladder.programs.value_host import Score
 from xladder.replay import history_host
 from xladder.replay.history import History
 
+LADDER_TOP = 0.4  # ε of the first of several players, at least
+
 
 class Played(NamedTuple):
     """What came of some steps, apart from the rows themselves."""
@@ -103,8 +105,14 @@ class Player:
 
 
 def ladder(epsilon: float, player: int, players: int) -> float:
-    """ε of one of several players: ε^(1 + 7i / (N − 1)), from the usual one down (Horgan et al. 2018)."""
-    return float(epsilon ** (1 + 7 * player / (players - 1))) if players > 1 else float(epsilon)
+    """ε of one of several players: a power of the usual one, from it down.
+
+    As in Horgan et al. 2018 the ladder starts at 0.4 or above: down from a small ε, all players would do the same.
+    Whoever does not explore by ε at all keeps to that.
+    """
+    if players == 1 or not epsilon:
+        return float(epsilon)
+    return float(max(epsilon, LADDER_TOP) ** (1 + 7 * player / (players - 1)))
 
 
 def _choose(
