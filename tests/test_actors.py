@@ -313,6 +313,7 @@ def kill(ray, remote):
     os.kill(ray.get(remote.handle.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_on_ray_killed_processes_leave_lock_step_as_it_was(ray):
     run = on_ray(SEVERAL_STEPS, actors=2, lock_step=True)
     try:

@@ -78,6 +78,7 @@ def test_eval_reports_the_agreed_keys(trained, tmp_path, capsys):
     assert "random play" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_compare_measures_each_rung_apart(tmp_path, capsys):
     files = ["--json", str(tmp_path / "c.json"), "--chart", str(tmp_path / "c.png")]
     assert call("compare", "treasurehunt", "--rungs", "torch,fused", "--epochs", "12", *files, *SMALL) == 0

@@ -88,7 +88,7 @@ def test_compare_tells_sampling_and_update_apart(rungs, tmp_path, capsys):
     assert "tb" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("loss", ["tb", "subtb", "fm"])
+@pytest.mark.parametrize("loss", ["tb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("subtb", "fm"))])
 def test_parity_passes(loss, tmp_path):
     file = tmp_path / "p.json"
     assert call("parity", "hypergrid", "--updates", "5", "--loss", loss, "--json", str(file), *SMALL) == 0

@@ -32,7 +32,7 @@ RUNS = {"treasurehunt": (HUNT, 4), "hypergrid": (GRID, 6), "cartpole": (CART, 20
 SEEDS = [3, 4]
 
 
-@pytest.fixture(params=["adam", "sgd"])
+@pytest.fixture(params=["sgd", pytest.param("adam", marks=pytest.mark.slow)])
 def optimiser(request, monkeypatch):
     """SGD shows a gradient that is too long or too short; Adam does not."""
     if request.param == "sgd":
@@ -93,6 +93,7 @@ def test_a_gradient_of_the_wrong_scale_is_noticed(workload, monkeypatch):
     assert far_apart(state, alone) > 1e-4
 
 
+@pytest.mark.slow
 def test_pmap_gives_the_same(workload="hypergrid", devices=4):
     """What `mesh` does, in the older words: `pmap` maps over a leading axis that has one entry per device.
 
@@ -176,6 +177,7 @@ def test_worlds_on_the_host_have_no_mesh_and_value_learners_say_what_they_lack(c
     assert found.rung == "mesh" and found.config.learner.strata == 8
 
 
+@pytest.mark.slow
 def test_a_run_on_a_mesh_is_a_run_like_any_other(tmp_path, capsys):
     words = ["train", "hypergrid", "--mesh", "seeds=2,data=2", "--seeds", "2", "--iterations", "60", "--world.dim", "2",
              "--world.side", "5", "--learner.width", "16", "--checkpoint-every", "30",

@@ -402,6 +402,7 @@ def test_a_rehearsal_plays_what_a_tick_plays(program, second):
 # ---- learning ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_it_solves_cartpole():
     config = presets("cartpole")["pqn"]
     run = fused.start(config, [0])

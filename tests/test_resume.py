@@ -312,7 +312,7 @@ def test_saving_may_fail_twice_but_not_for_ever(tmp_path, monkeypatch, capsys):
     assert main(["resume", str(tmp_path / "run")]) == 0
 
 
-@pytest.mark.parametrize(("failures", "code"), [(4, 0), (1000, 5)])
+@pytest.mark.parametrize(("failures", "code"), [slow(4, 0), (1000, 5)])
 def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_path, monkeypatch, capsys):
     append, left = MetricsWriter.append, [failures]
 

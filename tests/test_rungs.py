@@ -83,6 +83,7 @@ def test_the_two_ways_of_observing_are_two_runs(altered):
     assert not np.array_equal(memories(one)["frames"], memories(other)["frames"])
 
 
+@pytest.mark.slow
 def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
     """As for a GPU: agents under `vmap`, wider matrices. Units beyond the width stay nought."""
     plain = parallel.start(tiny, [3])

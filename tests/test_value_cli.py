@@ -92,6 +92,7 @@ def test_rainbow_trains_two_seeds_at_once(tmp_path, capsys):
     assert "95 % over seeds" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_compare_has_times_and_steps_per_second(tmp_path, capsys):
     files = ["--json", str(tmp_path / "c.json"), "--chart", str(tmp_path / "c.png")]
     assert call("compare", "cartpole", "--rungs", "torch,fused", "--steps", "800", *files, *SMALL) == 0

@@ -1,6 +1,7 @@
 """The value learner solves something small for real."""
 
 import numpy as np
+import pytest
 
 from xladder.training import train
 
@@ -12,6 +13,7 @@ def test_dqn_balances_the_pole():
     assert score["random_return"] < 60
 
 
+@pytest.mark.slow
 def test_dqn_breaks_bricks():
     """A short run of a small network that explores for a shorter time; random play scores about half a point.
 

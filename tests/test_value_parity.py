@@ -102,8 +102,8 @@ def test_a_host_memory_with_another_gamma_fails_the_memory(monkeypatch):
 def test_a_host_memory_that_takes_steps_between_games_fails_the_memory(monkeypatch):
     choose = HostHistory.choose
 
-    def careless(self, uniforms):
-        return Picks(*(x for x in choose(self, uniforms[:, :1])[:2]), np.ones(len(uniforms), np.float32))
+    def careless(self, uniforms, strata=1):
+        return Picks(*(x for x in choose(self, uniforms[:, :1], strata)[:2]), np.ones(len(uniforms), np.float32))
 
     monkeypatch.setattr(HostHistory, "choose", careless)
     assert first_failure(MEMBERS["dqn"]) == "memory twins"

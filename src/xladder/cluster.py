@@ -27,6 +27,9 @@ from xladder.errors import PeerLost, UsageError
 BEAT = 1.0  # seconds between two signs of life
 SILENCE = 12.0  # seconds without one after which a host counts as lost
 STARTING = 900.0  # seconds that compiling may take, whatever the stall timeout
+OWN_ENDING = 2.0  # seconds that a process has to end by itself when another has failed
+STOPPED = (130, 143)  # after signals, for which all save and end together
+CONCLUDING = "concluding"
 LONGEST_LINE = 2**20
 RETRY = 0.2
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -86,7 +89,7 @@ class Line:
         try:
             self.connection.settimeout(timeout)
             found = json.loads(self._file.readline(LONGEST_LINE))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
         return found if isinstance(found, dict) else None
 
@@ -140,16 +143,18 @@ class Cluster:
 
     def go(self, told: Mapping[str, Any]) -> None:
         """Host 0: all may begin."""
+        if self._listener:
+            self._listener.close()  # whoever comes now is too late
         for line in self.lines.values():
             line.send({"go": dict(told)})
         for host in self.lines:
             threading.Thread(target=self._listen, args=(host,), daemon=True).start()
         self._watch()
 
-    def refuse(self, sentence: str) -> None:
+    def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
         """Host 0: there will be no run, and why."""
         for line in self.lines.values():
-            line.send({"refused": sentence})
+            line.send({"refused": sentence, "code": code})
         self.close()
 
     def _call_roll(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
@@ -180,7 +185,7 @@ class Cluster:
                     f"{_hosts(missing)} did not appear at {me.coordinator} within {me.init_timeout:g} s "
                     f"(`--init-timeout`); {_hosts([0, *self.lines])} {'are' if self.lines else 'is'} there."
                 )
-                self.refuse(sentence)
+                self.refuse(sentence, PeerLost.exit_code)
                 raise PeerLost(sentence)
             self._listener.settimeout(min(left, 1.0))
             with suppress(TimeoutError):
@@ -232,7 +237,8 @@ class Cluster:
             return told
         line.close()
         if said and "refused" in said:
-            raise UsageError(str(said["refused"])[:2000])
+            kind = PeerLost if said.get("code") == PeerLost.exit_code else UsageError
+            raise kind(str(said["refused"])[:2000])
         raise PeerLost(f"Host 0 at {me.coordinator} has gone before all hosts were there.")
 
     def _connect(self) -> Line:
@@ -298,7 +304,7 @@ class Cluster:
         mine = self.statuses[self.membership.host_id]
         mine.steps, mine.doing, mine.changed = mine.steps + 1, doing, time.monotonic()
 
-    def wait_for_blame(self, seconds: float = 3.0) -> None:
+    def wait_for_blame(self, seconds: float = 5.0) -> None:
         """Called when a collective failed: whoever died is named by the watch, which then ends this process."""
         time.sleep(seconds)
 
@@ -348,6 +354,8 @@ class Cluster:
         silent = [i for i, s in self.statuses.items() if i not in self.left and now - s.heard > SILENCE]
         if silent:
             return f"{self._named(silent)} {_has(silent)} not been heard of for {SILENCE:g} s."
+        if self.statuses[0].doing == CONCLUDING:  # scores and pictures take as long as they take
+            return ""
         least = min(s.steps for s in self.statuses.values())
         patience = me.stall_timeout if least else max(me.stall_timeout, STARTING)
         if all(now - s.changed > patience for i, s in self.statuses.items() if i not in self.left):
@@ -379,9 +387,12 @@ class Cluster:
                     self.code = code
                     self.ended.set()
                     self._told.put(None)
-                    if code and said.get("why"):
-                        print(f"xladder: Host 0: {said['why']}"[:1000], file=sys.stderr, flush=True)
-                elif code and not self.ended.is_set():
+                    if code and code not in STOPPED:
+                        # It alone has failed, and whatever this process waits for will not come.
+                        print(f"xladder: Host 0: {said.get('why', '')}"[:1000], file=sys.stderr, flush=True)
+                        os._exit(code)
+                elif code and not self.ended.wait(OWN_ENDING):
+                    # What ends all hosts alike (a loss that is no number) ends this one, too, in its own words.
                     self.lose(f"{self._named([host])} ended with code {code}. {str(said.get('why', ''))[:500]}")
 
     def _note(self, told: Mapping[str, Any]) -> None:

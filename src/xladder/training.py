@@ -31,7 +31,6 @@ from xladder.registry import (
     find_rung,
     find_workload,
 )
-from xladder.rungs import layout
 from xladder.settings import chosen, updated
 
 if TYPE_CHECKING:
@@ -226,6 +225,8 @@ def plan(
     if "mesh" in RUNGS[rung].options:
         if not options.mesh:
             raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
+        from xladder.rungs import layout
+
         config = layout.fit(settings, config, layout.parse(options.mesh), seeds)
     return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device, options)
 

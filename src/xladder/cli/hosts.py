@@ -17,6 +17,7 @@ import numpy as np
 
 from xladder import cluster
 from xladder.cli.main import complain, explain
+from xladder.cli.tools import ToolOptions
 from xladder.cluster import Cluster, Membership
 from xladder.core.state import Arrays
 from xladder.errors import DamagedRun, UsageError, XladderError
@@ -99,7 +100,9 @@ def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see
     return _to_the_end(team, lambda: see(directory))
 
 
-def resume(run: Path, among: Membership, take_up: Callable[[RunDirectory, Callable[[int | None], None]], int]) -> int:
+def resume(
+    run: Path, among: Membership, take_up: Callable[[RunDirectory, Callable[[int | None, bool], None]], int]
+) -> int:
     """Go on together. `take_up` finds the checkpoint, tells which, and trains the rest, on host 0."""
     from xladder.cli import startup
 
@@ -115,9 +118,9 @@ def resume(run: Path, among: Membership, take_up: Callable[[RunDirectory, Callab
     say_how_to_go_on(team, directory.path, directory.log)
     team.go({"device": directory.plan.device})
 
-    def ready(step: int | None) -> None:
+    def ready(step: int | None, learning: bool) -> None:
         plan, keeping = describe_plan(directory.plan), asdict(directory.keeping)
-        team.tell({"plan": plan, "keeping": keeping, "step": step})
+        team.tell({"plan": plan, "keeping": keeping, "step": step, "learning": learning})
 
     def go_on() -> int:
         startup.prepare(directory.plan.device)
@@ -133,7 +136,7 @@ def refusing(team: Cluster) -> Iterator[None]:
     try:
         yield
     except XladderError as error:
-        team.refuse(f"Host 0: {error}")
+        team.refuse(f"Host 0: {error}", error.exit_code)
         raise
 
 
@@ -166,7 +169,8 @@ def accompany_on(team: Cluster, run: Path, device: str | None) -> int:
         except (Damaged, OSError) as error:
             raise DamagedRun(f"The checkpoint that host 0 goes on from cannot be read in `{folder}`: {error}") from None
         nothing = np.full((len(plan.seeds), found.facts["done"]), np.nan)
-        past = Past(found.arrays, found.facts, {"loss": nothing, "return": nothing})
+        loss = np.zeros_like(nothing) if told["learning"] else nothing
+        past = Past(found.arrays, found.facts, {"loss": loss, "return": nothing})
     return accompany(team, plan, keeping, past)
 
 
@@ -239,12 +243,20 @@ def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:
     except XladderError as error:
         code, why = complain(str(error), error.exit_code), str(error)
     except BaseException as error:
+        if type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError"):
+            team.wait_for_blame()
         why = explain(error) if isinstance(error, Exception) else type(error).__name__
         code = complain(why, 5 if "RESOURCE_EXHAUSTED" in str(error) else 1)
     team.leave(code, why)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
+
+
+def refuse_tools(tools: ToolOptions) -> None:
+    """Raise a `UsageError` for what would make one host run another program than the others."""
+    if tools.debug or tools.profile:
+        raise UsageError("`--debug` and `--profile` look into one process: use `--mesh` in one, or `--rung fused`.")
 
 
 def _versions() -> dict[str, str]:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,6 +22,7 @@ from xladder.errors import PeerLost, UsageError
 COMMANDS = ("train", "resume")
 LAST_PORT = 65_000
 MOST_HOSTS = 64
+LAST_SECONDS = 30.0  # for the others, once one has failed
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,10 @@ def run(words: Sequence[str]) -> int:
 def wait_for(processes: Sequence[subprocess.Popen]) -> int:
     """Until all have ended. Returns the exit code of the whole."""
 
+    signals: list[int] = []
+
     def pass_on(number: int, _: Any) -> None:
+        signals.append(number)
         for process in processes:
             if process.poll() is None:
                 process.send_signal(number)
@@ -78,7 +83,7 @@ def wait_for(processes: Sequence[subprocess.Popen]) -> int:
     try:
         for teller in tellers:
             teller.start()
-        codes = [process.wait() for process in processes]
+        codes = wait_for_all(processes)
         for teller in tellers:
             teller.join(5.0)
     finally:
@@ -86,10 +91,25 @@ def wait_for(processes: Sequence[subprocess.Popen]) -> int:
             process.kill()
         for number, handler in before.items():
             signal.signal(number, handler)
+    if signals and set(codes) <= {0, PeerLost.exit_code, 128 + signals[0], -signals[0]} and any(codes):
+        return 128 + signals[0]
     if PeerLost.exit_code in codes:
         return PeerLost.exit_code
     worst = next((code for code in codes if code), 0)
     return worst if worst >= 0 else 128 - worst
+
+
+def wait_for_all(processes: Sequence[subprocess.Popen]) -> list[int]:
+    """Their exit codes. Once one has failed the others have some time to end, and are then made to."""
+    until = None
+    while any(process.poll() is None for process in processes):
+        time.sleep(0.05)
+        if until is None and any(process.poll() for process in processes):
+            until = time.monotonic() + LAST_SECONDS
+        if until is not None and time.monotonic() > until:
+            for process in processes:
+                process.kill()
+    return [process.wait() for process in processes]
 
 
 def repeat(process: subprocess.Popen, number: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import tyro
 
 from xladder.cli import hosts
@@ -22,7 +23,7 @@ from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.training import Past, Plan, seed_groups
 
-Ready = Callable[[int | None], None]
+Ready = Callable[[int | None, bool], None]
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs whose state is the same
 
 
@@ -45,6 +46,7 @@ def run(words: Sequence[str]) -> int:
     options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
     if hosts.asked_for(options.meeting, options.rung):
         among = hosts.membership(options.meeting)
+        hosts.refuse_tools(options.tools)
 
         def take_up_together(directory: RunDirectory, ready: Ready) -> int:
             directory.plan = replace(
@@ -60,8 +62,8 @@ def run(words: Sequence[str]) -> int:
         directory.lock.release()
 
 
-def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lambda step: None) -> int:
-    """Find the last sound checkpoint and train the rest; `ready` hears which it is before that begins."""
+def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lambda step, learning: None) -> int:
+    """Find the last sound checkpoint and train the rest; `ready` hears which it is, and whether learning had begun."""
     checkpoint = directory.checkpoints.latest(lambda line: tell(directory, line))
     asked = options.rung or ("mesh" if options.mesh else None)
     planned = directory.plan
@@ -79,14 +81,14 @@ def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lamb
         if directory.plan != planned:  # nothing else says on which rung it is from now on
             directory.write_config()
         directory.writer.begin_anew()
-        ready(None)
+        ready(None, False)
         return see_through(directory, None, tools)
     facts = checkpoint.facts
     metrics = directory.writer.go_back(facts)
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
     if not getattr(directory.plan.config.world, "pure", True) and not any(".worlds." in n for n in checkpoint.arrays):
         tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
-    ready(checkpoint.step)
+    ready(checkpoint.step, bool(np.isfinite(metrics["loss"]).any()))
     return see_through(directory, Past(checkpoint.arrays, facts, metrics), tools)
 
 

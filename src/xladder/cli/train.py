@@ -117,9 +117,14 @@ def run(words: Sequence[str]) -> int:
     keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
     options.tools.check(plan)
     if among:
+        hosts.refuse_tools(options.tools)
 
         def see(directory: RunDirectory) -> int:
-            return see_through(directory, None, Tools(directory, options.tools))
+            try:
+                return see_through(directory, None, Tools(directory, options.tools))
+            except UsageError:
+                directory.discard()
+                raise
 
         return hosts.train(plan, keeping, options.out, among, see)
     directory = RunDirectory.create(options.out, plan, keeping)
@@ -193,6 +198,9 @@ def conclude(
     episodes: int,
 ) -> int:
     """What comes after training: scores, pictures, and where everything is."""
+    team = cluster.current()
+    if team:
+        team.begin(cluster.CONCLUDING)
     tools.close()
     tools.report(console)
     if keeper.failures:

@@ -179,6 +179,7 @@ class Asynchronous(Stateful):
         epsilon = ladder(now, player, len(self.fleet.players))
         given = self.published, epsilon, int(self.steps[player]), self.chunk
         rows, played = self.fleet.players[player].ask("play", *given, answers=2)
+        self.attendance.last_answer = time.monotonic()  # whoever was asked nothing owes no answer
         self.playing[played] = Chunk(player, rows, steps, self.version, excused)
         self.steps[player] += self.chunk
         self.limiter.granted += 0 if excused else steps
