@@ -39,6 +39,7 @@ class Chunk(NamedTuple):
     steps: int
     version: int
     excused: bool  # whether the limiter does not count them
+    life: int  # of the player that plays them, and then of the shard that takes them in
 
 
 class Asynchronous(Stateful):
@@ -178,9 +179,10 @@ class Asynchronous(Stateful):
         now = float(self.program.epsilon(self.limiter.granted // self.config.per_tick))
         epsilon = ladder(now, player, len(self.fleet.players))
         given = self.published, epsilon, int(self.steps[player]), self.chunk
-        rows, played = self.fleet.players[player].ask("play", *given, answers=2)
+        remote = self.fleet.players[player]
+        rows, played = remote.ask("play", *given, answers=2)
         self.attendance.last_answer = time.monotonic()  # whoever was asked nothing owes no answer
-        self.playing[played] = Chunk(player, rows, steps, self.version, excused)
+        self.playing[played] = Chunk(player, rows, steps, self.version, excused, remote.life)
         self.steps[player] += self.chunk
         self.limiter.granted += 0 if excused else steps
 
@@ -198,7 +200,7 @@ class Asynchronous(Stateful):
 
     def take_rows(self, ticket: Ticket, chunk: Chunk) -> None:
         """A player has played, or was lost: its rows go to its shard."""
-        played: Played | None = self.attendance.answer(self.fleet.players[chunk.player], ticket)
+        played: Played | None = self.attendance.answer(self.fleet.players[chunk.player], ticket, chunk.life)
         if played is None:
             self.limiter.granted -= 0 if chunk.excused else chunk.steps
             return
@@ -209,15 +211,16 @@ class Asynchronous(Stateful):
     def send(self, chunk: Chunk) -> None:
         """Rows to their shard, or to those that wait for it to come back."""
         shard, group = self.fleet.layout.shard_of(chunk.player)
-        if self.attendance.misses(self.fleet.shards[shard]):
+        remote = self.fleet.shards[shard]
+        if self.attendance.misses(remote):
             self.waiting.append(chunk)
             return
-        self.sending[self.fleet.shards[shard].ask("add", group, 0, self.chunk, chunk.rows)] = chunk
+        self.sending[remote.ask("add", group, 0, self.chunk, chunk.rows)] = chunk._replace(life=remote.life)
 
     def take_note(self, ticket: Ticket, chunk: Chunk) -> None:
         """A shard has taken rows in, or was lost with them."""
         shard, _ = self.fleet.layout.shard_of(chunk.player)
-        held: Held | None = self.attendance.answer(self.fleet.shards[shard], ticket)
+        held: Held | None = self.attendance.answer(self.fleet.shards[shard], ticket, chunk.life)
         if held is not None:
             self.supply.held[shard] = held
         # They were played either way, and the ratio is one of samples to steps.
@@ -256,9 +259,13 @@ class Asynchronous(Stateful):
 
     def save_others(self) -> tuple[list[Any], list[Any]]:
         """What players and shards hold; call `settle` before."""
-        asked = [[remote.ask("save") for remote in remotes] for remotes in (self.fleet.players, self.fleet.shards)]
-        players, shards = ([self.engine.get(ticket) for ticket in tickets] for tickets in asked)
-        return players, shards
+        remotes = [*self.fleet.players, *self.fleet.shards]
+        while True:
+            asked = [(remote, remote.ask("save"), remote.life) for remote in remotes]
+            told = [self.attendance.answer(*one) for one in asked]
+            if not any(answer is None for answer in told):
+                return told[: len(self.fleet.players)], told[len(self.fleet.players) :]
+            self.settle()  # whoever was lost meanwhile is waited for
 
     def load_others(self, players: list[Any], shards: list[Any]) -> None:
         """Have them hold that again. What was on its way belongs to another run."""

@@ -33,12 +33,15 @@ class Attendance:
         """Whether somebody was lost and is not back."""
         return remote.name in self.absent
 
-    def answer(self, remote: Remote, ticket: Ticket) -> Any:
-        """What somebody has answered; None if they are lost."""
+    def answer(self, remote: Remote, ticket: Ticket, life: int) -> Any:
+        """What somebody has answered who was asked in that life; None if they are lost.
+
+        What was asked in an earlier life was lost with it, and that is known already.
+        """
         try:
             said = self.fleet.engine.get(ticket)
         except Lost:
-            if not self.misses(remote):
+            if life == remote.life and not self.misses(remote):
                 self.absent[remote.name] = Absence(remote)
                 self.on_loss(remote)
             return None

@@ -43,6 +43,7 @@ class Part(NamedTuple):
     place: np.ndarray  # int: which rows of the order
     share: float  # how likely a row was to be asked of it
     ticket: Ticket
+    life: int  # of the shard, when it was asked
 
 
 class Supply:
@@ -86,8 +87,9 @@ class Supply:
             parts = []
             for j in np.unique(place):
                 where = np.flatnonzero(place == j)
-                ticket = self.fleet.shards[j].ask("sample", uniforms[where], self.config.learner.gamma)
-                parts.append(Part(int(j), where, float(masses[j] / masses.sum()), ticket))
+                shard = self.fleet.shards[j]
+                ticket = shard.ask("sample", uniforms[where], self.config.learner.gamma)
+                parts.append(Part(int(j), where, float(masses[j] / masses.sum()), ticket, shard.life))
             self.orders.append(parts)
             self.drawn += self.ticks
 
@@ -99,7 +101,7 @@ class Supply:
         """The next lesson, if it is there; call when the tickets are answered."""
         if not self.lessons and self.orders:
             parts = self.orders.popleft()
-            samples = [self.attendance.answer(self.fleet.shards[part.shard], part.ticket) for part in parts]
+            samples = [self.attendance.answer(self.fleet.shards[part.shard], part.ticket, part.life) for part in parts]
             if any(sample is None for sample in samples):  # lost, with what was to come of later orders
                 self.restart(self.drawn - (len(self.orders) + 1) * self.ticks)
                 return None
