@@ -70,7 +70,7 @@ def assert_same_memory(device, host):
     assert device.added % 8 == host.index and min(device.added, 8) == host.size
 
 
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", ["tb", "tb, prioritised", pytest.param("subtb, uniform", marks=pytest.mark.slow)])
 def test_one_seed_is_one_run_on_every_jax_rung_memory_included(name):
     sequentially = trained("sequential", name)
     assert_explored_as_configured(sequentially[2])

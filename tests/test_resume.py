@@ -284,6 +284,7 @@ def test_numbers_that_are_none_end_the_run_and_are_reported(tmp_path, capsys):
         assert newest.is_dir() and int(newest.name[5:]) <= report["tick"]
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none_may_be_wanted(tmp_path):
     words = ["train", "hypergrid", *LIVES["hypergrid"], "--iterations", "20", "--eval-episodes", "0"]
     words += ["--learner.lr", "1e30", "--on-nan", "continue", "--out", str(tmp_path / "run")]
@@ -312,7 +313,7 @@ def test_saving_may_fail_twice_but_not_for_ever(tmp_path, monkeypatch, capsys):
     assert main(["resume", str(tmp_path / "run")]) == 0
 
 
-@pytest.mark.parametrize(("failures", "code"), [slow(4, 0), (1000, 5)])
+@pytest.mark.parametrize(("failures", "code"), [slow(4, 0), slow(1000, 5)])
 def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_path, monkeypatch, capsys):
     append, left = MetricsWriter.append, [failures]
 
@@ -393,6 +394,7 @@ SHORT_GRID = [*LIVES["hypergrid"], "--iterations", "40", "--checkpoint-every", "
               "--eval-episodes", "0"]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_is_looked_into_while_it_goes_on_and_its_earlier_life_is_remembered(tmp_path):
     run = tmp_path / "run"
     assert main(["train", "hypergrid", *SHORT_GRID, "--out", str(run)]) == 0

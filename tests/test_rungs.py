@@ -175,6 +175,7 @@ def test_a_seed_in_a_population_is_the_seed_alone(tiny):
     assert not np.array_equal(many["returns"][0], many["returns"][1]), "seeds have to differ"
 
 
+@pytest.mark.slow
 def test_chunks_of_any_length_make_the_same_run(tiny, monkeypatch):
     whole, parts = fused.start(tiny, [0, 1]), fused.start(tiny, [0, 1])
     at_once = whole.advance(7)
