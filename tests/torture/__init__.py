@@ -84,7 +84,7 @@ def _life(command: list[str], seconds: float | None, said: Path, number: int) ->
     fit = [0]
     if process.exitcode is None:
         os.kill(process.pid, number)
-        # 255: it was gone before the process that forked it could say how
+        # 255: seen of killed processes only; presumably the one that forked it could not say how it ended
         fit += [-number, 255] if number == signal.SIGKILL else [128 + number, -number]
         process.join(None if number == signal.SIGKILL else SAVED_WITHIN)
         assert process.exitcode is not None, f"{' '.join(command)} went on {SAVED_WITHIN} s after signal {number}"
