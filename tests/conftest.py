@@ -68,7 +68,15 @@ TINY_GRID = hypergrid.Config(
 
 
 TINY_VALUES = replace(
-    gymnax.VECTORS.learner, hidden=(16,), width=16, batch_size=8, memory=64, learning_starts=8, sync_every=12
+    gymnax.VECTORS.learner,
+    hidden=(16,),
+    width=16,
+    batch_size=8,
+    memory=64,
+    learning_starts=8,
+    sync_every=12,
+    soft=0.0,
+    n_step=3,
 )
 TINY_CART = gymnax.Config(
     world=gymnax.WorldConfig(num_envs=4),

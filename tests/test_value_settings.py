@@ -54,7 +54,8 @@ def test_the_named_members_have_the_ingredients_they_are_named_for_and_a_worlds_
         c = found[name].learner
         assert (c.head, c.double, c.dueling, c.noisy, c.n_step, c.prioritised, c.munchausen) == ingredients
         default = found["default"]
-        assert found[name] == replace(default, learner=replace(default.learner, **value.MEMBERS[name]))
+        target = gymnax.COPIED_TARGET if c.torso == "mlp" and c.head != "scalar" else {}
+        assert found[name] == replace(default, learner=replace(default.learner, **value.MEMBERS[name], **target))
         assert (c.lr, c.batch_size, c.torso) == tuple(
             getattr(default.learner, x) for x in ("lr", "batch_size", "torso")
         )
@@ -192,7 +193,7 @@ WRONG = [
     ("cartpole", {"learner": {"munchausen": True, "head": "categorical"}}, "use scalar, quantile or implicit"),
     ("cartpole", {"learner": {"memory": 39, "n_step": 3}}, "with 1 frames and 3 steps per sample need at least 40"),
     ("atari/pong", {"learner": {"memory": 160}}, "32 copies with 4 frames and 1 steps per sample need at least 192"),
-    ("cartpole", {"learner": {"sync_every": 0}}, "`--learner.soft` has to be positive"),
+    ("cartpole", {"learner": {"sync_every": 0, "soft": 0.0}}, "`--learner.soft` has to be positive"),
     ("cartpole", {"learner": {"sync_every": -1}}, "`--learner.sync-every` is -1, but it cannot be negative"),
     ("cartpole", {"learner": {"hidden": [16, 0]}}, "`--learner.hidden` is 0, but it has to be 1 or more"),
     ("cartpole", {"learner": {"lr": 0}}, "`--learner.lr` is 0.0, but it has to be a positive number"),
@@ -212,7 +213,7 @@ WRONG = [
     ("cartpole", {"algorithm": "pqn"}, "start from `--preset pqn` and leave it at False"),
     ("cartpole", {"preset": "pqn", "learner": {"memory": 1}}, "`--learner.memory` is 1, but PQN has no use for it"),
     ("cartpole", {"preset": "pqn", "learner": {"n_step": 3}}, "`--learner.n-step` is 3, but PQN has no use for it"),
-    ("cartpole", {"preset": "pqn", "learner": {"sync_every": 0}}, "`--learner.sync-every` is 0, but PQN has no use"),
+    ("cartpole", {"preset": "pqn", "learner": {"sync_every": 7}}, "`--learner.sync-every` is 7, but PQN has no use"),
     ("cartpole", {"preset": "munchausen", "learner": {"double": True}}, "use `--learner.no-double`"),
     ("cartpole", {"learner": {"explore_from": -1}}, "`--learner.explore-from` is -1, but it cannot be negative"),
     ("cartpole", {"preset": "pqn", "pqn": {"minibatches": 7}}, "64 steps of 32 copies has 2048 transitions"),

@@ -71,3 +71,8 @@ def uneven(flag: str, value: int, devices: int) -> UsageError:
     return UsageError(
         f"`--{flag}` is {value}, which {devices} devices cannot share evenly: use {' or '.join(map(str, near))}."
     )
+
+
+def printable(value: object, most: int = 200) -> str:
+    """What somebody else has said, without anything that a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(value)[:most])

@@ -11,6 +11,7 @@ import tyro
 from rich.console import Console
 
 from xladder.cli.options import parse, write_json_file
+from xladder.errors import printable
 from xladder.runs.difference import Difference, Pair, compare_runs
 
 
@@ -63,12 +64,7 @@ def pairs(values: Mapping[str, Pair]) -> list[str]:
 
 def shown(value: Any) -> str:
     """A value on one line."""
-    return "–" if value is None else printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Text in which nothing is a command to the terminal."""
-    return "".join(letter if letter.isprintable() else "?" for letter in text)[:200]
+    return "–" if value is None else printable(value)
 
 
 def as_json(found: Difference) -> dict[str, Any]:

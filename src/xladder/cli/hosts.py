@@ -21,6 +21,8 @@ from xladder.cli.tools import ToolOptions
 from xladder.cluster import Cluster, Membership
 from xladder.core.state import Arrays
 from xladder.errors import DamagedRun, UsageError, XladderError
+from xladder.registry import RungOptions
+from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoints, Damaged
 from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, typed, versions
 from xladder.training import Keeper, Observer, Past, Plan, execute
@@ -265,10 +267,16 @@ def _versions() -> dict[str, str]:
     return {name: found[name] for name in COMPARED if name in found} | {"python": python}
 
 
-def over_all(plan_options: Any, among: Membership, mesh: str | None) -> Any:
-    """Options of a rung that lies over all hosts: as it is asked for, else the work of each seed shared by all."""
-    same = plan_options.hosts == among.num_hosts and plan_options.mesh
-    return replace(plan_options, hosts=among.num_hosts, mesh=mesh or same or f"data={among.num_hosts}")
+def over_all(before: RungOptions, seeds: int, among: Membership, mesh: str | None) -> RungOptions:
+    """Options of a rung that lies over all hosts: as is asked for, else as it lay, else each seed's work shared by all.
+
+    Seeds that lay side by side stay so on another number of hosts, if it divides them.
+    """
+    hosts = among.num_hosts
+    found = mesh or (before.mesh if before.hosts == hosts else None)
+    if not found and before.mesh and layout.parse(before.mesh).data == 1 and seeds % hosts == 0:
+        found = f"{layout.SEEDS}={hosts}"
+    return replace(before, hosts=hosts, mesh=found or f"{layout.DATA}={hosts}")
 
 
 def asked_for(options: HostOptions, rung: str | None) -> bool:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -22,6 +22,7 @@ from xladder.errors import PeerLost, UsageError
 COMMANDS = ("train", "resume")
 LAST_PORT = 65_000
 MOST_HOSTS = 64
+PASSED_ON_AS: dict[int, int] = {signal.SIGHUP: signal.SIGTERM}  # who loses their terminal save as well
 LAST_SECONDS = 30.0  # for the others, once one has failed
 
 
@@ -47,42 +48,42 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--hosts` is {options.hosts}, but it has to be 1 … {MOST_HOSTS}: all run on this machine.")
     address = f"127.0.0.1:{free_ports()}"
     launcher = shlex.join(["xladder", "launch", "--hosts", str(options.hosts)])
-    processes: list[subprocess.Popen] = []
-    for number in range(options.hosts):
+
+    def start(number: int) -> subprocess.Popen:
         where = ["--coordinator", address, "--num-hosts", str(options.hosts), "--host-id", str(number)]
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, "-P", "-m", "xladder.cli.main", *command, "--rung", "hosts", *where],
-                env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
-                stdout=None if number == 0 else subprocess.PIPE,
-                stderr=None if number == 0 else subprocess.STDOUT,
-                # A group of its own: Ctrl-C comes to this process alone, which passes it on once.
-                start_new_session=True,
-            )
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "xladder.cli.main", *command, "--rung", "hosts", *where],
+            env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
+            stdout=None if number == 0 else subprocess.PIPE,
+            stderr=None if number == 0 else subprocess.STDOUT,
+            # A group of its own: Ctrl-C comes to this process alone, which passes it on once.
+            start_new_session=True,
         )
-    return wait_for(processes)
+
+    return wait_for(start, options.hosts)
 
 
-def wait_for(processes: Sequence[subprocess.Popen]) -> int:
-    """Until all have ended. Returns the exit code of the whole."""
-
+def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:
+    """Start them, and wait until all have ended. Returns the exit code of the whole."""
+    processes: list[subprocess.Popen] = []
     signals: list[int] = []
 
     def pass_on(number: int, _: Any) -> None:
         signals.append(number)
         for process in processes:
             if process.poll() is None:
-                process.send_signal(number)
+                process.send_signal(PASSED_ON_AS.get(number, number))
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM)}
-    tellers = [
-        threading.Thread(target=repeat, args=(process, number), daemon=True)
-        for number, process in enumerate(processes)
-        if process.stdout
-    ]
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    tellers: list[threading.Thread] = []
     try:
-        for teller in tellers:
-            teller.start()
+        for number in range(hosts):
+            if signals:
+                break
+            processes.append(start(number))
+            if number:
+                tellers.append(threading.Thread(target=repeat, args=(processes[number], number), daemon=True))
+                tellers[-1].start()
         codes = wait_for_all(processes)
         for teller in tellers:
             teller.join(5.0)
@@ -91,8 +92,10 @@ def wait_for(processes: Sequence[subprocess.Popen]) -> int:
             process.kill()
         for number, handler in before.items():
             signal.signal(number, handler)
-    if signals and set(codes) <= {0, PeerLost.exit_code, 128 + signals[0], -signals[0]} and any(codes):
-        return 128 + signals[0]
+    if signals:
+        sent = PASSED_ON_AS.get(signals[0], signals[0])
+        if len(processes) < hosts or (any(codes) and set(codes) <= {0, PeerLost.exit_code, 128 + sent, -sent}):
+            return 128 + signals[0]
     if PeerLost.exit_code in codes:
         return PeerLost.exit_code
     worst = next((code for code in codes if code), 0)

@@ -49,9 +49,9 @@ def run(words: Sequence[str]) -> int:
         hosts.refuse_tools(options.tools)
 
         def take_up_together(directory: RunDirectory, ready: Ready) -> int:
-            directory.plan = replace(
-                directory.plan, options=hosts.over_all(directory.plan.options, among, options.mesh)
-            )
+            plan = directory.plan
+            over_all = hosts.over_all(plan.options, len(plan.seeds), among, options.mesh)
+            directory.plan = replace(plan, options=over_all)
             return take_up(directory, replace(options, rung="hosts"), ready)
 
         return hosts.resume(options.run, among, take_up_together)

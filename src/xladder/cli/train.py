@@ -106,7 +106,7 @@ def run(words: Sequence[str]) -> int:
         seeds=options.seeds,
         device=options.device,
         config=config,
-        options=hosts.over_all(asked, among, options.mesh) if among else asked,
+        options=hosts.over_all(asked, options.seeds, among, options.mesh) if among else asked,
     )
     for flag in ("eval_episodes", "checkpoint_every"):
         value = getattr(options, flag)

@@ -24,8 +24,18 @@ class Call:
 class Journalled:
     """A remote object and its journal."""
 
-    def __init__(self, remote: Remote, engine: Engine, readmit: Callable[[Remote], None], most: int, carried: bool):
+    def __init__(
+        self,
+        remote: Remote,
+        engine: Engine,
+        readmit: Callable[[Remote], None],
+        on_silence: Callable[[Remote], Exception],
+        patience: float,
+        most: int,
+        carried: bool,
+    ):
         self.remote, self.engine, self.readmit = remote, engine, readmit
+        self.on_silence, self.patience = on_silence, patience
         self.most, self.carried = most, carried
         self.copy: Arrays | None = None
         self.journal: list[Call] = []
@@ -54,8 +64,11 @@ class Journalled:
         if call.ticket is None:
             self._ask(call)
         while True:
+            ticket = call.ticket[which] if call.answers > 1 else call.ticket
             try:
-                return self.engine.get(call.ticket[which] if call.answers > 1 else call.ticket)
+                if not self.engine.ready([ticket], self.patience):
+                    raise self.on_silence(self.remote)
+                return self.engine.get(ticket)
             except Lost:
                 self._begin_again(call)
 

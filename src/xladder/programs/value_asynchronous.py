@@ -108,7 +108,9 @@ class Asynchronous(Stateful):
         while True:
             self.supply.order()
             tickets = self.supply.tickets()
-            while len(self.engine.ready(tickets, WAIT)) < len(tickets) if tickets else False:
+            while tickets:
+                ready = self.engine.ready(tickets, WAIT)
+                tickets = [ticket for ticket in tickets if ticket not in ready]
                 self.attend(0.0)
             lesson = self.supply.take()
             if lesson is not None:
@@ -270,9 +272,10 @@ class Asynchronous(Stateful):
     def load_others(self, players: list[Any], shards: list[Any]) -> None:
         """Have them hold that again. What was on its way belongs to another run."""
         remotes = [*self.fleet.players, *self.fleet.shards]
-        for remote, arrays in zip(remotes, [*players, *shards], strict=True):
-            self.engine.get(remote.ask("load", arrays))
+        asked = [(r, r.ask("load", arrays)) for r, arrays in zip(remotes, [*players, *shards], strict=True)]
+        for remote, ticket in asked:
+            self.fleet.answer(remote, ticket)
         self.published, self.version = None, -1
         self.limiter.granted = self.limiter.inserted
         self.supply.restart(self.tick)
-        self.supply.held = [self.engine.get(shard.ask("held")) for shard in self.fleet.shards]
+        self.supply.held = [self.fleet.answer(shard, shard.ask("held")) for shard in self.fleet.shards]

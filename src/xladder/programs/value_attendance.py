@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from xladder.core.remote import Lost, Remote, Ticket
-from xladder.programs.value_fleet import STALL_SECONDS, Fleet, gone
+from xladder.programs.value_fleet import STALL_SECONDS, Fleet, gone, silent
 
 PATIENCE = 0.2  # seconds between two attempts to admit somebody
 
@@ -64,7 +64,7 @@ class Attendance:
             if now - absence.since > STALL_SECONDS:
                 raise gone(absence.remote)
         if now - self.last_answer > STALL_SECONDS:
-            raise gone(self.fleet.players[0])
+            raise silent("None of the actors and shards has")
 
     def _admitted(self, absence: Absence) -> None:
         """They may be back; or lost again, and have to be asked anew."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder.core.remote import Engine, Lost, Remote
+from xladder.core.remote import Engine, Lost, Remote, Ticket
 from xladder.errors import PeerLost, UsageError
 from xladder.programs.value import Program
 from xladder.replay.shard import Shard
@@ -103,6 +103,15 @@ class Fleet:
                 ) from None
         return cls(engine, layout, players, shards, say)
 
+    def answer(self, remote: Remote, ticket: Ticket) -> Any:
+        """What somebody answers, before or after a run goes on; `PeerLost` if they cannot."""
+        try:
+            return self.engine.get(ticket)
+        except Lost:
+            raise PeerLost(
+                f"{remote.name} was lost while the run was taken up: `xladder resume` tries again."
+            ) from None
+
     def readmit(self, remote: Remote) -> None:
         """Wait for one that was lost to be there again, knowing nothing."""
         begun = time.monotonic()
@@ -122,3 +131,8 @@ def gone(remote: Remote) -> PeerLost:
         f"{remote.name} was lost and did not come back within {STALL_SECONDS:.0f} s. `xladder resume` goes on from the "
         "last checkpoint."
     )
+
+
+def silent(who: str) -> PeerLost:
+    """The error for those who are there and do not answer."""
+    return PeerLost(f"{who} not answered for {STALL_SECONDS:.0f} s. `xladder resume` goes on from the last checkpoint.")

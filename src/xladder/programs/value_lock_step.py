@@ -18,7 +18,8 @@ import numpy as np
 from xladder.core.journal import Journalled
 from xladder.core.remote import Remote
 from xladder.core.state import Stateful
-from xladder.programs.value_fleet import Fleet
+from xladder.errors import PeerLost
+from xladder.programs.value_fleet import STALL_SECONDS, Fleet, silent
 from xladder.programs.value_host import Row
 from xladder.programs.value_student import Student
 from xladder.replay.batch import Batch
@@ -38,8 +39,9 @@ class LockStep(Stateful):
         self.tick, engine = 0, fleet.engine
         carried = bool(engine.get(fleet.players[0].ask("save")))
         adds = max(16, 2 * self.program.window.length // config.steps_per_tick)  # until a shard is written anew
-        self.players = [Journalled(p, engine, self.readmit, PLAYS_KEPT, carried) for p in fleet.players]
-        self.shards = [Journalled(s, engine, self.readmit, adds, True) for s in fleet.shards]
+        ways = engine, self.readmit, _silent, STALL_SECONDS
+        self.players = [Journalled(player, *ways, PLAYS_KEPT, carried) for player in fleet.players]
+        self.shards = [Journalled(shard, *ways, adds, True) for shard in fleet.shards]
         self.carried = carried
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
@@ -132,3 +134,7 @@ class LockStep(Stateful):
         """Have them hold that again."""
         for one, arrays in zip([*self.players, *self.shards], [*players, *shards], strict=True):
             one.load(arrays)
+
+
+def _silent(remote: Remote) -> PeerLost:
+    return silent(f"{remote.name} has")

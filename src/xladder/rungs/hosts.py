@@ -28,6 +28,7 @@ POPULATION = True
 ON_DEVICE = True  # where what is remembered lies
 STARTING = "compiling"
 COMPARED_EVERY = 100  # ticks
+PIECE_BYTES = 256 * 2**20  # of an array that is gathered
 
 
 class HostsRun(MeshRun):
@@ -93,8 +94,20 @@ class HostsRun(MeshRun):
 
     def fetch(self, tree: Any) -> Any:
         """What all devices have together, on this host."""
-        whole = self.where(PartitionSpec())
-        return jax.tree.map(lambda leaf: np.asarray(jax.jit(_bare, out_shardings=whole)(leaf)), tree)
+        return jax.tree.map(self._whole, tree)
+
+    def _whole(self, leaf: jax.Array) -> np.ndarray:
+        """All of an array. A large one comes in pieces: a device has room for its part of it, not for everybody's."""
+        gather = jax.jit(_bare, out_shardings=self.where(PartitionSpec()), static_argnums=(2, 3))
+        axis, size = _pieces(leaf)
+        if axis is None:
+            return np.asarray(gather(leaf, 0, 0, None))
+        whole = np.empty(leaf.shape, leaf.dtype)
+        for start in range(0, leaf.shape[axis], size):
+            start = min(start, leaf.shape[axis] - size)
+            where = (slice(None),) * axis + (slice(start, start + size),)
+            whole[where] = np.asarray(gather(leaf, self.everywhere(np.int32(start)), axis, size))
+        return whole
 
     def state(self) -> Any:
         """All that the run would go on from, on every host."""
@@ -113,11 +126,23 @@ class HostsRun(MeshRun):
 
         self.clock = jax.tree.map(put, state["clock"], self.clock)
         self.runs = jax.tree.map(put, state["runs"], self.runs)
-        self.done = self.compared = int(np.asarray(state["clock"].tick))
+        self.done = int(np.asarray(state["clock"].tick))
+        self.compare()  # each has read the checkpoint itself
 
 
-def _bare(leaf: jax.Array) -> jax.Array:
-    """A leaf as plain numbers; keys are not."""
+def _pieces(leaf: Any) -> tuple[int | None, int]:
+    """Along which axis to cut an array, one that does not lie over devices, and into parts how long; None if small."""
+    free = [axis for axis in range(len(leaf.sharding.spec), leaf.ndim) if leaf.shape[axis] > 1]
+    if leaf.nbytes <= PIECE_BYTES or not free:
+        return None, 0
+    length = leaf.shape[free[0]]
+    return free[0], max(1, length * PIECE_BYTES // leaf.nbytes)
+
+
+def _bare(leaf: jax.Array, start: jax.Array, axis: int, size: int | None) -> jax.Array:
+    """A leaf, or a part of it, as plain numbers; keys are not."""
+    if size is not None:
+        return jax.lax.dynamic_slice_in_dim(leaf, start, size, axis)
     return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 

@@ -173,7 +173,9 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     for name, value in QUIET.items():
         if address is None or name != LOOPBACK:
             os.environ.setdefault(name, value)
-    if address is None and not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+    if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a token alone would be ignored
+    elif address is None:
         # Who may speak to this Ray: its own processes, which inherit it. Ray would keep one in the home folder.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     logger = logging.getLogger("ray")

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from xladder.errors import UsageError
 from xladder.workloads import gymnax, names
 from xladder.workloads.torsos import suited
-from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso, members
+from xladder.workloads.value import LearnerConfig, PQNConfig, Ticks, check_torso
 
 
 @dataclass(frozen=True)
@@ -71,4 +71,4 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     torso: Any = suited(view(world).shape) or "mlp"
     start = gymnax.VECTORS if torso == "mlp" else gymnax.PICTURES
     default = Config(world, replace(start.learner, torso=torso))
-    return {"default": default, **members(default)}
+    return {"default": default, **gymnax.family(default)}
