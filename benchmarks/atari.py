@@ -2,12 +2,14 @@
 
     python benchmarks/atari.py [--rows parallel/32 …] [--seconds 20] [--json FILE]
 
-One update of batch 32 for every 4 agent steps, protocol `cleanrl`. A row is RUNG/COPIES, with `/bf16` for bfloat16.
+One update of batch 32 for every 4 agent steps, protocol `cleanrl`. A row is RUNG/COPIES, with `/bf16` for bfloat16;
+`actors:8:2/64` has eight actors and two shards for 64 copies.
 """
 
 import argparse
 import json
 import time
+from importlib import import_module
 from pathlib import Path
 
 import jax
@@ -61,9 +63,11 @@ def emulator(copies: int, seconds: float, game: str) -> dict:
 
 def rung(row: str, seconds: float, game: str, device: object) -> dict:
     """A rung for so many seconds after it has warmed up."""
-    name, copies, *rest = row.split("/")
+    named, copies, *rest = row.split("/")
+    name, *numbers = named.split(":")
     config = settings(int(copies), "bfloat16" if rest else "float32", game)
-    running = __import__("importlib").import_module(RUNGS[name].module).start(config, [0], device)
+    options = dict(zip(("actors", "shards"), map(int, numbers), strict=False))
+    running = import_module(RUNGS[name].module).start(config, [0], device, **options)
     ticks = 40 if name == "parallel" else 8
     running.advance(ticks + 30)
     begun, done = time.perf_counter(), 0
@@ -74,7 +78,10 @@ def rung(row: str, seconds: float, game: str, device: object) -> dict:
             ticks *= 2
     rate = done * config.per_tick / (time.perf_counter() - begun)
     found = {"name": row, "steps_per_second": rate, "compile_seconds": running.compile_seconds}
-    return found | {f"{k}_ms_per_tick": 1000 * v for k, v in running.phases().items()}
+    found |= {f"{k}_ms_per_tick": 1000 * v for k, v in running.phases().items()}
+    if hasattr(running, "close"):
+        running.close()
+    return found
 
 
 def main() -> None:
@@ -96,11 +103,12 @@ def main() -> None:
             rows.append({"name": name, "error": f"{type(error).__name__}: {error}"[:300]})
             print(rows[-1], flush=True)
             continue
+        finally:
+            if options.json:
+                found = {"rows": rows, "game": options.game, **environment(device), "command": command()}
+                options.json.write_text(json.dumps(found, indent=2) + "\n")
         parts = "  ".join(f"{k} {v:.2f}" for k, v in rows[-1].items() if k.endswith("ms_per_tick"))
         print(f"{name:<20} {rows[-1]['steps_per_second']:>10,.0f} steps/s  {parts}", flush=True)
-    if options.json:
-        found = {"rows": rows, "game": options.game, **environment(device), "command": command()}
-        options.json.write_text(json.dumps(found, indent=2) + "\n")
     jax.clear_caches()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import assert_trees_equal
 from xladder.errors import UsageError
-from xladder.replay import history, history_host
+from xladder.replay import history, history_host, strips
 from xladder.replay.history import Cursor, History, Picks, Window
 from xladder.replay.history_host import HostHistory
 
@@ -137,6 +137,9 @@ def sample(window, cursor, memory, uniforms):
     return picks, history.cut(window, memory, picks, GAMMA)
 
 
+joined = jax.jit(strips.batch_of, static_argnums=1)
+
+
 class Trio:
     """Both memories and the oracle, told the same. Few sizes occur, so that few programs are compiled."""
 
@@ -167,6 +170,7 @@ class Trio:
         host_picks = self.host.choose(uniforms)
         host_batch = self.host.cut(host_picks, GAMMA)
         assert_trees_equal(picks, host_picks)
+        assert_trees_equal(joined(strips.cut(self.host, host_picks, GAMMA), self.window.stack), host_batch)
         for name, ours, theirs in zip(batch._fields, batch, host_batch, strict=True):
             if name == "returns" and self.window.n_step > 1:
                 # A product and a sum may be contracted into one operation, once per step.
@@ -215,6 +219,35 @@ def test_all_that_can_be_drawn_is_what_was_played(stack, n_step):
     assert compared > 2000
     assert_trees_equal(trio.memory, trio.host.rows)
     assert (int(trio.cursor.head), int(trio.cursor.size)) == (trio.host.head, trio.host.size)
+
+
+def test_a_strip_holds_each_frame_once():
+    for stack, n_step, frames in ((4, 1, 5), (4, 3, 7), (4, 5, 8), (1, 5, 2)):
+        assert strips.nothing(Window(stack, n_step, 20), SHAPE, np.dtype(np.int32), 6).frames.shape == (
+            6,
+            frames,
+            *SHAPE,
+        )
+
+
+@pytest.mark.parametrize("steps", [1, 3, 5, 8, 21])
+def test_rows_that_are_written_at_once_are_those_that_are_written_one_by_one(steps):
+    """Into parts of one memory, which go at their own pace; the last number is more than there is room for."""
+    window, rng = Window(2, 1, 8), np.random.default_rng(steps)
+    whole, alone = HostHistory(5, window, (), np.int32), HostHistory(3, window, (), np.int32)
+    parts = [whole.part(0, 2), whole.part(2, 3)]
+    parts[0].extend(History(*(rng.integers(0, 2, (2, 3)) for _ in History._fields)))
+    for _ in range(5):
+        chunk = History(*(rng.integers(0, 2, (3, steps)) for _ in History._fields))
+        parts[1].extend(chunk)
+        for t in range(steps):
+            alone.add(History(*(column[:, t] for column in chunk)))
+        assert_trees_equal(parts[1].rows, alone.rows)
+        assert (parts[1].head, parts[1].size) == (alone.head, alone.size)
+    assert_trees_equal(History(*(column[2:] for column in whole.rows)), alone.rows)
+    assert (parts[0].head, parts[0].size) == (3, 3)
+    parts[1].take_state(HostHistory(3, window, (), np.int32).state())
+    assert not whole.rows.actions[2:].any() and parts[1].size == 0
 
 
 def test_a_ring_that_barely_holds_one_sample():

@@ -21,13 +21,14 @@ from xladder.rungs import fused, layout, mesh
 from xladder.rungs.mesh import DeviceCrew
 from xladder.training import plan
 
+# About half of the gradients are cut: were all of them, one of the wrong length would be, too, and not be noticed.
 CART = replace(
     TINY_CART,
     world=replace(TINY_CART.world, num_envs=8),
-    learner=replace(TINY_CART.learner, batch_size=16, strata=8, steps_per_update=8, memory=400, clip=0.01),
+    learner=replace(TINY_CART.learner, batch_size=16, strata=8, steps_per_update=8, memory=400, clip=0.95),
 )
 GRID = replace(TINY_GRID, learner=replace(TINY_GRID.learner, batch_size=16, replay="uniform"))
-HUNT = replace(TINY, learner=replace(TINY.learner, batch_size=8, clip=0.01))
+HUNT = replace(TINY, learner=replace(TINY.learner, batch_size=8, clip=0.35))
 RUNS = {"treasurehunt": (HUNT, 4), "hypergrid": (GRID, 6), "cartpole": (CART, 20)}
 SEEDS = [3, 4]
 
@@ -77,7 +78,7 @@ def test_devices_together_do_what_one_does(workload, shape, optimiser):
     state, metrics = laid_over(workload, shape)
     alone, expected = on_one_device(workload, optimiser)
     assert far_apart(metrics, expected) < 2e-5
-    assert far_apart(state, alone) < 2e-6
+    assert far_apart(state, alone) < 1e-6
     if "data" not in shape:  # seeds need nothing of each other: not even rounding differs
         assert far_apart(state, alone) == 0
 
@@ -90,7 +91,7 @@ def test_a_gradient_of_the_wrong_scale_is_noticed(workload, monkeypatch):
     alone, _ = on_one_device(workload, "sgd")
     monkeypatch.setattr(DeviceCrew, "average", DeviceCrew.add)
     state, _ = laid_over(workload, "data=4")
-    assert far_apart(state, alone) > 1e-4
+    assert far_apart(state, alone) > 1e-5  # ten times what may be rounding
 
 
 @pytest.mark.slow

@@ -22,6 +22,18 @@ def find(name: str | None = None) -> Any:
         raise UsageError(f"JAX finds no `{name}` here, only: {have}. {hint}") from None
 
 
+def beside(device: Any) -> Any:
+    """The processor that drives a device, as a device of JAX's; the device itself where JAX may not use it."""
+    import jax
+
+    if device.platform == "cpu":
+        return device
+    try:
+        return jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # `JAX_PLATFORMS` leaves it out
+        return device
+
+
 def describe(device: Any) -> str:
     """One line: what the run uses, and what it could use but cannot."""
     import jax

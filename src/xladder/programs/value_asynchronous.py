@@ -115,6 +115,7 @@ class Asynchronous(Stateful):
             lesson = self.supply.take()
             if lesson is not None:
                 self.supply.order()
+                self.supply.unpack()
                 return lesson
             self.attend(WAIT)
 
@@ -268,6 +269,10 @@ class Asynchronous(Stateful):
             if not any(answer is None for answer in told):
                 return told[: len(self.fleet.players)], told[len(self.fleet.players) :]
             self.settle()  # whoever was lost meanwhile is waited for
+
+    def close(self) -> None:
+        """Nothing more will be asked of it."""
+        self.supply.close()
 
     def load_others(self, players: list[Any], shards: list[Any]) -> None:
         """Have them hold that again. What was on its way belongs to another run."""

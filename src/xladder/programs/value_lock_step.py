@@ -22,9 +22,9 @@ from xladder.errors import PeerLost
 from xladder.programs.value_fleet import STALL_SECONDS, Fleet, silent
 from xladder.programs.value_host import Row
 from xladder.programs.value_student import Student
-from xladder.replay.batch import Batch
 from xladder.replay.priorities_host import weights
 from xladder.replay.shard import Offer, Sample
+from xladder.replay.strips import Strips, placed
 
 PLAYS_KEPT = 16  # ticks that a player who comes back has to play again, at most
 
@@ -97,7 +97,7 @@ class LockStep(Stateful):
                 shard.tell("rate", sample.rows, np.asarray(errors))
         return float(loss), float(np.mean(age)) / self.config.steps_per_tick
 
-    def gather(self, uniforms: np.ndarray, gamma: float) -> tuple[Batch, np.ndarray]:
+    def gather(self, uniforms: np.ndarray, gamma: float) -> tuple[Strips, np.ndarray]:
         """What a memory in one piece would have answered, and how old each row is."""
         layout, calls = self.fleet.layout, []
         for j, shard in enumerate(self.shards):
@@ -105,14 +105,13 @@ class LockStep(Stateful):
         offers: list[Offer] = [shard.read(call) for shard, call in zip(self.shards, calls, strict=True)]
         ranks = np.stack([offer.rank for offer in offers])  # [J, M]
         chosen, none = np.argmin(ranks, axis=0), uniforms.shape[1]
-        columns = [np.zeros((len(uniforms), *x.shape[1:]), x.dtype) for x in offers[0].batch]
-        age = np.zeros(len(uniforms), int)
+        parts, age = [], np.zeros(len(uniforms), int)
         for j, offer in enumerate(offers):
             has = offer.rank < none
             mine = has & (chosen == j)
-            for column, theirs in zip([*columns, age], [*offer.batch, offer.age], strict=True):
-                column[mine] = theirs[mine[has]]
-        return Batch(*columns), age
+            parts.append((np.flatnonzero(mine), Strips(*(column[mine[has]] for column in offer.batch))))
+            age[mine] = offer.age[mine[has]]
+        return placed(parts, len(uniforms)), age
 
     def readmit(self, remote: Remote) -> None:
         """Somebody was lost: wait until they are back, and say so."""
@@ -129,6 +128,9 @@ class LockStep(Stateful):
         asked = [[(one, one.ask("save")) for one in group] for group in (self.players, self.shards)]
         players, shards = ([one.read(call) for one, call in pairs] for pairs in asked)
         return players, shards
+
+    def close(self) -> None:
+        """Nothing is under way."""
 
     def load_others(self, players: list[Any], shards: list[Any]) -> None:
         """Have them hold that again."""

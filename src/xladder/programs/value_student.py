@@ -18,10 +18,8 @@ from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.learners.value import Agent
 from xladder.programs.value import Program, Samples
-from xladder.replay.batch import Batch
-from xladder.replay.history import Window
-from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities_host import stratified
+from xladder.replay.strips import Strips, batch_of, nothing
 
 
 class Student(Stateful):
@@ -29,12 +27,16 @@ class Student(Stateful):
 
     STATE = ("agent",)
 
-    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
-        self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
+    def __init__(self, config: Any, seed: int, device: Any, processor: Any, compiled: Compiled):
+        self.config, self.program, self.key = config, Program.for_device(config, device.platform), keys.root(seed)
+        self.device, self.processor = device, processor
+        with jax.default_device(processor):
+            self.draws_from = keys.root(seed)
         self._draw = compiled(_draw)
         self.agent = compiled(_begin)(self.program, self.key)
-        batch = _empty_batch(self.program)
-        self._learn = compiled(_learn, donate=(2,)).lower(self.program, np.int32(0), self.agent, self.key, batch)
+        view, window = self.program.view, self.program.window
+        strips = nothing(window, view.shape, view.dtype, self.rows_per_tick)
+        self._learn = compiled(_learn, donate=(2,)).lower(self.program, np.int32(0), self.agent, self.key, strips)
         self._learn = self._learn.compile()
 
     @property
@@ -45,20 +47,26 @@ class Student(Stateful):
     def draw(self, tick: int, ticks: int = 1) -> np.ndarray:
         """float32 [K·B, R, 2], or [K·B, 2] with priorities: where the samples of a tick start, or of several."""
         updates = np.arange(tick * self.config.updates_per_tick, (tick + ticks) * self.config.updates_per_tick)
-        drawn = np.array(self._draw(self.program, updates.astype(np.int32), self.key))
+        # On the processor, where the same numbers come out: on a GPU they would come after the updates under way.
+        with jax.default_device(self.processor):
+            drawn = np.array(self._draw(self.program, updates.astype(np.int32), self.draws_from))
         if self.config.learner.prioritised:
             for uniforms in drawn:
                 uniforms[:, 0] = stratified(uniforms[:, 0])
         return drawn.reshape(-1, *drawn.shape[2:])
 
-    def learn(self, tick: int, batch: Batch) -> tuple[jax.Array, jax.Array]:
+    def bring(self, strips: Strips) -> Strips:
+        """Transitions on the device that learns from them; begun, not waited for."""
+        return jax.device_put(strips, self.device)
+
+    def learn(self, tick: int, strips: Strips) -> tuple[jax.Array, jax.Array]:
         """The updates of a tick, from leaves [K·B, …]: begun, not waited for. The loss [], and the errors [K·B]."""
-        self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, batch)
+        self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, strips)
         return loss, errors
 
     def params(self) -> Params:
         """What it knows by now, as arrays of the host's own: the next update overwrites the device's."""
-        return jax.tree.map(lambda x: np.array(x)[0], self.agent.params)
+        return jax.tree.map(lambda x: np.array(x[0]), jax.device_get(self.agent.params))
 
 
 def _begin(program: Program, key: jax.Array) -> Agent:
@@ -70,21 +78,13 @@ def _draw(program: Program, updates: jax.Array, key: jax.Array) -> jax.Array:
 
 
 def _learn(
-    program: Program, tick: jax.Array, agents: Agent, key: jax.Array, batch: Batch
+    program: Program, tick: jax.Array, agents: Agent, key: jax.Array, strips: Strips
 ) -> tuple[Agent, jax.Array, jax.Array]:
     updates, size = program.config.updates_per_tick, program.config.learner.batch_size
     numbers = tick * updates + jnp.arange(updates)
     draws = jax.vmap(lambda number: program.draw_study(key, number).learner)(numbers)
+    batch = batch_of(strips, program.window.stack)
     batches = jax.tree.map(lambda x: x.reshape(updates, 1, size, *x.shape[1:]), batch)
     samples = Samples((), batches, jax.tree.map(lambda x: x[:, None], draws))  # type: ignore[arg-type]
     agents, losses, errors = program.improve(tick, agents, samples)
     return agents, losses.mean(), errors.reshape(-1)
-
-
-def _empty_batch(program: Program) -> Batch:
-    """Transitions of the right shapes, whose weights are nought."""
-    view, rows = program.view, program.config.updates_per_tick * program.config.learner.batch_size
-    window = program.window
-    short = Window(window.stack, window.n_step, window.stack + window.n_step)
-    memory = HostHistory(1, short, view.shape, view.dtype)
-    return memory.cut(memory.choose(np.zeros((rows, 1, 2), np.float32)), 0.0)

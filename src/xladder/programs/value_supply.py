@@ -1,4 +1,4 @@
-"""Batches on their way from the shards to the learner, so that it need not wait for them.
+"""Batches on their way from the shards to the learner's device, so that it need not wait for them.
 
 Several ticks' are asked for at once: a message costs more than the rows of a small world.
 
@@ -8,6 +8,7 @@ Shapes: K updates per tick, B batch, M = K·B rows per tick, J shards.
 from __future__ import annotations
 
 from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,13 @@ from xladder.core.remote import Ticket
 from xladder.programs.value_attendance import Attendance
 from xladder.programs.value_fleet import Fleet
 from xladder.programs.value_student import Student
-from xladder.replay.batch import Batch
 from xladder.replay.limiter import Limiter
 from xladder.replay.priorities_host import weights
 from xladder.replay.shard import Held, Rows, Sample, apportion
+from xladder.replay.strips import Strips, placed
 
 PREFETCHED = 2  # messages under way while the answer to another is learned from
+UNPACKED = 2  # answers that are on their way to the device, or there
 MOST_TICKS = 8  # in a message
 MOST_BYTES = 8 * 2**20  # of an answer
 
@@ -29,7 +31,7 @@ MOST_BYTES = 8 * 2**20  # of an answer
 class Lesson(NamedTuple):
     """What a tick learns from."""
 
-    batch: Batch  # leaves [M, …]
+    batch: Strips  # leaves [M, …]
     rows: Rows  # leaves [M]
     shard: np.ndarray  # int [M]: whose rows these are
     chance: np.ndarray  # float32 [M]: how likely each was
@@ -55,7 +57,9 @@ class Supply:
         self.ticks = ticks_per_order(config, student)
         self.held = [Held(0, 0.0) for _ in fleet.shards]
         self.orders: deque[list[Part]] = deque()
+        self.arriving: deque[Future[list[Lesson]]] = deque()
         self.lessons: deque[Lesson] = deque()
+        self.porter = ThreadPoolExecutor(1, "porter")
         self.drawn = 0  # the tick that the next order begins with
         window, copies = student.program.window, config.world.num_envs
         capacity = copies * (window.length - window.stack - window.n_step)
@@ -65,6 +69,7 @@ class Supply:
     def restart(self, tick: int) -> None:
         """Forget what is under way; the next lesson is that of a tick."""
         self.orders.clear()
+        self.arriving.clear()
         self.lessons.clear()
         self.drawn = tick
 
@@ -74,7 +79,7 @@ class Supply:
 
     def waiting(self) -> int:
         """Lessons that are there or under way."""
-        return len(self.lessons) + len(self.orders) * self.ticks
+        return len(self.lessons) + (len(self.arriving) + len(self.orders)) * self.ticks
 
     def order(self) -> None:
         """Ask for what the limiter allows, if there is something to draw from."""
@@ -95,23 +100,44 @@ class Supply:
 
     def tickets(self) -> list[Ticket]:
         """What the next lesson waits for; nothing if it is there, or not ordered yet."""
-        return [part.ticket for part in self.orders[0]] if self.orders and not self.lessons else []
+        if self.lessons or self.arriving or not self.orders:
+            return []
+        return [part.ticket for part in self.orders[0]]
 
     def take(self) -> Lesson | None:
         """The next lesson, if it is there; call when the tickets are answered."""
-        if not self.lessons and self.orders:
+        self.unpack()
+        if not self.lessons and self.arriving:
+            self.lessons.extend(self.arriving.popleft().result())
+        return self.lessons.popleft() if self.lessons else None
+
+    def unpack(self) -> None:
+        """Have what the shards have answered made ready and brought to the device, while something is learned from."""
+        while self.orders and len(self.arriving) < UNPACKED and self._is_answered(self.orders[0]):
             parts = self.orders.popleft()
             samples = [self.attendance.answer(self.fleet.shards[part.shard], part.ticket, part.life) for part in parts]
             if any(sample is None for sample in samples):  # lost, with what was to come of later orders
-                self.restart(self.drawn - (len(self.orders) + 1) * self.ticks)
-                return None
-            whole = join(parts, samples)
-            for i in range(self.ticks):
-                mine = slice(i * self.rows, (i + 1) * self.rows)
-                self.lessons.append(Lesson(*(_cut(column, mine) for column in whole)))
-        return self.lessons.popleft() if self.lessons else None
+                self.drawn -= (len(self.orders) + 1) * self.ticks
+                self.orders.clear()
+                return
+            self.arriving.append(self.porter.submit(self._lessons, parts, samples))
 
-    def weighted(self, lesson: Lesson, beta: float) -> Batch:
+    def _is_answered(self, parts: list[Part]) -> bool:
+        tickets = [part.ticket for part in parts]
+        return len(self.fleet.engine.ready(tickets, 0.0)) == len(tickets)
+
+    def _lessons(self, parts: list[Part], samples: list[Sample]) -> list[Lesson]:
+        """In a thread of its own: joining and copying take as long as learning does."""
+        whole = join(parts, samples)
+        places = [slice(i * self.rows, (i + 1) * self.rows) for i in range(self.ticks)]
+        lessons = [Lesson(*(_cut(column, mine) for column in whole)) for mine in places]
+        return [lesson._replace(batch=self.student.bring(lesson.batch)) for lesson in lessons]
+
+    def close(self) -> None:
+        """Nothing more will be wanted."""
+        self.porter.shutdown(cancel_futures=True)
+
+    def weighted(self, lesson: Lesson, beta: float) -> Strips:
         """The batch, with importance weights where rows have priorities."""
         if not self.config.learner.prioritised:
             return lesson.batch
@@ -129,7 +155,7 @@ class Supply:
 def ticks_per_order(config: Any, student: Student) -> int:
     """As many as make a message of some size."""
     view, window = student.program.view, student.program.window
-    row = 2 * window.stack * int(np.prod(view.shape)) * np.dtype(view.dtype).itemsize
+    row = min(window.stack + window.n_step, 2 * window.stack) * int(np.prod(view.shape)) * np.dtype(view.dtype).itemsize
     return int(np.clip(MOST_BYTES // (row * student.rows_per_tick), 1, MOST_TICKS))
 
 
@@ -141,7 +167,7 @@ def join(parts: list[Part], samples: list[Sample]) -> Lesson:
         return np.concatenate(columns)[order] if len(parts) > 1 else columns[0]
 
     return Lesson(
-        Batch(*(joined(column) for column in zip(*(sample.batch for sample in samples), strict=True))),
+        placed([(part.place, sample.batch) for part, sample in zip(parts, samples, strict=True)], len(order)),
         Rows(*(joined(column) for column in zip(*(sample.rows for sample in samples), strict=True))),
         joined([np.full(len(part.place), part.shard) for part in parts]),
         joined([sample.chance * np.float32(part.share) for part, sample in zip(parts, samples, strict=True)]),

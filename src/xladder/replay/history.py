@@ -151,8 +151,8 @@ def cut(window: Window, history: History, picks: Picks, gamma: jax.Array) -> Bat
     if window.n_step == 1:  # `steps` is 1, and both states are parts of F + 1 frames, read once
         slots = jnp.concatenate([now, picks.slot[:, None] + 1], axis=1) % window.length
         frames, first = history.frames[picks.env[:, None], slots], history.first[picks.env[:, None], slots]
-        states = _blank(frames[:, :-1], first[:, :-1])
-        next_states = _blank(frames[:, 1:], first[:, 1:])
+        states = blank(frames[:, :-1], first[:, :-1])
+        next_states = blank(frames[:, 1:], first[:, 1:])
     else:
         states = _stack(history, picks.env, now % window.length)
         next_states = _stack(history, picks.env, (now + steps[:, None]) % window.length)
@@ -193,10 +193,10 @@ def _look_ahead(
 
 def _stack(history: History, env: jax.Array, slots: jax.Array) -> jax.Array:
     """[B, F, *frame]: the frames at `slots` [B, F] that are of the game of the last of them."""
-    return _blank(history.frames[env[:, None], slots], history.first[env[:, None], slots])
+    return blank(history.frames[env[:, None], slots], history.first[env[:, None], slots])
 
 
-def _blank(frames: jax.Array, first: jax.Array) -> jax.Array:
+def blank(frames: jax.Array, first: jax.Array) -> jax.Array:
     """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
     games_after = jax.lax.cumsum(first.astype(jnp.int32), axis=1, reverse=True) - first.astype(jnp.int32)  # [B, F]
     return jnp.where(_beside(games_after > 0, frames.ndim), 0, frames)

@@ -5,6 +5,8 @@ Shapes: N copies, L rows per copy, F frames per state, B batch, R candidates.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -32,12 +34,38 @@ class HostHistory(Stateful):
         )
         self.head = self.size = 0
 
+    def part(self, first: int, count: int) -> HostHistory:
+        """Some of its copies as a memory of their own, which goes at its own pace and writes into the same arrays."""
+        found = copy(self)
+        found.num_envs, found.rows = count, History(*(column[first : first + count] for column in self.rows))
+        found.head = found.size = 0
+        return found
+
+    def take_state(self, state: Mapping[str, Any]) -> None:
+        """Go on from there; in the same arrays, which others may see parts of."""
+        for old, new in zip(self.rows, state["rows"], strict=True):
+            old[:] = new
+        self.head, self.size = state["head"], state["size"]
+
     def add(self, rows: History) -> None:
         """Write one row of every copy, leaves [N, …]."""
         for old, new in zip(self.rows, rows, strict=True):
             old[:, self.head] = new
-        self.head = (self.head + 1) % self.window.length
-        self.size = min(self.size + 1, self.window.length)
+        self._written(1)
+
+    def extend(self, chunk: History) -> None:
+        """Write several rows of every copy, leaves [N, T, …]."""
+        left = chunk.first.shape[1]
+        while left:
+            fit = min(left, self.window.length - self.head)
+            for old, new in zip(self.rows, chunk, strict=True):
+                old[:, self.head : self.head + fit] = new[:, new.shape[1] - left :][:, :fit]
+            self._written(fit)
+            left -= fit
+
+    def _written(self, rows: int) -> None:
+        self.head = (self.head + rows) % self.window.length
+        self.size = min(self.size + rows, self.window.length)
 
     def eligible(self) -> tuple[int, int]:
         """The slot of the earliest start, and how many there are from there on, reset rows among them."""
@@ -76,7 +104,7 @@ class HostHistory(Stateful):
     def cut(self, picks: Picks, gamma: float) -> Batch:
         """The transitions that start at `picks`."""
         window = self.window
-        returns, discounts, steps = self._look_ahead(picks, gamma)
+        returns, discounts, steps = self.look_ahead(picks, gamma)
         now = picks.slot[:, None] + np.arange(1 - window.stack, 1)  # [B, F]
         if window.n_step == 1:  # both states are parts of F + 1 frames
             slots = np.append(now, picks.slot[:, None] + 1, axis=1)
@@ -87,7 +115,7 @@ class HostHistory(Stateful):
             next_states = _blank(*self._read(picks.env, now + steps[:, None]))
         return Batch(states, self.rows.actions[picks.env, picks.slot], returns, discounts, next_states, picks.valid)
 
-    def _look_ahead(self, picks: Picks, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def look_ahead(self, picks: Picks, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
         returns = np.zeros(picks.slot.shape, np.float32)
         discounts = np.ones(picks.slot.shape, np.float32)

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder.core.state import Arrays, Stateful, capture, restore
-from xladder.replay.batch import Batch
 from xladder.replay.history import History, Picks, Window
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities_host import HostPriorities, from_errors
+from xladder.replay.strips import Strips, cut
 
 
 class Rows(NamedTuple):
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 class Sample(NamedTuple):
     """Transitions, and what is known of them."""
 
-    batch: Batch  # leaves [M, …]
+    batch: Strips  # leaves [M, …]
     rows: Rows
     chance: np.ndarray  # float32 [M]: how likely each was among all rows of the shard
     age: np.ndarray  # int [M]: rows that were written since, of the same copy
@@ -43,7 +43,7 @@ class Offer(NamedTuple):
     """What a shard has for samples that candidates all over the memory were drawn for."""
 
     rank: np.ndarray  # int [M]: which of the R candidates the first usable one is; R where none is
-    batch: Batch  # of those that have one
+    batch: Strips  # of those that have one
     age: np.ndarray  # int [M], of the same
 
 
@@ -59,16 +59,20 @@ class Ring(Stateful):
 
     STATE = ("history", "chances", "written")
 
-    def __init__(self, copies: int, window: Window, shape: tuple[int, ...], dtype: Any, prioritised: bool):
-        self.history = HostHistory(copies, window, shape, dtype)
-        self.chances = HostPriorities(copies, window.length) if prioritised else None
+    def __init__(self, history: HostHistory, prioritised: bool):
+        self.history = history
+        self.chances = HostPriorities(history.num_envs, history.window.length) if prioritised else None
         self.written = 0
 
-    def add(self, rows: History) -> None:
-        """One row of every copy."""
-        self.history.add(rows)
-        self.written += 1
-        if self.chances is not None:
+    def add(self, chunk: History) -> None:
+        """Some rows of every copy, leaves [N, T, …]."""
+        steps = chunk.first.shape[1]
+        self.written += steps
+        if self.chances is None:
+            self.history.extend(chunk)
+            return
+        for t in range(steps):
+            self.history.add(History(*(column[:, t] for column in chunk)))
             self.chances.admit(self.history)
 
     def starts(self) -> int:
@@ -107,15 +111,18 @@ class Shard(Stateful):
         alpha: float = 0.5,
     ):
         self.alpha = alpha
-        self.rings = [Ring(copies, window, shape, dtype, prioritised) for copies in groups]
+        self.all = HostHistory(sum(groups), window, shape, dtype)  # one array, so that a sample is read at once
+        self.firsts = np.cumsum([0, *groups[:-1]])
+        self.rings = [
+            Ring(self.all.part(first, copies), prioritised) for first, copies in zip(self.firsts, groups, strict=True)
+        ]
 
     def add(self, group: int, begin: int, end: int, *pieces: History) -> Held:
         """Rows `begin` … `end` − 1 of chunks, leaves [N, T, …], that lie side by side."""
         chunk = pieces[0]
         if len(pieces) > 1:
             chunk = History(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
-        for t in range(begin, end):
-            self.rings[group].add(History(*(column[:, t] for column in chunk)))
+        self.rings[group].add(History(*(column[:, begin:end] for column in chunk)))
         return self.held()
 
     def held(self) -> Held:
@@ -128,27 +135,23 @@ class Shard(Stateful):
         if not masses.sum() > 0:
             return None
         group, uniforms = apportion(uniforms, masses)
-        parts = [self._draw(g, np.flatnonzero(group == g), uniforms, gamma) for g in np.unique(group)]
-        order = np.argsort(np.concatenate([place for place, *_ in parts]), kind="stable")
-        _, batches, rows, weights, ages = zip(*parts, strict=True)
-        chance = _joined(weights)[order] / np.float32(masses.sum())
-        batch = Batch(*(_joined(column)[order] for column in zip(*batches, strict=True)))
-        return Sample(batch, Rows(*(_joined(c)[order] for c in zip(*rows, strict=True))), chance, _joined(ages)[order])
-
-    def _draw(self, group: int, place: np.ndarray, uniforms: np.ndarray, gamma: float) -> tuple:
-        """The part of a sample that comes from one group."""
-        ring = self.rings[group]
-        picks, weight = ring.choose(uniforms[place])
-        age = ring.age(picks.slot)
-        rows = Rows(np.full(len(place), group), picks.env, picks.slot, ring.written - 1 - age)
-        return place, ring.history.cut(picks, gamma), rows, weight, age
+        env, slot, number, age = np.zeros((4, len(group)), int)
+        valid, weight = np.zeros((2, len(group)), np.float32)
+        for g in np.unique(group):
+            ring, mine = self.rings[g], group == g
+            picks, weight[mine] = ring.choose(uniforms[mine])
+            env[mine], slot[mine], valid[mine] = picks
+            age[mine] = ring.age(picks.slot)
+            number[mine] = ring.written - 1 - age[mine]
+        batch = cut(self.all, Picks(env + self.firsts[group], slot, valid), gamma)
+        return Sample(batch, Rows(group, env, slot, number), weight / np.float32(masses.sum()), age)
 
     def offer(self, uniforms: np.ndarray, first: int, total: int, gamma: float) -> Offer:
         """What there is for candidates among all copies, of which those of the shard are `first` … of `total`."""
         (ring,) = self.rings
         rank, picks = ring.history.offer(uniforms, first, total)
         found = Picks(*(column[picks.valid > 0] for column in picks))
-        return Offer(rank, ring.history.cut(found, gamma), ring.age(found.slot))
+        return Offer(rank, cut(ring.history, found, gamma), ring.age(found.slot))
 
     def rate(self, rows: Rows, errors: np.ndarray) -> None:
         """Priorities by how far off the predictions were; rows that were overwritten meanwhile are left out."""
@@ -182,7 +185,3 @@ def apportion(uniforms: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.
     apart = uniforms.copy().reshape(len(uniforms), -1)
     apart[:, 0] = np.clip(within, 0.0, 1.0)
     return place, apart.reshape(uniforms.shape)
-
-
-def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from xladder.core.remote import Engine
-from xladder.devices import cores
+from xladder.devices import beside, cores
 from xladder.errors import UsageError
 from xladder.programs.value_asynchronous import Asynchronous
 from xladder.programs.value_fleet import Fleet, Layout
@@ -38,7 +38,7 @@ class ActorsRun:
         self.device, self.engine, self.lines = device, engine, list[str]()
         with jax.default_device(device):
             begun = time.perf_counter()
-            student = Student(config, seed, device.platform, compiler.verb)
+            student = Student(config, seed, device, beside(device), compiler.verb)
             self.compile_seconds = time.perf_counter() - begun
             self.fleet = Fleet.hire(config, seed, layout, engine, make_player, lock_step, self.lines.append)
             kind = LockStep if lock_step else Asynchronous
@@ -80,6 +80,7 @@ class ActorsRun:
 
     def close(self) -> None:
         """End all processes that were begun for it."""
+        self.experiment.close()
         self.engine.close()
 
 

@@ -1,0 +1,74 @@
+"""Transitions as they travel between processes: the frames of both states in one strip, each of them once.
+
+Two stacks of four frames that are a step apart have five frames between them. A strip is cut by one read of the memory,
+and sent without being copied again; what a learner wants is made of it inside its program.
+
+Shapes: B batch, F frames per state, n steps, W = min(F + n, 2 F).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from xladder.core.types import Array
+from xladder.replay.batch import Batch
+from xladder.replay.history import Picks, Window, blank
+from xladder.replay.history_host import HostHistory
+
+
+class Strips(NamedTuple):
+    """B transitions; the fields that `Batch` has, too, are the same there."""
+
+    frames: Array  # [B, W, *frame]: those of the state, then those of the next state that are not among them
+    first: Array  # bool [B, W]: whether a game begins there
+    later: Array  # int32 [B]: which of them the next state begins with
+    actions: Array  # int8 or int32 [B]
+    returns: Array  # float32 [B]
+    discounts: Array  # float32 [B]
+    valid: Array  # float32 [B]
+
+
+def cut(memory: HostHistory, picks: Picks, gamma: float) -> Strips:
+    """The transitions that start at `picks`."""
+    window, rows = memory.window, memory.rows
+    returns, discounts, steps = memory.look_ahead(picks, gamma)
+    if window.n_step < window.stack:
+        slots, later = picks.slot[:, None] + np.arange(1 - window.stack, window.n_step + 1), steps
+    else:
+        now = picks.slot[:, None] + np.arange(1 - window.stack, 1)
+        slots, later = np.concatenate([now, now + steps[:, None]], axis=1), np.full_like(steps, window.stack)
+    place = picks.env[:, None], slots % window.length
+    told = rows.actions[picks.env, picks.slot], returns, discounts, picks.valid
+    return Strips(rows.frames[place], rows.first[place], later.astype(np.int32), *told)
+
+
+def batch_of(strips: Strips, stack: int) -> Batch:
+    """The transitions themselves, inside a program."""
+    states = blank(strips.frames[:, :stack], strips.first[:, :stack])
+
+    def behind(strip: jax.Array, later: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(strip, later, stack)
+
+    next_states = blank(*(jax.vmap(behind)(x, strips.later) for x in (strips.frames, strips.first)))
+    return Batch(states, strips.actions, strips.returns, strips.discounts, next_states, strips.valid)
+
+
+def nothing(window: Window, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> Strips:
+    """So many transitions of the right shapes, whose weights are nought."""
+    short = HostHistory(1, Window(window.stack, window.n_step, window.stack + window.n_step), shape, dtype)
+    return cut(short, short.choose(np.zeros((rows, 1, 2), np.float32)), 0.0)
+
+
+def placed(parts: list[tuple[np.ndarray, Strips]], rows: int) -> Strips:
+    """Transitions that came in parts, each in its place among so many."""
+    if len(parts) == 1 and len(parts[0][0]) == rows:
+        return parts[0][1]
+    make = np.empty if sum(len(place) for place, _ in parts) == rows else np.zeros
+    whole = Strips(*(make((rows, *column.shape[1:]), column.dtype) for column in parts[0][1]))
+    for place, part in parts:
+        for column, theirs in zip(whole, part, strict=True):
+            column[place] = theirs
+    return whole
