@@ -14,7 +14,8 @@ from rounds import command
 
 from xladder import devices
 from xladder.runs.directory import RunDirectory, environment
-from xladder.training import Observer, execute, plan
+from xladder.training import execute, plan
+from xladder.trial import Observer
 
 
 class Says(Observer):

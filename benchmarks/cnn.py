@@ -17,7 +17,7 @@ from rich.console import Console
 from rounds import command, repeated, times
 
 from xladder import devices
-from xladder.programs.value import build
+from xladder.programs.value_games import build
 from xladder.replay.batch import Batch
 from xladder.runs.directory import environment
 from xladder.training import plan

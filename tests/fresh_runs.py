@@ -8,8 +8,9 @@ import numpy as np
 
 from xladder.core import keys
 from xladder.registry import part
+from xladder.results import Result
 from xladder.runs.directory import RunDirectory, load
-from xladder.training import Result, plan
+from xladder.training import plan
 
 
 def make(folder: Path, workload: str, config: Any, seeds: int = 1, seed: int = 0) -> Result:

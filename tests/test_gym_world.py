@@ -12,7 +12,8 @@ from xladder import bridge
 from xladder.core import keys
 from xladder.errors import UsageError, XladderError
 from xladder.programs import value_evaluation
-from xladder.programs.value import Program, build
+from xladder.programs.value import Program
+from xladder.programs.value_games import build
 from xladder.programs.value_torch import make_learner
 from xladder.rungs.running import compiled
 from xladder.workloads import gym, value

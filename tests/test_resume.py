@@ -428,8 +428,8 @@ def test_a_signal_after_training_says_what_is_left(tmp_path):
     """Scoring takes a while, and there is nothing to wait for any more."""
     code = (
         "import os, signal, sys\n"
-        "from xladder import training\n"
-        "training.Result.evaluate = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
+        "from xladder import results\n"
+        "results.Result.evaluate = lambda *_: os.kill(os.getpid(), signal.SIGTERM)\n"
         "from xladder.cli.main import main\n"
         "sys.exit(main(sys.argv[1:]))"
     )

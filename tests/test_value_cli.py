@@ -18,9 +18,10 @@ from tests.test_cli import call
 from xladder import registry
 from xladder.cli import compare, rungs, worlds
 from xladder.registry import FAMILIES, RUNGS, WORKLOADS, find_workload
+from xladder.results import Result
 from xladder.runs import pictures
 from xladder.runs.directory import load, read_run_plan
-from xladder.training import Result, plan
+from xladder.training import plan
 from xladder.workloads import atari, names, value
 
 SMALL = [

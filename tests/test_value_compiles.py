@@ -10,7 +10,8 @@ from tests.conftest import TINY_CART
 from xladder import devices
 from xladder.errors import Diverged, UsageError
 from xladder.rungs import fused
-from xladder.training import Observer, execute, plan
+from xladder.training import execute, plan
+from xladder.trial import Observer
 from xladder.workloads import value
 
 ROWS = 777  # of each copy: a number that no other array has

@@ -17,7 +17,7 @@ import torch
 from xladder.learners import value, value_torch
 from xladder.learners.value import Knobs, ValueLearner
 from xladder.learners.value_torch import TorchLearner
-from xladder.programs.value import build
+from xladder.programs.value_games import build
 from xladder.replay.batch import Batch
 from xladder.replay.history import History, Picks, Window
 from xladder.replay.history_host import HostHistory

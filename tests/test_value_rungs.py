@@ -13,7 +13,7 @@ from tests.conftest import assert_trees_close, assert_trees_equal
 from tests.test_compiles import counted
 from xladder import bridge, training
 from xladder.programs import value_evaluation
-from xladder.programs.value import MOST_UNROLLED
+from xladder.programs.value_games import MOST_UNROLLED
 from xladder.replay.history import eligible
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from xladder.registry import RUNGS, WORKLOADS
+    from xladder.results import Plan, Result
     from xladder.runs.compare import compare
     from xladder.runs.directory import evaluate, load
-    from xladder.training import Plan, Result, plan, train
+    from xladder.training import plan, train
 
 __version__ = "0.1.0"
 __all__ = ["RUNGS", "WORKLOADS", "Plan", "Result", "compare", "evaluate", "load", "plan", "train"]
@@ -18,8 +19,8 @@ __all__ = ["RUNGS", "WORKLOADS", "Plan", "Result", "compare", "evaluate", "load"
 _HOMES = {
     "RUNGS": "xladder.registry",
     "WORKLOADS": "xladder.registry",
-    "Plan": "xladder.training",
-    "Result": "xladder.training",
+    "Plan": "xladder.results",
+    "Result": "xladder.results",
     "compare": "xladder.runs.compare",
     "evaluate": "xladder.runs.directory",
     "load": "xladder.runs.directory",

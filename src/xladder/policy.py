@@ -21,7 +21,7 @@ import numpy as np
 from xladder.errors import UsageError
 
 if TYPE_CHECKING:
-    from xladder.training import Result
+    from xladder.results import Result
 
 Judge = Callable[[np.ndarray], Any]
 """float32 [B, A] from observations [B, …]: a number for each action, the larger the better."""

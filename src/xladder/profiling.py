@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from xladder.errors import UsageError
+from xladder.results import Plan
 from xladder.rungs.running import Metrics, Running
-from xladder.training import Plan
 
 FOLDER = "profile"
 TORCH_FILE = "torch-trace.json.gz"

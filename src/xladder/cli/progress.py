@@ -16,9 +16,10 @@ from rich.progress import BarColumn, Progress, TextColumn
 from xladder.cli import startup
 from xladder.cli.signals import end_at_once
 from xladder.core.statistics import mean_and_interval
+from xladder.results import Plan
 from xladder.rungs.running import Running
 from xladder.runs.directory import AGENTS, RunDirectory, command
-from xladder.training import Observer, Plan
+from xladder.trial import Observer
 
 PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
 SMOOTH = 20  # ticks that what is shown is averaged over

@@ -18,10 +18,12 @@ from xladder.cli.tools import ToolOptions, Tools
 from xladder.cli.train import see_through
 from xladder.errors import UsageError
 from xladder.registry import RUNGS, check_rung, find_rung, options_for
+from xladder.results import Plan
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
-from xladder.training import Past, Plan, seed_groups
+from xladder.training import seed_groups
+from xladder.trial import Past
 
 Ready = Callable[[int | None, bool], None]
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs whose state is the same

@@ -12,8 +12,8 @@ from rich.console import Console
 
 from xladder import debugging, profiling
 from xladder.profiling import FOLDER, Profile
+from xladder.results import Plan
 from xladder.runs.directory import RunDirectory
-from xladder.training import Plan
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,12 @@ from xladder.cli.options import parse_with_config
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.errors import Diverged, ResourceError, UsageError
 from xladder.registry import RungOptions, find_workload
+from xladder.results import Plan, Result
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
 from xladder.runs.keeping import DiskKeeper
-from xladder.training import Past, Plan, Result, execute
+from xladder.training import execute
 from xladder.training import plan as make_plan
+from xladder.trial import Past
 
 if TYPE_CHECKING:
     from xladder.cli.progress import Screen

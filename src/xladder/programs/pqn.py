@@ -21,7 +21,7 @@ from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
 from xladder.learners.pqn import Agent, Knobs, PQNLearner, Rollout
-from xladder.programs.value import ActDraws, Metrics, Player, Score, Seen
+from xladder.programs.value_games import ActDraws, Games, Metrics, Score, Seen
 
 
 class Clock(NamedTuple):
@@ -48,7 +48,7 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program(Player):
+class Program(Games):
     """PQN and its world as pure functions."""
 
     norm: ClassVar[bool] = True

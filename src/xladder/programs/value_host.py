@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from xladder.core.state import Stateful, unique
-from xladder.programs.value import ActDraws, Program
+from xladder.programs.value import Program
+from xladder.programs.value_games import ActDraws
 from xladder.replay import history_host, priorities_host
 from xladder.replay.batch import Batch
 from xladder.replay.history import History, Picks

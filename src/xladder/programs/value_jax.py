@@ -13,7 +13,8 @@ from xladder.core import keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.learners.value import ValueLearner
-from xladder.programs.value import ActDraws, Clock, Experiment, Program, Score, Seen, StudyDraws
+from xladder.programs.value import Clock, Experiment, Program, StudyDraws
+from xladder.programs.value_games import ActDraws, Score, Seen
 from xladder.programs.value_host import HostExperiment, HostMemory
 from xladder.replay.batch import Batch
 from xladder.replay.history import Cursor, History

@@ -13,7 +13,8 @@ from xladder.core.types import Params
 from xladder.learners.state_torch import TorchVerbs
 from xladder.learners.value_torch import TorchLearner
 from xladder.nets import torsos_torch
-from xladder.programs.value import ActDraws, Program
+from xladder.programs.value import Program
+from xladder.programs.value_games import ActDraws
 from xladder.programs.value_host import HostMemory
 from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES

@@ -14,9 +14,10 @@ from typing import Any
 
 from xladder.errors import UsageError, XladderError
 from xladder.registry import find_rung, find_workload, options_of
+from xladder.results import Plan
 from xladder.runs.directory import describe_plan, versions
 from xladder.settings import to_dict
-from xladder.training import Plan, plan
+from xladder.training import plan
 
 
 def compare(

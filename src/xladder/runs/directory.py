@@ -38,12 +38,14 @@ from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
 from xladder.registry import RungOptions, part
+from xladder.results import Plan, Result
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.disk import replace_synced
 from xladder.runs.locks import Lock
 from xladder.settings import to_dict
-from xladder.training import OnNan, Plan, Result, first_bad, plan
+from xladder.training import plan
+from xladder.trial import OnNan, first_bad
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"

@@ -15,7 +15,7 @@ from xladder.runs.pictures import Panel, hunt_panels
 from xladder.runs.replay_gif import write_gif
 
 if TYPE_CHECKING:
-    from xladder.training import Result
+    from xladder.results import Result
     from xladder.workloads.treasurehunt import Config
 
 

@@ -25,10 +25,10 @@ from xladder.core.types import Params
 from xladder.errors import Mismatch, UsageError
 from xladder.parameters import some
 from xladder.registry import is_installed
+from xladder.results import Plan, Result
 from xladder.runs import nets, state_files
 from xladder.runs.directory import RunDirectory
 from xladder.runs.nets import Place, in_words
-from xladder.training import Plan, Result
 
 if TYPE_CHECKING:
     from xladder.parity.levels import Level

@@ -19,7 +19,7 @@ from xladder.runs.game_gif import write_game_gif
 from xladder.runs.pictures import Panel, value_panels
 
 if TYPE_CHECKING:
-    from xladder.training import Result
+    from xladder.results import Result
 
 MOST_STEPS = 3000  # of a game that is shown
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from xladder import devices
 from xladder.registry import find_rung
+from xladder.results import Plan
 from xladder.rungs.running import HostRun, Running
 from xladder.runs import limits
-from xladder.training import Plan
 
 TIMED_SECONDS = 0.4  # that a measurement of several ticks takes at least, so that starting it does not count
 REPEATS = 5

@@ -19,8 +19,10 @@ import numpy as np
 from xladder import devices
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import XladderError
+from xladder.results import Plan
 from xladder.rungs.running import Running
-from xladder.training import Observer, Plan, execute
+from xladder.training import execute
+from xladder.trial import Observer
 
 
 class Stopwatch(Observer):

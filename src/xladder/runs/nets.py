@@ -13,8 +13,8 @@ from xladder.core import keys
 from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.registry import part
+from xladder.results import Plan, Result
 from xladder.rungs.running import stack_seeds
-from xladder.training import Plan, Result
 
 Place = tuple[int, int]
 """A seed and the number of an agent."""

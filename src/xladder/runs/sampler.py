@@ -14,7 +14,7 @@ from xladder.runs.pictures import Panel, flow_panels
 from xladder.worlds import hypergrid as world
 
 if TYPE_CHECKING:
-    from xladder.training import Result
+    from xladder.results import Result
     from xladder.workloads.hypergrid import Config
 
 
