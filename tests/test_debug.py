@@ -194,6 +194,8 @@ def test_a_nan_ends_the_command_with_code_4(monkeypatch, tmp_path, capsys):
         ("hypergrid --debug nan", "Did you mean `nans`?"),
         ("hypergrid --debug nojit", "the same ticks"),
         ("hypergrid --rung parallel --debug nojit,nans", "`nojit` leaves none"),
+        ("hypergrid --mesh data=2 --debug checkify", "and `mesh` has several: use `--rung parallel`"),
+        ("cartpole --rung actors --debug nojit", "use `--rung sequential`"),
         ("gym/CartPole-v1 --debug checkify", "its world is on the host"),
         ("gym/CartPole-v1 --debug nojit", "use `--rung sequential`"),
     ],

@@ -35,6 +35,11 @@ def check(checks: Iterable[str], plan: Plan) -> None:
             f"`--debug {min(checks)}` looks into JAX, and `torch` runs none: use `--rung parallel`, "
             "or what PyTorch has, `torch.autograd.set_detect_anomaly(True)`."
         )
+    for name in sorted(checks & {"checkify", "transfers", "nojit"}) if plan.rung == "mesh" else ():
+        raise UsageError(
+            f"`--debug {name}` looks at the program of one device, and `mesh` has several: use `--rung parallel`, "
+            "which runs the same ticks on one."
+        )
     whole = plan.rung == "fused" or (plan.rung == "parallel" and getattr(plan.config.world, "pure", True))
     for name in sorted(checks & {"checkify", "transfers"}):
         if not whole:
