@@ -1,5 +1,6 @@
-"""An engine for `actors` without other processes: whoever is asked answers at once, and can be lost on demand."""
+"""An engine for `actors` without other processes: whoever is asked answers at once, and can be lost or stopped."""
 
+import time
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
@@ -8,14 +9,15 @@ from xladder.core.remote import Lost
 
 
 class Ticket:
-    def __init__(self, value: Any = None, error: Exception | None = None):
-        self.value, self.error = value, error
+    def __init__(self, value: Any = None, error: Exception | None = None, pending: bool = False):
+        self.value, self.error, self.pending = value, error, pending
 
 
 class Remote:
     def __init__(self, name: str, make, given):
         self.name, self.make, self.given = name, make, given
         self.life, self.thing = 0, None
+        self.stopped = False  # it is there, and does nothing
 
     def admit(self) -> Ticket:
         self.life += 1
@@ -26,6 +28,8 @@ class Remote:
         self.thing = None
 
     def ask(self, verb: str, *given: Any, answers: int = 1) -> Any:
+        if self.stopped:
+            return [Ticket(pending=True) for _ in range(answers)] if answers > 1 else Ticket(pending=True)
         if self.thing is None:
             tickets = [Ticket(error=Lost()) for _ in range(answers)]
             return tickets if answers > 1 else tickets[0]
@@ -47,12 +51,16 @@ class InProcess:
         return Ticket(value)
 
     def get(self, ticket: Ticket) -> Any:
+        assert not ticket.pending, "this would wait for ever"
         if ticket.error:
             raise ticket.error
         return ticket.value
 
     def ready(self, tickets: Sequence[Ticket], seconds: float) -> list[Ticket]:
-        return list(tickets)
+        ready = [ticket for ticket in tickets if not ticket.pending]
+        if not ready:
+            time.sleep(min(seconds, 0.01))
+        return ready
 
     def close(self) -> None:
         self.remotes = []

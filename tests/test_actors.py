@@ -19,8 +19,8 @@ from tests.test_resume import slow
 from tests.test_value_rungs import PONG, SEVERAL_STEPS, SEVERAL_UPDATES
 from xladder.cli.main import main
 from xladder.core.state import capture, restore
-from xladder.errors import UsageError
-from xladder.programs import value_asynchronous, value_attendance
+from xladder.errors import PeerLost, UsageError
+from xladder.programs import value_asynchronous, value_attendance, value_fleet
 from xladder.programs.value_fleet import Layout
 from xladder.programs.value_player import ladder
 from xladder.replay.history import History, Window
@@ -248,7 +248,6 @@ def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
     monkeypatch.setattr(value_attendance, "PATIENCE", 0.0)
     run = start(CART, actors=2, shards=shards)
     run.advance(100)
-    expected = run.experiment.student
     run.engine.remotes[0].lose()
     between = run.advance(100)
     run.engine.remotes[2].lose()
@@ -258,7 +257,58 @@ def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
     told = "\n".join(run.news())
     for line in ("Actor 0 was lost", "Actor 0 is back", "Shard 0 was lost", "rows are gone", "Shard 0 is back"):
         assert line in told
-    assert run.experiment.student is expected and not run.news()
+    assert not run.news()
+    (count,) = np.asarray(run.experiment.student.agent.moments.count)
+    assert count == (300 - -(-CART.learning_begins // CART.per_tick)) * CART.updates_per_tick  # each was made once
+
+
+@pytest.mark.parametrize("who", [0, 2], ids=["actor", "shard"])
+def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
+    monkeypatch.setattr(value_attendance, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(value_fleet, "STALL_SECONDS", 0.3)
+    run = start(CART, actors=2, shards=1)
+    run.advance(50)
+    run.engine.remotes[who].stopped = True
+    with pytest.raises(PeerLost, match=f"{run.engine.remotes[who].name} has not answered for"):
+        run.advance(400)
+    with pytest.raises(PeerLost, match="has not answered for"):
+        run.state()
+
+
+def test_at_their_own_pace_time_in_which_nobody_looks_does_not_count(monkeypatch):
+    monkeypatch.setattr(value_attendance, "STALL_SECONDS", 5.0)
+    monkeypatch.setattr(value_attendance, "GLANCE", 0.1)
+    monkeypatch.setattr(value_attendance, "PATIENCE", 0.0)
+    run = start(CART, actors=1, shards=1)
+    run.advance(50)
+    run.engine.remotes[0].lose()
+    for _ in range(20):  # as if the learner had saved for an hour
+        run.experiment.attendance.looked -= 3600
+        run.advance(1)
+    assert "Actor 0 is back" in "".join(run.news())
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_what_was_cut_off_with_its_actor_is_not_joined_to_what_follows(n_step):
+    """Eight steps worth one each, then another game, worth a thousand each: no return may have some of both."""
+    shard = Shard([1], Window(1, n_step, 50), (2,), np.float32)
+    for reward in (1.0, 1000.0):
+        played, began = rows(1, 8), np.zeros((1, 8), bool)
+        began[:, 0] = True
+        shard.add(0, 0, 8, played._replace(rewards=np.full((1, 8), reward, np.float32), first=began))
+    sample = shard.sample(np.random.default_rng(0).random((500, 4, 2), np.float32), 1.0)
+    returns = sample.batch.returns[sample.batch.valid > 0]
+    assert set(returns) == {*range(1, n_step + 1), 1000.0 * n_step}
+
+
+@pytest.mark.parametrize("prioritised", [False, True])
+def test_states_whose_frames_were_lost_with_a_shard_are_not_learned_from(prioritised):
+    """A ring that begins in the middle of a game: its first states miss frames."""
+    shard = Shard([1], Window(3, 1, 50), (2,), np.float32, prioritised)
+    shard.add(0, 0, 8, rows(1, 8))
+    uniforms = np.random.default_rng(0).random((200, 4, 2), np.float32)
+    sample = shard.sample(uniforms[:, 0] if prioritised else uniforms, 1.0)
+    assert set(sample.rows.slot) == {2, 3, 4, 5, 6}
 
 
 def test_at_their_own_pace_a_run_can_be_taken_up_again():
@@ -279,7 +329,7 @@ def test_games_that_cannot_be_carried_begin_anew():
     assert second.advance(4)["updates"].sum() == 4
 
 
-def test_actors_look_after_another_pace_of_exploring():
+def test_each_actor_explores_at_its_own_rate():
     run = start(replace(CART, learner=replace(CART.learner, epsilon=0.5, epsilon_end=0.5)), actors=2)
     asked = []
     for remote in run.fleet.players:

@@ -231,7 +231,8 @@ def test_a_row_has_to_wait_for_n_others_whether_or_not_a_game_begins_with_it():
     state = priorities.init(1, 5)
     for told in range(4):
         cursor = Cursor(np.int32(memory.head), np.int32(memory.size))
-        memory.add(History(*(leaf[:, 0] for leaf in memory.rows)))
+        row = History(*(leaf[:, 0] for leaf in memory.rows))
+        memory.add(row._replace(first=np.array([told == 0])))
         state = admit(window, cursor, state, memory.rows.first)
         host.admit(memory)
         for blocks in (state.blocks, host.blocks):

@@ -6,7 +6,7 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from xladder import cluster
-from xladder.cli.main import complain, explain
+from xladder.cli.main import complain, in_words
 from xladder.cli.tools import ToolOptions
 from xladder.cluster import Cluster, Membership
 from xladder.core.state import Arrays
@@ -56,7 +56,7 @@ def membership(options: HostOptions) -> Membership:
     for name, variable in VARIABLES.items():
         text = os.environ.get(variable)
         if found[name] is None and text:
-            if name != "coordinator" and not text.isdigit():
+            if name != "coordinator" and not (text.isascii() and text.isdecimal()):
                 raise UsageError(f"`{variable}` is {text}, but it has to be a number.")
             found[name] = text if name == "coordinator" else int(text)
     if any(value is None for value in found.values()):
@@ -195,7 +195,11 @@ class Follower(Observer):
     leads = False
 
     def __init__(self) -> None:
-        self.signal = 0
+        self.signal, self.busy_starting = 0, True
+
+    def started(self, seeds: Sequence[int], running: Any) -> None:
+        """From now on there is something to save."""
+        self.busy_starting = False
 
     def __enter__(self) -> Follower:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -214,7 +218,7 @@ class Follower(Observer):
         self.signal = signal
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self.signal:
+        if self.signal or self.busy_starting:
             os._exit(128 + number)
         self.signal = number
 
@@ -244,13 +248,11 @@ def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:
     why = ""
     try:
         code = call()
-    except XladderError as error:
-        code, why = complain(str(error), error.exit_code), str(error)
     except BaseException as error:
         if type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError"):
             team.wait_for_blame()
-        why = explain(error) if isinstance(error, Exception) else type(error).__name__
-        code = complain(why, 5 if "RESOURCE_EXHAUSTED" in str(error) else 1)
+        why, code = in_words(error)
+        complain(why, code)
     team.leave(code, why)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import shlex
 import signal
@@ -13,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from xladder.cli.hosts import LAUNCHER
@@ -74,7 +77,11 @@ def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:
             if process.poll() is None:
                 process.send_signal(PASSED_ON_AS.get(number, number))
 
-    before = {number: signal.signal(number, pass_on) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, pass_on)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # as after `nohup`
+    }
     tellers: list[threading.Thread] = []
     try:
         for number in range(hosts):
@@ -139,7 +146,23 @@ def free_ports() -> int:
 
 def device_of(number: int, command: Sequence[str]) -> dict[str, str]:
     """Each its own GPU if GPUs are asked for; otherwise the processor, which all can share."""
-    asked = [after for word, after in pairwise(command) if word == "--device"]
-    if "gpu" in asked or "--device=gpu" in command:
-        return {"CUDA_VISIBLE_DEVICES": str(number)}
-    return {"JAX_PLATFORMS": "cpu"}
+    if asked_for(command) != "gpu":
+        return {"JAX_PLATFORMS": "cpu"}
+    told = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = told.split(",") if told else [str(number) for number in range(MOST_HOSTS)]
+    if number >= len(visible):
+        raise UsageError(f"Every host needs a GPU of its own, and CUDA_VISIBLE_DEVICES names {len(visible)} of them.")
+    return {"CUDA_VISIBLE_DEVICES": visible[number]}
+
+
+def asked_for(command: Sequence[str]) -> str | None:
+    """The device that a command names, or that the run was planned for that it takes up."""
+    for word, after in pairwise([*command, ""]):
+        if word == "--device":
+            return after
+        if word.startswith("--device="):
+            return word.removeprefix("--device=")
+    if command[0] == "resume" and len(command) > 1:
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            return json.loads((Path(command[1]) / "config.json").read_text()).get("device")
+    return None

@@ -60,20 +60,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
         return import_module(f"xladder.cli.{words[0]}").run(words[1:])
-    except XladderError as error:
-        return complain(str(error), error.exit_code)
     except BrokenPipeError:
         # The reader (`| head`) has gone. Python would complain again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        return complain(f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 5)
     except KeyboardInterrupt:
         return 130
-    except MemoryError:
-        return complain("Out of memory: try a smaller batch, fewer agents or fewer seeds.", 5)
     except Exception as error:
-        return complain(explain(error), 5 if "RESOURCE_EXHAUSTED" in str(error) else 1)
+        return complain(*in_words(error))
 
 
 def overview() -> str:
@@ -91,7 +85,18 @@ def complain(sentence: str, code: int) -> int:
     return code
 
 
-def explain(error: Exception) -> str:
+def in_words(error: BaseException) -> tuple[str, int]:
+    """Whatever went wrong as a sentence, and the exit code."""
+    if isinstance(error, XladderError):
+        return str(error), error.exit_code
+    if isinstance(error, OSError):
+        return f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 5
+    if isinstance(error, MemoryError):
+        return "Out of memory: try a smaller batch, fewer agents or fewer seeds.", 5
+    return explain(error), 5 if "RESOURCE_EXHAUSTED" in str(error) else 1
+
+
+def explain(error: BaseException) -> str:
     """An unexpected error in a sentence; the traceback only for those who ask."""
     if os.environ.get("XLADDER_TRACEBACK"):
         traceback.print_exc()

@@ -36,7 +36,7 @@ class ResumeOptions:
     run: tyro.conf.Positional[Path]
     """The run directory."""
     rung: str | None = None
-    """Go on on another rung: any of sequential, parallel, fused and mesh may take over from another of them."""
+    """Go on on another rung: any of sequential, parallel, fused, mesh and hosts may take over from another of them."""
     mesh: str | None = None
     """Go on on devices that lie otherwise, such as data=2 (implies `--rung mesh`)."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)

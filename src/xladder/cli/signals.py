@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from xladder import leftovers
+
 BOTH = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
 
@@ -26,6 +28,7 @@ def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
     for stream in (1, 2):
         if os.isatty(stream):  # where a spinner may have hidden it
             os.write(stream, SHOW_CURSOR)
+    leftovers.remove_all()
     os._exit(128 + number)
 
 

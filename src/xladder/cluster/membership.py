@@ -7,6 +7,15 @@ from dataclasses import dataclass
 from xladder.errors import UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LAST_PORT = 2**16 - 1
+
+
+def split_address(text: str) -> tuple[str, int] | None:
+    """Host and port of HOST:PORT or [HOST]:PORT; None if it is neither."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) <= LAST_PORT:
+        return None
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 @dataclass(frozen=True)
@@ -20,8 +29,8 @@ class Membership:
     stall_timeout: float = 600.0
 
     def __post_init__(self) -> None:
-        host, _, port = self.coordinator.rpartition(":")
-        if not host or not port.isdigit() or not 0 < int(port) < 2**16 - 1:
+        found = split_address(self.coordinator)
+        if found is None or found[1] == LAST_PORT:  # JAX needs the next one
             raise UsageError(f"`--coordinator` is {self.coordinator}, but it has to be HOST:PORT, such as node1:7000.")
         if self.num_hosts < 1:
             raise UsageError(f"`--num-hosts` is {self.num_hosts}, but it has to be 1 or more.")
@@ -36,8 +45,9 @@ class Membership:
     @property
     def address(self) -> tuple[str, int]:
         """Where the roll call is held."""
-        host, _, port = self.coordinator.rpartition(":")
-        return host.removeprefix("[").removesuffix("]"), int(port)
+        found = split_address(self.coordinator)
+        assert found is not None
+        return found
 
     @property
     def address_of_jax(self) -> str:

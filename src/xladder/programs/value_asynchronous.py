@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from xladder.core.remote import Remote, Ticket
+from xladder.core.remote import Lost, Remote, Ticket
 from xladder.core.state import Stateful
+from xladder.errors import PeerLost
 from xladder.programs.value_attendance import Attendance
 from xladder.programs.value_fleet import Fleet
 from xladder.programs.value_host import Row
@@ -184,7 +185,7 @@ class Asynchronous(Stateful):
         given = self.published, epsilon, int(self.steps[player]), self.chunk
         remote = self.fleet.players[player]
         rows, played = remote.ask("play", *given, answers=2)
-        self.attendance.last_answer = time.monotonic()  # whoever was asked nothing owes no answer
+        self.attendance.expect(remote, played)
         self.playing[played] = Chunk(player, rows, steps, self.version, excused, remote.life)
         self.steps[player] += self.chunk
         self.limiter.granted += 0 if excused else steps
@@ -218,7 +219,8 @@ class Asynchronous(Stateful):
         if self.attendance.misses(remote):
             self.waiting.append(chunk)
             return
-        self.sending[remote.ask("add", group, 0, self.chunk, chunk.rows)] = chunk._replace(life=remote.life)
+        ticket = self.attendance.ask(remote, "add", group, 0, self.chunk, chunk.rows)
+        self.sending[ticket] = chunk._replace(life=remote.life)
 
     def take_note(self, ticket: Ticket, chunk: Chunk) -> None:
         """A shard has taken rows in, or was lost with them."""
@@ -279,8 +281,16 @@ class Asynchronous(Stateful):
         remotes = [*self.fleet.players, *self.fleet.shards]
         asked = [(r, r.ask("load", arrays)) for r, arrays in zip(remotes, [*players, *shards], strict=True)]
         for remote, ticket in asked:
-            self.fleet.answer(remote, ticket)
+            self.told_back(remote, ticket)
         self.published, self.version = None, -1
         self.limiter.granted = self.limiter.inserted
         self.supply.restart(self.tick)
-        self.supply.held = [self.fleet.answer(shard, shard.ask("held")) for shard in self.fleet.shards]
+        self.supply.held = [self.told_back(shard, shard.ask("held")) for shard in self.fleet.shards]
+
+    def told_back(self, remote: Remote, ticket: Ticket) -> Any:
+        """What somebody answers while the run is taken up, when nobody can be replaced yet."""
+        try:
+            return self.fleet.answer(remote, ticket)
+        except Lost:
+            sentence = f"{remote.name} was lost while the run was taken up. `xladder resume` tries again."
+            raise PeerLost(sentence) from None

@@ -104,13 +104,10 @@ class Fleet:
         return cls(engine, layout, players, shards, say)
 
     def answer(self, remote: Remote, ticket: Ticket) -> Any:
-        """What somebody answers, before or after a run goes on; `PeerLost` if they cannot."""
-        try:
-            return self.engine.get(ticket)
-        except Lost:
-            raise PeerLost(
-                f"{remote.name} was lost while the run was taken up: `xladder resume` tries again."
-            ) from None
+        """What somebody answers; raises `Lost` if they cannot, and `PeerLost` if they do not."""
+        if not self.engine.ready([ticket], STALL_SECONDS):
+            raise silent(remote)
+        return self.engine.get(ticket)
 
     def readmit(self, remote: Remote) -> None:
         """Wait for one that was lost to be there again, knowing nothing."""
@@ -133,6 +130,8 @@ def gone(remote: Remote) -> PeerLost:
     )
 
 
-def silent(who: str) -> PeerLost:
-    """The error for those who are there and do not answer."""
-    return PeerLost(f"{who} not answered for {STALL_SECONDS:.0f} s. `xladder resume` goes on from the last checkpoint.")
+def silent(remote: Remote) -> PeerLost:
+    """The error for one that is there and does not answer."""
+    return PeerLost(
+        f"{remote.name} has not answered for {STALL_SECONDS:.0f} s. `xladder resume` goes on from the last checkpoint."
+    )

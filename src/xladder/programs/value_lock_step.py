@@ -15,16 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from xladder.core.journal import Journalled
+from xladder.core.journal import Call, Journalled
 from xladder.core.remote import Remote
 from xladder.core.state import Stateful
-from xladder.errors import PeerLost
 from xladder.programs.value_fleet import STALL_SECONDS, Fleet, silent
 from xladder.programs.value_host import Row
 from xladder.programs.value_student import Student
-from xladder.replay.priorities_host import weights
 from xladder.replay.shard import Offer, Sample
-from xladder.replay.strips import Strips, placed
+from xladder.replay.strips import Strips, placed, weighted
 
 PLAYS_KEPT = 16  # ticks that a player who comes back has to play again, at most
 
@@ -39,15 +37,17 @@ class LockStep(Stateful):
         self.tick, engine = 0, fleet.engine
         carried = bool(engine.get(fleet.players[0].ask("save")))
         adds = max(16, 2 * self.program.window.length // config.steps_per_tick)  # until a shard is written anew
-        ways = engine, self.readmit, _silent, STALL_SECONDS
+        ways = engine, self.readmit, silent, STALL_SECONDS
         self.players = [Journalled(player, *ways, PLAYS_KEPT, carried) for player in fleet.players]
         self.shards = [Journalled(shard, *ways, adds, True) for shard in fleet.shards]
         self.carried = carried
+        self.unread: list[tuple[Journalled, Call]] = []
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
     def advance(self) -> dict[str, Any]:
         """One tick: play, learn from what was remembered before its last step, remember that."""
         begun, tick, c = time.perf_counter(), self.tick, self.config
+        self.settle()
         epsilon, steps = float(self.program.epsilon(tick)), c.steps_per_tick
         params = self.fleet.engine.put(self.student.params())
         given = params, epsilon, tick * steps, steps
@@ -76,7 +76,7 @@ class LockStep(Stateful):
         if begin == end:
             return
         for shard, players in zip(self.shards, self.fleet.layout.players, strict=True):
-            shard.tell("add", 0, begin, end, *(rows[player] for player in players))
+            self.unread.append((shard, shard.tell("add", 0, begin, end, *(rows[player] for player in players))))
 
     def study(self) -> tuple[float, float]:
         """The updates of a tick. Returns the mean loss, and how many ticks ago what they learn from was played."""
@@ -89,12 +89,11 @@ class LockStep(Stateful):
             sample: Sample = shard.read(shard.ask("sample", uniforms, gamma))
             batch, age = sample.batch, sample.age
             if self.config.learner.prioritised:
-                each = sample.chance.reshape(self.config.updates_per_tick, -1)
                 beta = float(self.program.beta(self.tick))
-                batch = batch._replace(valid=np.concatenate([weights(one, beta) for one in each]))
+                batch = weighted(batch, sample.chance, self.config.updates_per_tick, beta)
             loss, errors = self.student.learn(self.tick, batch)
             if self.config.learner.prioritised:
-                shard.tell("rate", sample.rows, np.asarray(errors))
+                self.unread.append((shard, shard.tell("rate", sample.rows, np.asarray(errors))))
         return float(loss), float(np.mean(age)) / self.config.steps_per_tick
 
     def gather(self, uniforms: np.ndarray, gamma: float) -> tuple[Strips, np.ndarray]:
@@ -121,7 +120,10 @@ class LockStep(Stateful):
         self.fleet.say(f"{remote.name} was lost in tick {self.tick:,}; it is back and {again}.")
 
     def settle(self) -> None:
-        """Nothing is under way between two ticks."""
+        """See that all that was told has been done; nothing else is under way between two ticks."""
+        unread, self.unread = self.unread, []
+        for shard, call in unread:
+            shard.read(call)
 
     def save_others(self) -> tuple[list[Any], list[Any]]:
         """What players and shards hold."""
@@ -136,7 +138,3 @@ class LockStep(Stateful):
         """Have them hold that again."""
         for one, arrays in zip([*self.players, *self.shards], [*players, *shards], strict=True):
             one.load(arrays)
-
-
-def _silent(remote: Remote) -> PeerLost:
-    return silent(f"{remote.name} has")

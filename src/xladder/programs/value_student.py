@@ -7,6 +7,7 @@ Shapes: K updates per tick, B batch, R candidates.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -21,17 +22,21 @@ from xladder.programs.value import Program, Samples
 from xladder.replay.priorities_host import stratified
 from xladder.replay.strips import Strips, batch_of, nothing
 
+Aside = Callable[..., Any]
+"""Calls a function on the processor that drives the device."""
+Bring = Callable[[Strips], Strips]
+"""Brings transitions to the device that learns from them; begun, not waited for."""
+
 
 class Student(Stateful):
     """One agent, and the updates of a tick."""
 
     STATE = ("agent",)
 
-    def __init__(self, config: Any, seed: int, device: Any, processor: Any, compiled: Compiled):
-        self.config, self.program, self.key = config, Program.for_device(config, device.platform), keys.root(seed)
-        self.device, self.processor = device, processor
-        with jax.default_device(processor):
-            self.draws_from = keys.root(seed)
+    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, aside: Aside, bring: Bring):
+        self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
+        self.aside, self.bring = aside, bring
+        self.draws_from = aside(keys.root, seed)
         self._draw = compiled(_draw)
         self.agent = compiled(_begin)(self.program, self.key)
         view, window = self.program.view, self.program.window
@@ -47,17 +52,12 @@ class Student(Stateful):
     def draw(self, tick: int, ticks: int = 1) -> np.ndarray:
         """float32 [K·B, R, 2], or [K·B, 2] with priorities: where the samples of a tick start, or of several."""
         updates = np.arange(tick * self.config.updates_per_tick, (tick + ticks) * self.config.updates_per_tick)
-        # On the processor, where the same numbers come out: on a GPU they would come after the updates under way.
-        with jax.default_device(self.processor):
-            drawn = np.array(self._draw(self.program, updates.astype(np.int32), self.draws_from))
+        # Aside, where the same numbers come out: on a GPU they would come after the updates under way.
+        drawn = np.array(self.aside(self._draw, self.program, updates.astype(np.int32), self.draws_from))
         if self.config.learner.prioritised:
             for uniforms in drawn:
                 uniforms[:, 0] = stratified(uniforms[:, 0])
         return drawn.reshape(-1, *drawn.shape[2:])
-
-    def bring(self, strips: Strips) -> Strips:
-        """Transitions on the device that learns from them; begun, not waited for."""
-        return jax.device_put(strips, self.device)
 
     def learn(self, tick: int, strips: Strips) -> tuple[jax.Array, jax.Array]:
         """The updates of a tick, from leaves [K·B, …]: begun, not waited for. The loss [], and the errors [K·B]."""

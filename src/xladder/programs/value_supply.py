@@ -13,14 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xladder.core.remote import Ticket
+from xladder.core.remote import Remote, Ticket
 from xladder.programs.value_attendance import Attendance
 from xladder.programs.value_fleet import Fleet
 from xladder.programs.value_student import Student
 from xladder.replay.limiter import Limiter
-from xladder.replay.priorities_host import weights
 from xladder.replay.shard import Held, Rows, Sample, apportion
-from xladder.replay.strips import Strips, placed
+from xladder.replay.strips import Strips, placed, weighted
 
 PREFETCHED = 2  # messages under way while the answer to another is learned from
 UNPACKED = 2  # answers that are on their way to the device, or there
@@ -59,6 +58,7 @@ class Supply:
         self.orders: deque[list[Part]] = deque()
         self.arriving: deque[Future[list[Lesson]]] = deque()
         self.lessons: deque[Lesson] = deque()
+        self.told: dict[Ticket, tuple[Remote, Ticket, int]] = {}
         self.porter = ThreadPoolExecutor(1, "porter")
         self.drawn = 0  # the tick that the next order begins with
         window, copies = student.program.window, config.world.num_envs
@@ -68,7 +68,7 @@ class Supply:
 
     def restart(self, tick: int) -> None:
         """Forget what is under way; the next lesson is that of a tick."""
-        self.orders.clear()
+        self._cancel()
         self.arriving.clear()
         self.lessons.clear()
         self.drawn = tick
@@ -93,7 +93,7 @@ class Supply:
             for j in np.unique(place):
                 where = np.flatnonzero(place == j)
                 shard = self.fleet.shards[j]
-                ticket = shard.ask("sample", uniforms[where], self.config.learner.gamma)
+                ticket = self.attendance.ask(shard, "sample", uniforms[where], self.config.learner.gamma)
                 parts.append(Part(int(j), where, float(masses[j] / masses.sum()), ticket, shard.life))
             self.orders.append(parts)
             self.drawn += self.ticks
@@ -118,9 +118,14 @@ class Supply:
             samples = [self.attendance.answer(self.fleet.shards[part.shard], part.ticket, part.life) for part in parts]
             if any(sample is None for sample in samples):  # lost, with what was to come of later orders
                 self.drawn -= (len(self.orders) + 1) * self.ticks
-                self.orders.clear()
+                self._cancel()
                 return
             self.arriving.append(self.porter.submit(self._lessons, parts, samples))
+
+    def _cancel(self) -> None:
+        """Nothing of what was ordered is wanted any more."""
+        self.attendance.forget(part.ticket for parts in self.orders for part in parts)
+        self.orders.clear()
 
     def _is_answered(self, parts: list[Part]) -> bool:
         tickets = [part.ticket for part in parts]
@@ -141,15 +146,18 @@ class Supply:
         """The batch, with importance weights where rows have priorities."""
         if not self.config.learner.prioritised:
             return lesson.batch
-        each = lesson.chance.reshape(self.config.updates_per_tick, -1)
-        return lesson.batch._replace(valid=np.concatenate([weights(one, beta) for one in each]))
+        return weighted(lesson.batch, lesson.chance, self.config.updates_per_tick, beta)
 
     def rate(self, lesson: Lesson, errors: np.ndarray) -> None:
-        """Tell the shards how far off predictions were."""
+        """Tell the shards how far off predictions were; whether they have taken it in is looked at the next time."""
+        done = self.fleet.engine.ready(list(self.told), 0.0) if self.told else []
+        for ticket in done:
+            self.attendance.answer(*self.told.pop(ticket))
         for j, shard in enumerate(self.fleet.shards):
             mine = lesson.shard == j
             if mine.any() and not self.attendance.misses(shard):
-                shard.ask("rate", _cut(lesson.rows, mine), errors[mine])
+                ticket = self.attendance.ask(shard, "rate", _cut(lesson.rows, mine), errors[mine])
+                self.told[ticket] = shard, ticket, shard.life
 
 
 def ticks_per_order(config: Any, student: Student) -> int:

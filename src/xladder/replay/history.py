@@ -187,7 +187,9 @@ def _look_ahead(
         returns = returns + discounts * jnp.where(goes_on, history.rewards[row], 0.0)
         discounts = discounts * jnp.where(goes_on, jnp.where(terminated, 0.0, gamma), 1.0)
         steps = steps + goes_on.astype(jnp.int32)
-        goes_on = goes_on & ~terminated & ~history.truncated[row]
+        # A game that was lost, with whoever played it, has no end: the next one begins.
+        lost = history.first[picks.env, (picks.slot + step + 2) % window.length]
+        goes_on = goes_on & ~terminated & ~history.truncated[row] & ~lost
     return returns, discounts, steps
 
 

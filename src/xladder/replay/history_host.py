@@ -70,8 +70,12 @@ class HostHistory(Stateful):
     def eligible(self) -> tuple[int, int]:
         """The slot of the earliest start, and how many there are from there on, reset rows among them."""
         window = self.window
-        broken = window.stack - 1 if self.size == window.length else 0
+        broken = 0 if self.begins_whole() else window.stack - 1
         return (self.head - self.size + broken) % window.length, max(self.size - broken - window.n_step, 0)
+
+    def begins_whole(self) -> bool:
+        """Whether the oldest rows still have all frames of their states: they begin a game."""
+        return self.size < self.window.length and bool(self.rows.first[:, 0].all())
 
     def choose(self, uniforms: np.ndarray, strata: int = 1) -> Picks:
         """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2]."""
@@ -127,7 +131,9 @@ class HostHistory(Stateful):
             returns += discounts * np.where(goes_on, self.rows.rewards[row], np.float32(0))
             discounts[goes_on] *= np.where(terminated, np.float32(0), np.float32(gamma))[goes_on]
             steps += goes_on
-            goes_on &= ~terminated & ~self.rows.truncated[row]
+            # A game that was lost, with whoever played it, has no end: the next one begins.
+            lost = self.rows.first[picks.env, (picks.slot + step + 2) % self.window.length]
+            goes_on &= ~terminated & ~self.rows.truncated[row] & ~lost
         return returns, discounts, steps
 
     def _read(self, env: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -39,7 +39,8 @@ class HostPriorities(Stateful):
             by_slot[slots[2:]] = 0  # their stacks are broken
         if history.size > window.n_step:
             is_reset = history.rows.first[:, (slots[0] + 1) % window.length]
-            by_slot[slots[0]] = np.where(is_reset, np.float32(0), self.largest)
+            broken = history.size < window.length and slots[0] < window.stack - 1 and not history.begins_whole()
+            by_slot[slots[0]] = np.where(is_reset | broken, np.float32(0), self.largest)
         self.sums[touched] = self.blocks[touched].sum(axis=(1, 2))
 
     def choose(self, uniforms: np.ndarray, beta: float) -> Picks:

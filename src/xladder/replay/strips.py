@@ -17,6 +17,7 @@ from xladder.core.types import Array
 from xladder.replay.batch import Batch
 from xladder.replay.history import Picks, Window, blank
 from xladder.replay.history_host import HostHistory
+from xladder.replay.priorities_host import weights
 
 
 class Strips(NamedTuple):
@@ -60,6 +61,12 @@ def nothing(window: Window, shape: tuple[int, ...], dtype: np.dtype, rows: int) 
     """So many transitions of the right shapes, whose weights are nought."""
     short = HostHistory(1, Window(window.stack, window.n_step, window.stack + window.n_step), shape, dtype)
     return cut(short, short.choose(np.zeros((rows, 1, 2), np.float32)), 0.0)
+
+
+def weighted(strips: Strips, chance: np.ndarray, updates: int, beta: float) -> Strips:
+    """The transitions of several updates with importance weights, by how likely each was to be drawn."""
+    each = chance.reshape(updates, -1)
+    return strips._replace(valid=np.concatenate([weights(one, beta) for one in each]))
 
 
 def placed(parts: list[tuple[np.ndarray, Strips]], rows: int) -> Strips:

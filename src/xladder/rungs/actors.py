@@ -7,7 +7,7 @@ In lock step they wait for each other, and it is the synchronous algorithm: the 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -38,7 +38,7 @@ class ActorsRun:
         self.device, self.engine, self.lines = device, engine, list[str]()
         with jax.default_device(device):
             begun = time.perf_counter()
-            student = Student(config, seed, device, beside(device), compiler.verb)
+            student = Student(config, seed, device.platform, compiler.verb, *hands(device))
             self.compile_seconds = time.perf_counter() - begun
             self.fleet = Fleet.hire(config, seed, layout, engine, make_player, lock_step, self.lines.append)
             kind = LockStep if lock_step else Asynchronous
@@ -82,6 +82,17 @@ class ActorsRun:
         """End all processes that were begun for it."""
         self.experiment.close()
         self.engine.close()
+
+
+def hands(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    """What calls a function on the processor beside a device, and what brings arrays to the device."""
+    processor = beside(device)
+
+    def aside(function: Callable[..., Any], *given: Any) -> Any:
+        with jax.default_device(processor):
+            return function(*given)
+
+    return aside, lambda tree: jax.device_put(tree, device)
 
 
 def make_player(config: Any, seed: int, first: int, count: int) -> Player:

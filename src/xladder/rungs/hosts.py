@@ -172,5 +172,8 @@ def start(
 ) -> HostsRun:
     """Begin a population of experiments, one per seed, on the devices of all processes."""
     if hosts and hosts != jax.process_count():
-        raise UsageError(f"The run is for {hosts} processes, and JAX knows of {jax.process_count()}.")
+        raise UsageError(
+            f"The run is for {hosts} processes, and this is {jax.process_count()}: `xladder launch --hosts {hosts} …` "
+            f"starts them, `--mesh data={hosts}` or `--rung fused` needs one."
+        )
     return HostsRun(config, seeds, make_mesh(layout.parse(mesh or f"data={jax.process_count()}")), compiler)

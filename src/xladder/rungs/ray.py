@@ -10,7 +10,6 @@ import ctypes
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import tempfile
@@ -19,15 +18,18 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from xladder import leftovers
+from xladder.cluster.membership import LOOPBACK, split_address
 from xladder.core.remote import Lost, Ticket
 from xladder.errors import UsageError, missing_extra
 
 ACTION_BYTES = 512  # more than a `struct sigaction` takes on any system
 REACH_SECONDS = 5.0  # in which a cluster has to answer
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # a misleading name: on all systems "0" keeps its ports on 127.0.0.1
+# A misleading name: on all systems "0" keeps its ports on 127.0.0.1.
+ON_ALL_ADDRESSES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Read when Ray is imported.
 QUIET = {
-    LOOPBACK: "0",
+    ON_ALL_ADDRESSES: "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -147,7 +149,7 @@ class RayEngine:
         self.handles = []
         if self.folder is not None:
             self.ray.shutdown()
-            shutil.rmtree(self.folder, ignore_errors=True)
+            leftovers.remove(self.folder)
             self.folder = None
 
 
@@ -171,7 +173,7 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     if address is not None:
         check_reachable(address)
     for name, value in QUIET.items():
-        if address is None or name != LOOPBACK:
+        if address is None or name != ON_ALL_ADDRESSES:
             os.environ.setdefault(name, value)
     if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # a token alone would be ignored
@@ -187,17 +189,19 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     if ray.is_initialized():
         return ray, None
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    folder = tempfile.mkdtemp(prefix="xladder-ray-")  # its logs and sockets: nobody else's to read, and soon gone
+    # For its logs and sockets: nobody else's to read, and soon gone. Ray opens its folder to all, so it is one inside.
+    folder = tempfile.mkdtemp(prefix="xladder-ray-")
+    leftovers.add(folder)
     try:
         # JAX warns of every fork, Ray's too, which does nothing before it becomes another program.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
         with signals_as_they_are():
             if address is None:
-                ray.init("local", include_dashboard=False, num_cpus=0, num_gpus=0, _temp_dir=folder, **quiet)
+                ray.init("local", include_dashboard=False, num_cpus=0, num_gpus=0, _temp_dir=f"{folder}/r", **quiet)
             else:
                 ray.init(address=address, **quiet)
     except Exception as error:
-        shutil.rmtree(folder, ignore_errors=True)
+        leftovers.remove(folder)
         said = (str(error).splitlines() or [""])[0]
         what = f"the Ray cluster at `{address}` cannot be used" if address else "Ray does not start"
         raise UsageError(
@@ -226,11 +230,11 @@ def signals_as_they_are() -> Iterator[None]:
 
 def check_reachable(address: str) -> None:
     """Raise a `UsageError` unless somebody listens there: Ray itself would try for a minute."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or "/" in host or not 0 < int(port) < 2**16:
+    found = split_address(address)
+    if found is None or "/" in found[0]:
         raise UsageError(f"`--ray` is {address}, but it has to be HOST:PORT, as `ray start --head` prints it.")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
+        socket.create_connection(found, REACH_SECONDS).close()
     except (OSError, UnicodeError) as error:
         raise UsageError(
             f"No Ray answers at `{address}` ({getattr(error, 'strerror', None) or error}): start one there with "
@@ -240,4 +244,5 @@ def check_reachable(address: str) -> None:
 
 def is_loopback(address: str) -> bool:
     """Whether an address is this machine's own."""
-    return address.rpartition(":")[0].strip("[]") in ("127.0.0.1", "localhost", "::1")
+    found = split_address(address)
+    return found is not None and found[0] in LOOPBACK

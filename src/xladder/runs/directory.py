@@ -37,7 +37,7 @@ from xladder import devices
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
-from xladder.registry import RungOptions, part
+from xladder.registry import RungOptions
 from xladder.results import Plan, Result
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
@@ -290,23 +290,15 @@ def evaluate(run: str | Path | Result, episodes: int | None = None, seed: int = 
 
 def load_agents(folder: Path, plan: Plan) -> Params:
     """The agents of a run, checked against its config."""
-    import jax
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    from xladder.core import keys
+    from xladder.runs.nets import shapes_of_one_seed  # imports JAX
 
     file = folder / AGENTS
     if not file.is_file():
         raise DamagedRun(f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved.")
-    program = part(plan.config).Program(plan.config)
-
-    def begin(seed: Any) -> Params:
-        if hasattr(program, "init_params"):  # agents that begin without a world, which may be outside the program
-            return program.init_params(keys.root(seed))
-        return program.params(program.init(seed))
-
-    expected = dict(flatten(jax.eval_shape(jax.vmap(begin), np.zeros(1, np.int32))))
+    expected = dict(flatten(shapes_of_one_seed(plan)))
     try:
         found = load_file(file)
     except (SafetensorError, OSError, ValueError) as error:

@@ -49,6 +49,12 @@ def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:
 
 def shapes(plan: Plan) -> Params:
     """The shapes of one network's parameters, without making any."""
+    lead = 2 if plan.workload.agents else 1
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), shapes_of_one_seed(plan))
+
+
+def shapes_of_one_seed(plan: Plan) -> Params:
+    """The shapes of all that one seed learns, leaves [1, …] or [1, agent, …]."""
     program = part(plan.config).Program(plan.config)
 
     def begin(seed: Any) -> Params:
@@ -56,9 +62,8 @@ def shapes(plan: Plan) -> Params:
             return program.init_params(keys.root(seed))
         return program.params(program.init(seed))
 
-    lead = 2 if plan.workload.agents else 1
-    found = jax.eval_shape(jax.vmap(begin), np.zeros(1, np.int32))
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), found)
+    found: Params = jax.eval_shape(jax.vmap(begin), np.zeros(1, np.int32))
+    return found
 
 
 def check_twin(plan: Plan) -> None:
