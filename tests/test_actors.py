@@ -264,8 +264,8 @@ def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
 
 @pytest.mark.parametrize("who", [0, 2], ids=["actor", "shard"])
 def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
-    monkeypatch.setattr(value_attendance, "STALL_SECONDS", 0.3)
-    monkeypatch.setattr(value_fleet, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(value_attendance, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(value_fleet, "SILENT_SECONDS", 0.3)
     run = start(CART, actors=2, shards=1)
     run.advance(50)
     run.engine.remotes[who].stopped = True
@@ -276,7 +276,8 @@ def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
 
 
 def test_at_their_own_pace_time_in_which_nobody_looks_does_not_count(monkeypatch):
-    monkeypatch.setattr(value_attendance, "STALL_SECONDS", 5.0)
+    for name in ("STALL_SECONDS", "SILENT_SECONDS"):
+        monkeypatch.setattr(value_attendance, name, 5.0)
     monkeypatch.setattr(value_attendance, "GLANCE", 0.1)
     monkeypatch.setattr(value_attendance, "PATIENCE", 0.0)
     run = start(CART, actors=1, shards=1)

@@ -13,11 +13,12 @@ from xladder.runs.directory import RunDirectory
 from xladder.training import plan
 
 
-def write(folder, seeds=2, ticks=5, learner=(), change=None, environment=None, name="return"):
+def write(folder, seeds=2, ticks=5, learner=(), change=None, environment=None, name="return", rung=None, more=()):
     """A run with made-up metrics; `change` is a row (tick, seed) in which the loss is another."""
-    directory = RunDirectory.create(folder, plan("treasurehunt", config=TINY, seeds=seeds, learner=dict(learner)))
+    directory = RunDirectory.create(folder, plan("treasurehunt", rung, config=TINY, seeds=seeds, learner=dict(learner)))
     columns = {name: np.arange(seeds * ticks, dtype=float).reshape(seeds, ticks), "loss": np.full((seeds, ticks), 0.5)}
     columns["loss"][:, 0] = np.nan
+    columns |= {name: np.ones((seeds, ticks)) for name in more}
     if change:
         columns["loss"][change[1], change[0]] = 0.75
     directory.append(directory.plan.seeds, 0, columns, elapsed=np.random.default_rng().random())
@@ -117,6 +118,14 @@ def test_metrics_that_cannot_be_read_are_damage(content, first, tmp_path, capsys
     (tmp_path / "b" / "metrics.csv").write_bytes(content)
     code, _, err = diff(first, tmp_path / "b", capsys)
     assert code == 3 and "is not a table of metrics any more" in err and "Traceback" not in err
+
+
+def test_columns_that_only_another_rung_has_are_named_and_not_compared(first, tmp_path, capsys):
+    other = write(tmp_path / "other", rung="parallel", more=("lag",))
+    code, out, _ = diff(first, other, capsys)
+    assert code == 0 and "identical in 10 rows" in out and "in the second only, and not compared: lag" in out
+    same = write(tmp_path / "same", more=("lag",))
+    assert diff(first, same, capsys)[0] == 1  # on the same rung it is a difference
 
 
 def test_a_damaged_environment_is_no_obstacle_and_nothing_commands_the_terminal(first, tmp_path, capsys):

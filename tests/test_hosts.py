@@ -93,7 +93,12 @@ def test_two_hosts_with_one_number_are_told(address):
 
 def test_another_number_of_hosts_is_told(address):
     other = Cluster(Membership(address, 3, 1, init_timeout=10))
-    thread = threading.Thread(target=lambda: pytest.raises(UsageError, other.meet, WANTED))
+
+    def come():
+        with pytest.raises(UsageError):
+            other.meet(WANTED)
+
+    thread = threading.Thread(target=come)
     heard = meet(address, {0: WANTED}, number=2, timeout=10, meanwhile=thread.start)
     thread.join(10)
     assert str(heard[0]) == "Host 1 was told `--num-hosts 3`, and host 0 2."
@@ -230,7 +235,13 @@ def test_slurms_variables_are_understood(monkeypatch):
         ("train hypergrid --rung hosts", "`hosts` needs --coordinator, --num-hosts, --host-id"),
         ("launch", "needs a command"),
         ("launch --hosts 0 train hypergrid", "`--hosts` is 0"),
-        ("launch --hosts 2 tarin hypergrid", ""),
+        ("launch --hosts 2 tarin hypergrid", "starts `train` or `resume`, not `tarin`"),
+        ("launch --hosts 2 train hypergrid --rung fused", "is for `--rung hosts`, not for `fused`"),
+        ("launch --hosts 2 train hypergrid --host-id 0", "`--host-id` is what `xladder launch` tells"),
+        ("train hypergrid --rung fused --coordinator a:1", "`--coordinator` is for `--rung hosts`, not for `fused`"),
+        ("train hypergrid --stall-timeout nan", "`--stall-timeout` is for `--rung hosts`"),
+        ("train hypergrid --coordinator a:65535 --num-hosts 2 --host-id 0", "the next one is needed, too"),
+        ("train hypergrid --coordinator a:1 --num-hosts 100000000 --host-id 0", "1 … 10,000"),
         ("train atari/pong --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0", "parallel"),
     ],
 )
@@ -406,7 +417,7 @@ def test_ctrl_c_while_all_are_starting_ends_all(tmp_path):
 
 
 MEMBER = """
-import sys, time
+import os, sys, time
 from xladder.cli.main import main
 {patch}
 sys.exit(main(sys.argv[1:]))
@@ -426,6 +437,9 @@ def full(self, *_, **__):
     raise OSError(28, "No space left on device")
 Checkpoints.save = full
 """
+MORE_DEVICES = """
+os.environ["JAX_NUM_CPU_DEVICES"] = "2"
+"""
 TRIALS = {
     # what is wrong with each host, words of each; exit codes, and what each says
     "stuck": (("", STUCK), (["--stall-timeout", "4"], ["--stall-timeout", "4"]), (75, 75),
@@ -435,6 +449,7 @@ TRIALS = {
                  ("stopped being a number at iteration",) * 2),
     "disagree": (("", ""), (["--learner.lr", "1e-3"], ["--learner.lr", "2e-3"]), (2, 2),
                  ("Host 1 has `plan.config.learner.lr` 0.002, and host 0 has 0.001",) * 2),
+    "other devices": (("", MORE_DEVICES), ([], []), (2, 2), ("host 0 has 1, host 1 has 2",) * 2),
     "too many devices": (("", ""), (["--mesh", "data=4"],) * 2, (2, 2), ("needs 2 devices of each of 2 hosts",) * 2),
 }  # fmt: skip
 

@@ -47,6 +47,9 @@ def describe(found: Difference) -> list[str]:
         lines = [f"the metrics part at {found.tick} {tick}, seed {seed}:", *pairs(found.columns)]
     else:
         lines = [f"the metrics agree as far as both go, and {found.missing:,} rows are in one run only"]
+    for place, name in enumerate(("first", "second")):
+        if columns := [printable(column) for column, has in found.only.items() if has[place]]:
+            lines.append(f"in the {name} only, and not compared: {', '.join(columns)}")
     for seed, ends in found.ends.items():
         first, second = ("nowhere" if last is None else f"at {found.tick} {last}" for last in ends)
         lines.append(f"seed {seed} ends {first} in the first and {second} in the second")
@@ -82,4 +85,5 @@ def as_json(found: Difference) -> dict[str, Any]:
         "ends": {str(seed): list(pair) for seed, pair in found.ends.items()},
         "config": {name: list(pair) for name, pair in found.config.items()},
         "environment": {name: list(pair) for name, pair in found.environment.items()},
+        "columns_in_one_only": {name: list(pair) for name, pair in found.only.items()},
     }

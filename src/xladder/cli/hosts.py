@@ -17,6 +17,7 @@ import numpy as np
 
 from xladder import cluster
 from xladder.cli.main import complain, in_words
+from xladder.cli.signals import Echoes
 from xladder.cli.tools import ToolOptions
 from xladder.cluster import Cluster, Membership
 from xladder.core.state import Arrays
@@ -65,7 +66,7 @@ def membership(options: HostOptions) -> Membership:
     if missing:
         raise UsageError(
             f"`hosts` needs {', '.join(missing)} (no cluster was found that would say). To try it on this machine: "
-            "xladder launch --hosts 2 train …"
+            "xladder launch --hosts 2 train …, or resume …"
         )
     return Membership(**found, init_timeout=options.init_timeout, stall_timeout=options.stall_timeout)
 
@@ -195,7 +196,7 @@ class Follower(Observer):
     leads = False
 
     def __init__(self) -> None:
-        self.signal, self.busy_starting = 0, True
+        self.signal, self.busy_starting, self.twice = 0, True, Echoes()
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
         """From now on there is something to save."""
@@ -218,6 +219,8 @@ class Follower(Observer):
         self.signal = signal
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self.twice.is_echo():
+            return
         if self.signal or self.busy_starting:
             os._exit(128 + number)
         self.signal = number
@@ -284,5 +287,12 @@ def over_all(before: RungOptions, seeds: int, among: Membership, mesh: str | Non
 
 
 def asked_for(options: HostOptions, rung: str | None) -> bool:
-    """Whether a command line is about several processes."""
-    return rung == "hosts" or options.coordinator is not None
+    """Whether a command line is about several processes; a `UsageError` if it says both."""
+    given = next((name for name, default in asdict(HostOptions()).items() if getattr(options, name) != default), None)
+    if rung not in (None, "hosts") and given:
+        raise UsageError(f"`--{given.replace('_', '-')}` is for `--rung hosts`, not for `{rung}`.")
+    if rung == "hosts" or options.coordinator is not None:
+        return True
+    if given:
+        raise UsageError(f"`--{given.replace('_', '-')}` is for `--rung hosts`.")
+    return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import shlex
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ COMMANDS = ("train", "resume")
 LAST_PORT = 65_000
 MOST_HOSTS = 64
 PASSED_ON_AS: dict[int, int] = {signal.SIGHUP: signal.SIGTERM}  # who loses their terminal save as well
+PR_SET_PDEATHSIG = 1
 LAST_SECONDS = 30.0  # for the others, once one has failed
 
 
@@ -43,10 +46,16 @@ def run(words: Sequence[str]) -> int:
     about = (
         "Start the processes of a run on several hosts, all on this machine: xladder launch --hosts 2 train WORKLOAD …"
     )
+    other = next((word for word in words[:place] if not word.startswith("-") and not word.isdecimal()), None)
+    if other is not None and not words[words.index(other) - 1].startswith("--"):
+        raise UsageError(f"`xladder launch` starts `train` or `resume`, not `{other}`.")
     options = parse(LaunchOptions, words[:place], "xladder launch", about)
     command = list(words[place:])
     if not command:
         raise UsageError("`xladder launch` needs a command: xladder launch --hosts 2 train hypergrid …")
+    if {"-h", "--help"} & {*command}:
+        return import_module(f"xladder.cli.{command[0]}").run(command[1:])
+    refuse_places(command)
     if not 1 <= options.hosts <= MOST_HOSTS:
         raise UsageError(f"`--hosts` is {options.hosts}, but it has to be 1 … {MOST_HOSTS}: all run on this machine.")
     address = f"127.0.0.1:{free_ports()}"
@@ -61,9 +70,26 @@ def run(words: Sequence[str]) -> int:
             stderr=None if number == 0 else subprocess.STDOUT,
             # A group of its own: Ctrl-C comes to this process alone, which passes it on once.
             start_new_session=True,
+            preexec_fn=end_with_launcher,
         )
 
     return wait_for(start, options.hosts)
+
+
+def refuse_places(command: Sequence[str]) -> None:
+    """Raise a `UsageError` for what is said to each process, and differs from one to the other."""
+    for word, after in pairwise([*command, ""]):
+        flag, _, value = word.partition("=")
+        if flag in ("--coordinator", "--num-hosts", "--host-id"):
+            raise UsageError(f"`{flag}` is what `xladder launch` tells each of the processes: leave it out.")
+        if flag == "--rung" and (value or after) != "hosts":
+            raise UsageError(f"`xladder launch` is for `--rung hosts`, not for `{value or after}`: leave it out.")
+
+
+def end_with_launcher() -> None:
+    """In a new process: should the launcher be killed, it is told to end, and saves. Where the system can do that."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 from xladder.cli import startup
-from xladder.cli.signals import end_at_once
+from xladder.cli.signals import Echoes, end_at_once
 from xladder.core.statistics import mean_and_interval
 from xladder.results import Plan
 from xladder.rungs.running import Running
@@ -56,6 +56,7 @@ class Screen(Observer):
             transient=True,
             disable=not self.live,
         )
+        self._echoes = Echoes()
         self._task = self._bar.add_task(self.name, total=self.total, text="")
 
     def __enter__(self) -> Screen:
@@ -166,6 +167,8 @@ class Screen(Observer):
         return f"{self.name}/{len(self.plan.seeds)}/{settings:08x}"
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
+        if self._echoes.is_echo():
+            return
         if (self.busy_starting and not self.something_done) or self.signal is not None:
             # Nothing to save yet, or the user means it.
             self._bar.stop()

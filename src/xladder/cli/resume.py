@@ -126,7 +126,8 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
         return asked
     reason = ""
     if asked not in EXCHANGEABLE or saved not in EXCHANGEABLE:
-        reason = f"only {', '.join(EXCHANGEABLE)} hold the same state"
+        alone = saved if saved not in EXCHANGEABLE else asked
+        reason = f"what `{alone}` holds no other can take up; {', '.join(EXCHANGEABLE)} hold the same state"
     elif len(plan.seeds) > 1 and seed_groups(plan) != seed_groups(replace(plan, rung=asked)):
         reason = "one has all seeds side by side, the other one after another"
     elif "fused" in (asked, saved) and not getattr(plan.config.world, "pure", True):

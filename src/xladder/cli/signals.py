@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -14,6 +15,23 @@ from xladder import leftovers
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
+
+
+class Echoes:
+    """Tells a signal that comes twice from one that is meant twice: `timeout` and batch systems send to all of a group.
+
+    They tell the process, and then its group, within milliseconds.
+    """
+
+    SECONDS = 0.3
+
+    def __init__(self) -> None:
+        self.last = float("-inf")
+
+    def is_echo(self) -> bool:
+        """Whether one has come just before."""
+        before, self.last = self.last, time.monotonic()
+        return self.last - before < self.SECONDS
 
 
 def end_at_once_on_signals() -> None:

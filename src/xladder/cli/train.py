@@ -21,7 +21,7 @@ from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
 from xladder.cli.tools import ToolOptions, Tools
-from xladder.errors import Diverged, ResourceError, UsageError
+from xladder.errors import Diverged, PeerLost, ResourceError, UsageError
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Plan, Result
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
@@ -45,7 +45,7 @@ class TrainOptions:
     seed: int = 0
     """The first seed."""
     seeds: int = 1
-    """How many seeds: seed, seed + 1, …; at once on `fused`, one after another elsewhere."""
+    """How many seeds: seed, seed + 1, …; at once on `fused`, `mesh` and `hosts`, one after another elsewhere."""
     out: Path | None = None
     """The run directory; runs/WORKLOAD-RUNG-TIME if not given."""
     device: Literal["cpu", "gpu"] | None = None
@@ -151,6 +151,9 @@ def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None 
             write_json(directory.path / "diverged.json", error.report or {"found": str(error)})
             directory.log(traceback.format_exc())
         raise
+    except PeerLost as error:
+        directory.log(str(error))
+        raise PeerLost(f"{error} Go on with: {directory.resume_command}") from None
     except UsageError:
         raise
     except BaseException:

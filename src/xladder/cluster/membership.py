@@ -8,6 +8,7 @@ from xladder.errors import UsageError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LAST_PORT = 2**16 - 1
+MOST_HOSTS = 10_000
 
 
 def split_address(text: str) -> tuple[str, int] | None:
@@ -30,10 +31,12 @@ class Membership:
 
     def __post_init__(self) -> None:
         found = split_address(self.coordinator)
-        if found is None or found[1] == LAST_PORT:  # JAX needs the next one
+        if found and found[1] == LAST_PORT:
+            raise UsageError(f"`--coordinator` has port {LAST_PORT}, but the next one is needed, too: use a lower one.")
+        if found is None:
             raise UsageError(f"`--coordinator` is {self.coordinator}, but it has to be HOST:PORT, such as node1:7000.")
-        if self.num_hosts < 1:
-            raise UsageError(f"`--num-hosts` is {self.num_hosts}, but it has to be 1 or more.")
+        if not 1 <= self.num_hosts <= MOST_HOSTS:
+            raise UsageError(f"`--num-hosts` is {self.num_hosts}, but it has to be 1 … {MOST_HOSTS:,}.")
         if not 0 <= self.host_id < self.num_hosts:
             raise UsageError(
                 f"`--host-id` is {self.host_id}, but the {self.num_hosts} hosts are 0 … {self.num_hosts - 1}."

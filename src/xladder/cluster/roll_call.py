@@ -121,7 +121,9 @@ def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tupl
     if said and "refused" in said:
         kind = PeerLost if said.get("code") == PeerLost.exit_code else UsageError
         raise kind(printable(said["refused"], 2000))
-    raise PeerLost(f"Host 0 at {me.coordinator} has gone before all hosts were there.")
+    raise PeerLost(
+        f"Whoever answered at {me.coordinator} has gone or is not host 0 of a run: are its address and port right?"
+    )
 
 
 def _connect(me: Membership, until: float) -> Line:
@@ -158,7 +160,7 @@ def _listen(me: Membership) -> socket.socket:
                 one.close()
             raise UsageError(
                 f"Host 0 cannot listen at {host}:{number} ({error.strerror or error}): `--coordinator` has to be "
-                "an address of this machine with two free ports, the one given and the next."
+                "an address of this machine with two free ports, the one given and the next. Is there a host 0 already?"
             ) from None
     found.pop().close()
     return found[0]

@@ -118,6 +118,10 @@ class Cluster:
         except Exception as error:
             first = (str(error).splitlines() or [type(error).__name__])[0][:200]
             raise PeerLost(f"The hosts could not be joined in JAX at {me.address_of_jax}: {first}") from None
+        counts = [sum(d.process_index == i for d in jax.devices()) for i in range(me.num_hosts)]
+        if len(set(counts)) > 1:
+            each = ", ".join(f"host {i} has {count}" for i, count in enumerate(counts))
+            raise UsageError(f"All hosts need equally many devices, and {each}: CUDA_VISIBLE_DEVICES says which count.")
         with _no_output():
             multihost_utils.sync_global_devices("all hosts are there")
         self.joined = True

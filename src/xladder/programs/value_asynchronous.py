@@ -292,5 +292,4 @@ class Asynchronous(Stateful):
         try:
             return self.fleet.answer(remote, ticket)
         except Lost:
-            sentence = f"{remote.name} was lost while the run was taken up. `xladder resume` tries again."
-            raise PeerLost(sentence) from None
+            raise PeerLost(f"{remote.name} was lost while the run was taken up.") from None

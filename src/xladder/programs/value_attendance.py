@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from xladder.core.remote import Lost, Remote, Ticket
-from xladder.programs.value_fleet import STALL_SECONDS, Fleet, gone, silent
+from xladder.programs.value_fleet import SILENT_SECONDS, STALL_SECONDS, Fleet, gone, silent
 
 PATIENCE = 0.2  # seconds between two attempts to admit somebody
 GLANCE = 1.0  # seconds between two looks that count, at most
@@ -88,7 +88,7 @@ class Attendance:
             if self.watched - absence.since > STALL_SECONDS:
                 raise gone(absence.remote)
         for remote, since in self.owed.values():
-            if self.watched - since > STALL_SECONDS and not self.misses(remote):
+            if self.watched - since > SILENT_SECONDS and not self.misses(remote):
                 raise silent(remote)
 
     def _admitted(self, absence: Absence) -> None:

@@ -17,7 +17,8 @@ from xladder.errors import PeerLost, UsageError
 from xladder.programs.value import Program
 from xladder.replay.shard import Shard
 
-STALL_SECONDS = 180.0  # without any answer after which a run gives up; starting a process takes some of them
+STALL_SECONDS = 180.0  # that a lost process may take to come back, some of which starting takes
+SILENT_SECONDS = 60.0  # that somebody who is there may take to answer; what is asked for takes milliseconds
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class Fleet:
 
     def answer(self, remote: Remote, ticket: Ticket) -> Any:
         """What somebody answers; raises `Lost` if they cannot, and `PeerLost` if they do not."""
-        if not self.engine.ready([ticket], STALL_SECONDS):
+        if not self.engine.ready([ticket], SILENT_SECONDS):
             raise silent(remote)
         return self.engine.get(ticket)
 
@@ -124,14 +125,9 @@ class Fleet:
 
 def gone(remote: Remote) -> PeerLost:
     """The error for one that does not come back."""
-    return PeerLost(
-        f"{remote.name} was lost and did not come back within {STALL_SECONDS:.0f} s. `xladder resume` goes on from the "
-        "last checkpoint."
-    )
+    return PeerLost(f"{remote.name} was lost and did not come back within {STALL_SECONDS:.0f} s.")
 
 
 def silent(remote: Remote) -> PeerLost:
     """The error for one that is there and does not answer."""
-    return PeerLost(
-        f"{remote.name} has not answered for {STALL_SECONDS:.0f} s. `xladder resume` goes on from the last checkpoint."
-    )
+    return PeerLost(f"{remote.name} has not answered for {SILENT_SECONDS:.0f} s.")

@@ -18,7 +18,7 @@ import numpy as np
 from xladder.core.journal import Call, Journalled
 from xladder.core.remote import Remote
 from xladder.core.state import Stateful
-from xladder.programs.value_fleet import STALL_SECONDS, Fleet, silent
+from xladder.programs.value_fleet import SILENT_SECONDS, Fleet, silent
 from xladder.programs.value_host import Row
 from xladder.programs.value_student import Student
 from xladder.replay.shard import Offer, Sample
@@ -37,7 +37,7 @@ class LockStep(Stateful):
         self.tick, engine = 0, fleet.engine
         carried = bool(engine.get(fleet.players[0].ask("save")))
         adds = max(16, 2 * self.program.window.length // config.steps_per_tick)  # until a shard is written anew
-        ways = engine, self.readmit, silent, STALL_SECONDS
+        ways = engine, self.readmit, silent, SILENT_SECONDS
         self.players = [Journalled(player, *ways, PLAYS_KEPT, carried) for player in fleet.players]
         self.shards = [Journalled(shard, *ways, adds, True) for shard in fleet.shards]
         self.carried = carried

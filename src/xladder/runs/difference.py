@@ -41,6 +41,8 @@ class Difference:
     """Seeds of which one run has more: the last tick in each."""
     config: dict[str, Pair] = field(default_factory=dict)
     environment: dict[str, Pair] = field(default_factory=dict)
+    only: dict[str, Pair] = field(default_factory=dict)
+    """Columns that one of the runs has, as those of `actors` that speak of its processes: whether the first does."""
 
     @property
     def identical(self) -> bool:
@@ -59,10 +61,18 @@ def compare_runs(a: Path, b: Path) -> Difference:
     )
     both = sorted(ours.keys() & theirs.keys())
     missing = len(ours) + len(theirs) - 2 * len(both)
-    parting = next((row for row in both if _differences(ours[row], theirs[row])), None)
+    only: dict[str, Pair] = {}
+    if both and plans[0].rung != plans[1].rung:  # some say more than others
+        has = [set().union(*table.values()) for table in (ours, theirs)]
+        only = {name: (name in has[0], name in has[1]) for name in sorted(has[0] ^ has[1])}
+    for table in (ours, theirs):
+        for row in table.values():
+            for name in only:
+                row.pop(name, None)
+    parting = next((place for place in both if _differences(ours[place], theirs[place])), None)
     columns = _differences(ours[parting], theirs[parting]) if parting else {}
     lasts = _lasts(ours), _lasts(theirs)
-    return Difference(tick, len(both), missing, parting, columns, _differences(*lasts), config, environment)
+    return Difference(tick, len(both), missing, parting, columns, _differences(*lasts), config, environment, only)
 
 
 def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
