@@ -275,6 +275,13 @@ def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
         run.state()
 
 
+def test_at_their_own_pace_an_answer_that_nobody_has_read_yet_is_no_silence(monkeypatch):
+    monkeypatch.setattr(value_attendance, "SILENT_SECONDS", 0.0)
+    run = start(RATED, actors=2, shards=2)
+    run.advance(100)
+    assert not run.news()
+
+
 def test_at_their_own_pace_time_in_which_nobody_looks_does_not_count(monkeypatch):
     for name in ("STALL_SECONDS", "SILENT_SECONDS"):
         monkeypatch.setattr(value_attendance, name, 5.0)

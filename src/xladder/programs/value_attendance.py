@@ -87,9 +87,11 @@ class Attendance:
         for absence in self.absent.values():
             if self.watched - absence.since > STALL_SECONDS:
                 raise gone(absence.remote)
-        for remote, since in self.owed.values():
+        for ticket, (remote, since) in list(self.owed.items()):
             if self.watched - since > SILENT_SECONDS and not self.misses(remote):
-                raise silent(remote)
+                if not self.fleet.engine.ready([ticket], 0.0):
+                    raise silent(remote)
+                del self.owed[ticket]  # it was answered, and nobody has come to read it yet
 
     def _admitted(self, absence: Absence) -> None:
         """They may be back; or lost again, and have to be asked anew."""
