@@ -9,7 +9,6 @@ One update of batch 32 for every 4 agent steps, protocol `cleanrl`. A row is RUN
 import argparse
 import json
 import time
-from importlib import import_module
 from pathlib import Path
 
 import jax
@@ -67,7 +66,7 @@ def rung(row: str, seconds: float, game: str, device: object) -> dict:
     name, *numbers = named.split(":")
     config = settings(int(copies), "bfloat16" if rest else "float32", game)
     options = dict(zip(("actors", "shards"), map(int, numbers), strict=False))
-    running = import_module(RUNGS[name].module).start(config, [0], device, **options)
+    running = RUNGS[name].start(config, [0], device, **options)
     ticks = 40 if name == "parallel" else 8
     running.advance(ticks + 30)
     begun, done = time.perf_counter(), 0

@@ -14,8 +14,8 @@ from rounds import command
 
 from xladder import devices
 from xladder.runs.directory import RunDirectory, environment
+from xladder.trainer import Observer
 from xladder.training import execute, plan
-from xladder.trial import Observer
 
 
 class Says(Observer):

@@ -17,7 +17,7 @@ from rich.console import Console
 from rounds import command, repeated, times
 
 from xladder import devices
-from xladder.programs.value_games import build
+from xladder.families.value.acting import build
 from xladder.replay.batch import Batch
 from xladder.runs.directory import environment
 from xladder.training import plan
@@ -38,7 +38,7 @@ def torch_row(config: object, data: Batch, device: str) -> dict:
     """PyTorch, one update after another, with the number of threads it does best with."""
     import torch
 
-    from xladder.programs.value_torch import make_learner
+    from xladder.families.value.torch_backend import make_learner
     from xladder.rungs.torch import best_threads
 
     if device == "cpu":

@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import time
-from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,7 @@ ROWS = [f"{name}/{rung}" for name in list(TICKS)[:4] for rung in ("sequential", 
 def attempt(row: str, device: object) -> dict:
     """One workload on one rung."""
     workload, _, rung = row.rpartition("/")
-    config, module = plan(workload, rung, **FIELDS.get(workload, {})).config, import_module(RUNGS[rung].module)
+    config, module = plan(workload, rung, **FIELDS.get(workload, {})).config, RUNGS[rung]
     ticks = TICKS[workload] // (5 if rung == "sequential" else 1)
     whole, first, second = (module.start(config, [0], device) for _ in range(3))
     whole.advance(ticks)

@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.programs import hypergrid_exact as exact
-from xladder.workloads.hypergrid import WorldConfig
+from xladder.families.gflownet import exact
+from xladder.families.gflownet.config import WorldConfig
 from xladder.worlds import hypergrid as world
 
 POINT, NEAR, APART = 12_500, 5, 100

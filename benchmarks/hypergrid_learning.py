@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def learn(loss: str, seeds: int, iterations: int, device) -> dict:
-    from xladder.programs.hypergrid_evaluation import measure
+    from xladder.families.gflownet.evaluation import measure
     from xladder.rungs import fused
     from xladder.rungs.running import compiled
 

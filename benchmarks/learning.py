@@ -20,7 +20,7 @@ import xladder
 from xladder import devices
 from xladder.cli.main import main as command
 from xladder.core.statistics import mean_and_interval
-from xladder.programs.treasurehunt_evaluation import evaluate
+from xladder.families.multi_agent.evaluation import evaluate
 from xladder.rungs.running import compiled
 from xladder.runs.directory import environment, write_json
 

@@ -9,7 +9,6 @@ plays their games.
 import argparse
 import json
 import time
-from importlib import import_module
 from pathlib import Path
 
 from rounds import command
@@ -28,7 +27,7 @@ def speed(row: str, seconds: float, device: object) -> dict:
     rung, _, seeds = row.partition("/")
     seeds = int(seeds or 1)
     config = plan(WORLD, rung, learner={"learning_starts": 256}).config
-    running = import_module(RUNGS[rung].module).start(config, list(range(seeds)), device)
+    running = RUNGS[rung].start(config, list(range(seeds)), device)
     ticks = 100 if rung == "fused" else 20
     for _ in range(3):
         running.advance(ticks)

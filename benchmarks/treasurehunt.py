@@ -84,7 +84,7 @@ def limits(device: str, batches: list[int]) -> dict:
     import jax
     import jax.numpy as jnp
 
-    from xladder.programs.treasurehunt import Program
+    from xladder.families.multi_agent.program import Program
 
     many = 1 if device == "cpu" else 640  # agents at once: 128 seeds of 5
     a, b = jnp.ones((many, 3072, 250)), jnp.ones((many, 250, 250))

@@ -29,9 +29,12 @@ import numpy as np
 import pytest
 import torch
 
+from xladder.families.gflownet import config as hypergrid
+from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
+from xladder.families.value import atari_presets as atari
+from xladder.families.value import gym_presets as gym
+from xladder.families.value import gymnax_presets as gymnax
 from xladder.rungs import torch as torch_rung
-from xladder.workloads import atari, gym, gymnax, hypergrid
-from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 
 torch.set_num_threads(1)
 

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 
 from xladder.core import keys
-from xladder.registry import part
 from xladder.results import Result
 from xladder.runs.directory import RunDirectory, load
 from xladder.training import plan
@@ -16,7 +15,7 @@ from xladder.training import plan
 def make(folder: Path, workload: str, config: Any, seeds: int = 1, seed: int = 0) -> Result:
     """A run of fresh agents in `folder`, as it is loaded again."""
     made = plan(workload, config=config, seed=seed, seeds=seeds)
-    program = part(config).Program(config)
+    program = config.family.program(config)
 
     def begin(seed):
         if hasattr(program, "init_params"):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any
 
-from xladder.core.remote import Lost
+from xladder.distributed.remote import Lost
 
 
 class Ticket:

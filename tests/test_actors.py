@@ -19,15 +19,17 @@ from tests.test_resume import slow
 from tests.test_value_rungs import PONG, SEVERAL_STEPS, SEVERAL_UPDATES
 from xladder.cli.main import main
 from xladder.core.state import capture, restore
+from xladder.distributed import asynchronous as value_asynchronous
+from xladder.distributed import health as value_attendance
+from xladder.distributed import workers as value_fleet
+from xladder.distributed.actor import ladder
+from xladder.distributed.workers import Layout
 from xladder.errors import PeerLost, UsageError
-from xladder.programs import value_asynchronous, value_attendance, value_fleet
-from xladder.programs.value_fleet import Layout
-from xladder.programs.value_player import ladder
+from xladder.families.value import config as value
 from xladder.replay.history import History, Window
 from xladder.replay.limiter import Limiter
 from xladder.replay.shard import Rows, Shard, apportion
 from xladder.rungs import actors, sequential
-from xladder.workloads import value
 
 SEED, TICKS = 3, 32
 OF_ALL_RUNGS = ("returns", "length", "episodes", "loss", "epsilon", "updates")
@@ -355,7 +357,7 @@ def test_each_actor_explores_at_its_own_rate():
 @pytest.fixture(scope="module")
 def ray():
     """One Ray for all tests here."""
-    from xladder.rungs.ray import connect
+    from xladder.distributed.ray_engine import connect
 
     module, folder = connect(None)
     yield module

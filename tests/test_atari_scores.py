@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from xladder.workloads import atari_scores
-from xladder.workloads.atari_scores import GAMES, Published, in_words, key_of, normalised, place, published
-from xladder.workloads.names import ATARI_GAMES
+from xladder.families.value import atari_scores
+from xladder.families.value.atari_scores import GAMES, Published, in_words, key_of, normalised, place, published
+from xladder.worlds.names import ATARI_GAMES
 
 M = 1_000_000
 
@@ -150,6 +150,6 @@ def test_sentences(asked, sentence):
 
 
 def test_importing_brings_nothing_heavy():
-    code = "import sys, xladder.workloads.atari_scores; print({'jax', 'numpy', 'torch'} & set(sys.modules))"
+    code = "import sys, xladder.families.value.atari_scores; print({'jax', 'numpy', 'torch'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

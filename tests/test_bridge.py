@@ -12,10 +12,10 @@ import torch
 from tests.conftest import TINY_GRID, assert_trees_equal
 from xladder import bridge
 from xladder.errors import UsageError
+from xladder.families.multi_agent.program import Program
 from xladder.learners.gflownet import GFlowNetLearner
 from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.learners.iqn_torch import TorchAgent
-from xladder.programs.treasurehunt import Program
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_parity_passes_and_writes_its_levels(tmp_path):
 
 
 def test_parity_exits_1_where_the_twins_differ(monkeypatch, capsys):
-    from xladder.parity import treasurehunt as parity
+    from xladder.families.multi_agent import parity
 
     failed = [parity.Level("forward", 1.0, 1e-5, False)]
     monkeypatch.setattr(parity, "levels", lambda *_: failed)

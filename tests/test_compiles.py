@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.conftest import TINY, TINY_GRID
+from xladder.families.gflownet import jax_backend as hypergrid_jax
+from xladder.families.gflownet import program as hypergrid
 from xladder.learners.gflownet import Trajectories
-from xladder.programs import hypergrid, hypergrid_jax
-from xladder.registry import part
 from xladder.rungs import fused, parallel, sequential
 from xladder.rungs.running import compiled
 
@@ -58,7 +58,7 @@ def test_a_second_call_traces_nothing(config, rung):
 @pytest.mark.parametrize("config", [*CONFIGS.values(), REMEMBERING], ids=[*CONFIGS, "hypergrid with a memory"])
 def test_a_tick_gives_back_what_it_takes(config):
     """Types and shapes of the state are a fixed point of the tick, weak types included."""
-    program = part(config).Program(config)
+    program = config.family.program(config)
     before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(1))))
     after = jax.eval_shape(program.tick, *before)[:2]
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):

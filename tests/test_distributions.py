@@ -8,8 +8,8 @@ import pytest
 from matplotlib import colormaps
 from PIL import Image
 
-from xladder.runs import distributions
-from xladder.runs.distributions import draw_distributions, draw_scatter, write_animation
+from xladder.pictures import distributions
+from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
 
 
 def noise(shape, seed=0):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -21,10 +20,10 @@ from tests import fresh_runs
 from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, assert_trees_equal
 from xladder import parameters
 from xladder.cli.main import main
+from xladder.families.multi_agent.program import Program
+from xladder.families.value import config as value
 from xladder.parity.levels import Level
-from xladder.programs.treasurehunt import Program
 from xladder.runs import directory, exchange, nets, state_files
-from xladder.workloads import value
 
 CONFIGS = {"treasurehunt": TINY, "hypergrid": TINY_GRID, "cartpole": TINY_CART}
 FORMS = {"torch": "pt", "safetensors": "safetensors"}
@@ -168,7 +167,7 @@ def test_pqn_has_no_twin(tmp_path, capsys):
 
 
 def test_nothing_is_left_where_the_two_sides_differ(runs, tmp_path, capsys, monkeypatch):
-    from xladder.parity import hypergrid
+    from xladder.families.gflownet import parity as hypergrid
 
     monkeypatch.setattr(hypergrid, "forward", lambda *given: Level("forward", 0.5, 1e-5, passed=False))
     out = tmp_path / "net.pt"
@@ -181,7 +180,7 @@ def test_nothing_is_left_where_the_two_sides_differ(runs, tmp_path, capsys, monk
 def test_a_network_of_other_weights_says_something_else(workload, runs):
     result = directory.load(runs[workload])
     params, names = nets.take(result, nets.places(result)[0]), result.plan.workload.names
-    forward = import_module(result.plan.workload.parity).forward
+    forward = result.config.family.parity_forward
     state = parameters.to_state(names, params)
     assert forward(result.config, params, state).passed
     for name in state:

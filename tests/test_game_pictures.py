@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from xladder.runs import game_gif, pictures
-from xladder.runs.game_frames import (
+from xladder.pictures import curves as pictures
+from xladder.pictures import game_gif
+from xladder.pictures.curves import draw_curves, value_panels
+from xladder.pictures.game_frames import (
     CHANNEL_COLOURS,
     EMPTY_CELL,
     draw_acrobot,
@@ -22,8 +24,7 @@ from xladder.runs.game_frames import (
     draw_observations,
     draw_vector,
 )
-from xladder.runs.game_gif import write_game_gif
-from xladder.runs.pictures import draw_curves, value_panels
+from xladder.pictures.game_gif import write_game_gif
 
 
 def rgb(colour):
@@ -411,7 +412,7 @@ def test_seeds_are_averaged_although_their_episodes_end_in_different_ticks(drawn
 
 
 def test_importing_brings_neither_jax_nor_matplotlib():
-    code = "import sys, xladder.runs.game_gif, xladder.runs.game_frames; "
+    code = "import sys, xladder.pictures.game_gif, xladder.pictures.game_frames; "
     code += "print({'jax', 'matplotlib'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

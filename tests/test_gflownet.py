@@ -13,16 +13,19 @@ import torch
 
 from tests.conftest import TINY_GRID, assert_trees_close, assert_trees_equal
 from xladder import bridge
+from xladder.families.gflownet import evaluation as hypergrid_evaluation
+from xladder.families.gflownet import host_loop as hypergrid_host
+from xladder.families.gflownet import program as hypergrid
+from xladder.families.gflownet import torch_backend as hypergrid_torch
+from xladder.families.gflownet.config import Config, LearnerConfig, WorldConfig
+from xladder.families.gflownet.program import Program
 from xladder.learners import gflownet
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Knobs, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.nets import flow
-from xladder.programs import hypergrid, hypergrid_evaluation, hypergrid_host, hypergrid_torch
-from xladder.programs.hypergrid import Program
 from xladder.rungs import fused
 from xladder.rungs import torch as torch_rung
 from xladder.rungs.running import compiled
-from xladder.workloads.hypergrid import Config, LearnerConfig, WorldConfig
 from xladder.worlds.hypergrid_host import HostGrid
 
 GRID = Config(WorldConfig(dim=2, side=4), LearnerConfig(batch_size=6, width=16), iterations=20)

@@ -11,12 +11,13 @@ import pytest
 from xladder import bridge
 from xladder.core import keys
 from xladder.errors import UsageError, XladderError
-from xladder.programs import value_evaluation
-from xladder.programs.value import Program
-from xladder.programs.value_games import build
-from xladder.programs.value_torch import make_learner
+from xladder.families.value import config as value
+from xladder.families.value import evaluation as value_evaluation
+from xladder.families.value import gym_presets as gym
+from xladder.families.value.acting import build
+from xladder.families.value.program import Program
+from xladder.families.value.torch_backend import make_learner
 from xladder.rungs.running import compiled
-from xladder.workloads import gym, value
 from xladder.worlds.copies import Step, copy_seeds
 from xladder.worlds.gym_host import GymCopies
 

@@ -13,10 +13,10 @@ from tests.conftest import assert_trees_equal
 from xladder.core.keys import Stream, address, reset_keys, root, step_keys
 from xladder.errors import UsageError
 from xladder.rungs.running import compiled
-from xladder.workloads.names import GYMNAX
 from xladder.worlds import gymnax_world
 from xladder.worlds.copies import Step
 from xladder.worlds.gymnax_world import GymnaxCopies, HostGymnax
+from xladder.worlds.names import GYMNAX
 
 N, T = 2, 110  # long enough for worlds whose limit is 100
 # Each program runs once, so nothing is worth optimising.

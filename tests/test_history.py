@@ -12,7 +12,8 @@ import pytest
 
 from tests.conftest import assert_trees_equal
 from xladder.errors import UsageError
-from xladder.replay import history, history_host, strips
+from xladder.replay import history, history_host
+from xladder.replay import packed as strips
 from xladder.replay.history import Cursor, History, Picks, Window
 from xladder.replay.history_host import HostHistory
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from tests.test_resume import slow, what_came_of
-from xladder import cluster
 from xladder.cli import hosts, launch
 from xladder.cli.main import main
-from xladder.cluster import Cluster, Membership
+from xladder.distributed import cluster
+from xladder.distributed.cluster import Cluster, Membership
 from xladder.errors import PeerLost, UsageError
 
 WANTED = {"plan": {"rung": "hosts", "config": {"lr": 0.1, "hidden": (128, 64)}}}

@@ -10,7 +10,7 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from tests.test_cli import call
-from xladder.workloads.hypergrid import WorldConfig
+from xladder.families.gflownet.config import WorldConfig
 from xladder.worlds import hypergrid as world
 
 SMALL = ["--world.side", "5", "--learner.batch-size", "6", "--learner.width", "16"]

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from xladder.core.mapping import pick
+from xladder.families.gflownet import evaluation, exact
+from xladder.families.gflownet.config import Config, LearnerConfig, WorldConfig
+from xladder.families.gflownet.program import Program
 from xladder.learners.gflownet import Agent, GFlowNetLearner
-from xladder.programs import hypergrid_evaluation as evaluation
-from xladder.programs import hypergrid_exact as exact
-from xladder.programs.hypergrid import Program
 from xladder.rungs.running import compiled
-from xladder.workloads.hypergrid import Config, LearnerConfig, WorldConfig
 from xladder.worlds import hypergrid as world
 from xladder.worlds.hypergrid_host import HostGrid
 

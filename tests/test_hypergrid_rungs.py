@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import TINY_GRID, assert_trees_close, assert_trees_equal
 from xladder.core import keys
-from xladder.programs.hypergrid import Program
+from xladder.families.gflownet.program import Program
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
 from xladder.rungs.running import compiled

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xladder.families.gflownet.config import WorldConfig
 from xladder.replay import objects
 from xladder.replay.objects_host import HostObjects
-from xladder.workloads.hypergrid import WorldConfig
 from xladder.worlds import hypergrid as world
 from xladder.worlds.hypergrid_host import HostGrid
 

@@ -1,7 +1,6 @@
 """What every registered workload and rung has to keep, whichever they are."""
 
 from functools import cache
-from importlib import import_module
 
 import jax
 import numpy as np
@@ -12,9 +11,9 @@ from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings
 from xladder.errors import UsageError
-from xladder.registry import FAMILIES, RUNGS, WORKLOADS, find_rung
+from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_rung
 
-ALL = WORKLOADS | {family.name: family for family in FAMILIES.values()}
+ALL = WORKLOADS | {family.name: family for family in SOURCES.values()}
 SMALL = {
     "treasurehunt": TINY,
     "hypergrid": TINY_GRID,
@@ -39,7 +38,7 @@ CELLS = [
 
 @pytest.mark.parametrize("name", ALL)
 def test_settings_are_light_checked_and_go_through_json(name):
-    module = ALL[name].load_settings()
+    module = ALL[name].family
     presets = module.presets(name)
     for preset in presets.values():
         module.check(preset)
@@ -50,7 +49,7 @@ def test_settings_are_light_checked_and_go_through_json(name):
 
 
 def seeds_of(workload, rung):
-    return [3, 4] if import_module(RUNGS[rung].module).POPULATION and ALL[workload].population else [3]
+    return [3, 4] if RUNGS[rung].population and ALL[workload].population else [3]
 
 
 def options_of(rung):
@@ -60,7 +59,7 @@ def options_of(rung):
 
 def train(workload, rung):
     """What every one of two calls reports, and the parameters after them."""
-    start = import_module(RUNGS[rung].module).start
+    start = RUNGS[rung].start
     running = start(SMALL[workload], seeds_of(workload, rung), **options_of(rung))
     return [running.advance(ticks) for ticks in LENGTHS], running.params()
 
@@ -71,7 +70,7 @@ trained = cache(train)  # the first run of every cell serves both laws
 @pytest.mark.parametrize(("workload", "rung"), CELLS)
 def test_a_rung_runs_exactly_what_was_asked(workload, rung):
     metrics, params = trained(workload, rung)
-    count, columns = len(seeds_of(workload, rung)), ALL[workload].load_settings().columns
+    count, columns = len(seeds_of(workload, rung)), ALL[workload].family.columns
     for ticks, found in zip(LENGTHS, metrics, strict=True):
         table = columns(SMALL[workload], found)
         assert {"return", "loss", "epsilon"} <= set(table)
@@ -98,5 +97,5 @@ def test_a_missing_rung_is_explained(name):
 
 @pytest.mark.parametrize("rung", sorted({cell.values[1] for cell in CELLS}))
 def test_every_rung_says_what_it_does_while_starting(rung):
-    module = import_module(RUNGS[rung].module)
-    assert isinstance(module.STARTING, str) and isinstance(module.POPULATION, bool)
+    module = RUNGS[rung]
+    assert isinstance(module.starting, str) and isinstance(module.population, bool)

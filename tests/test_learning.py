@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.parity import treasurehunt as parity
+from xladder.families.multi_agent import parity
+from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
-from xladder.workloads.treasurehunt import Config, LearnerConfig, WorldConfig
 from xladder.worlds import treasurehunt_host
 from xladder.worlds.treasurehunt import FIRST_ITEM, cell_values
 

@@ -16,7 +16,7 @@ from xladder.core.state import restore
 from xladder.errors import UsageError
 from xladder.learners.gflownet import GFlowNetLearner
 from xladder.learners.value import ValueLearner
-from xladder.registry import RungOptions, part
+from xladder.registry import RungOptions
 from xladder.rungs import fused, layout, mesh
 from xladder.rungs.mesh import DeviceCrew
 from xladder.training import plan
@@ -101,7 +101,7 @@ def test_pmap_gives_the_same(workload="hypergrid", devices=4):
     Whatever is the same everywhere has to be copied by hand, and is told apart from what differs by nothing but care.
     """
     config, ticks = RUNS[workload]
-    program = part(config).Program.laid_out(config, "cpu")
+    program = config.family.program_for(config, "cpu")
     clock, runs = program.init_clock(), jax.vmap(program.init)(np.asarray(SEEDS, np.int32))
     crew = replace(program, crew=DeviceCrew(devices))
     copied = jax.tree.map(lambda x: jax.numpy.stack([x] * devices), (clock, runs))

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xladder.families.multi_agent.config import DEFAULT
+from xladder.families.multi_agent.program import Program
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.nets.codes import CodesTorso
 from xladder.nets.heads import cos_pi, modulate
 from xladder.nets.noisy import noise_size, split_noise
-from xladder.programs.treasurehunt import Program
-from xladder.workloads.treasurehunt import DEFAULT
 
 
 @pytest.fixture(scope="module")

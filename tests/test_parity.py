@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from xladder.core import keys
+from xladder.families.multi_agent import parity
+from xladder.families.multi_agent.program import Program
 from xladder.learners import value
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.nets import heads
 from xladder.parity import learner as learner_levels
 from xladder.parity import levels
-from xladder.parity import treasurehunt as parity
-from xladder.programs.treasurehunt import Program
 from xladder.replay.frames_host import HostRing
 from xladder.worlds.treasurehunt_host import HostWorld
 

@@ -8,10 +8,11 @@ import pytest
 from PIL import Image
 
 from xladder.core.statistics import last_tenth, mean_and_interval, moving_mean, t_quantile
-from xladder.runs import pictures, replay_gif
-from xladder.runs.pictures import Panel, draw_bars, draw_curves, flow_panels, hunt_panels
-from xladder.runs.replay_gif import write_gif
-from xladder.workloads.treasurehunt import WorldConfig
+from xladder.families.multi_agent.config import WorldConfig
+from xladder.pictures import curves as pictures
+from xladder.pictures import replay_gif
+from xladder.pictures.curves import Panel, draw_bars, draw_curves, flow_panels, hunt_panels
+from xladder.pictures.replay_gif import write_gif
 
 
 @pytest.mark.parametrize(
@@ -290,7 +291,7 @@ def test_codes_are_those_of_the_world():
 
 
 def test_importing_brings_neither_jax_nor_matplotlib():
-    modules = "xladder.runs.pictures, xladder.runs.replay_gif, xladder.runs.distributions"
+    modules = "xladder.pictures.curves, xladder.pictures.replay_gif, xladder.pictures.distributions"
     code = f"import sys, {modules}; print({{'jax', 'matplotlib'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

@@ -13,12 +13,13 @@ from tests.conftest import TINY, TINY_CART, TINY_GRID
 from xladder.core import keys
 from xladder.core.mapping import pick
 from xladder.errors import UsageError
-from xladder.programs import hypergrid_evaluation, treasurehunt_evaluation, value_evaluation
-from xladder.programs.hypergrid import Program as GridProgram
-from xladder.registry import part
+from xladder.families.gflownet import evaluation as hypergrid_evaluation
+from xladder.families.gflownet.program import Program as GridProgram
+from xladder.families.multi_agent import evaluation as treasurehunt_evaluation
+from xladder.families.value import config as value
+from xladder.families.value import evaluation as value_evaluation
 from xladder.rungs.running import compiled
 from xladder.runs import nets
-from xladder.workloads import value
 from xladder.worlds import treasurehunt as world
 
 
@@ -42,7 +43,7 @@ def test_a_value_policy_acts_as_an_evaluation_without_exploring(cart):
     policy = cart.policy()
     params, choose = nets.take(cart, (0, 0)), compiled(value_evaluation._choose)
     evaluated = choose(
-        part(cart.config).Program(cart.config), params, states, keys.evaluation(0), np.int32(0), np.float32(0.0)
+        cart.config.family.program(cart.config), params, states, keys.evaluation(0), np.int32(0), np.float32(0.0)
     )
     np.testing.assert_array_equal(policy(states), evaluated)
     assert policy.values(states).shape == (9, 2)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from importlib import import_module
 
 import jax
 import numpy as np
@@ -42,7 +41,7 @@ RUNS = {
 
 
 def start(config, rung):
-    return import_module(RUNGS[rung].module).start(config, [0], jax.devices("cpu")[0])
+    return RUNGS[rung].start(config, [0], jax.devices("cpu")[0])
 
 
 def saved(running):

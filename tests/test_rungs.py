@@ -11,8 +11,8 @@ import torch
 from tests.conftest import assert_trees_close, assert_trees_equal
 from xladder import bridge
 from xladder.core import keys
-from xladder.programs import treasurehunt_torch
-from xladder.programs.treasurehunt import Program
+from xladder.families.multi_agent import torch_backend as treasurehunt_torch
+from xladder.families.multi_agent.program import Program
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from xladder.families.value.torsos import suited, takes
 from xladder.nets import torsos, torsos_torch
 from xladder.nets.affine import PlainDense
-from xladder.workloads.torsos import suited, takes
 
 BATCH = 3
 
@@ -237,5 +237,5 @@ def test_an_unknown_torso_is_an_error():
 
 
 def test_asking_which_torso_is_suited_imports_nothing_heavy():
-    code = "import sys, xladder.workloads.torsos; sys.exit('jax' in sys.modules or 'torch' in sys.modules)"
+    code = "import sys, xladder.families.value.torsos; sys.exit('jax' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

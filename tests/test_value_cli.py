@@ -17,12 +17,14 @@ from rich.console import Console
 from tests.test_cli import call
 from xladder import registry
 from xladder.cli import compare, rungs, worlds
-from xladder.registry import FAMILIES, RUNGS, WORKLOADS, find_workload
+from xladder.families.value import atari_presets as atari
+from xladder.families.value import config as value
+from xladder.pictures import curves as pictures
+from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
 from xladder.results import Result
-from xladder.runs import pictures
 from xladder.runs.directory import load, read_run_plan
 from xladder.training import plan
-from xladder.workloads import atari, names, value
+from xladder.worlds import names
 
 SMALL = [
     *("--world.num-envs", "4", "--learner.hidden", "16", "--learner.width", "16", "--learner.batch-size", "8"),
@@ -334,8 +336,8 @@ def test_listing_imports_nothing_heavy():
 def test_rungs_shows_the_families_and_why_not(capsys):
     assert call("rungs") == 0
     lines = lines_of(capsys)
-    assert [*rungs.FAMILY_NAMES] == [*FAMILIES]
-    for name, family in zip(rungs.FAMILY_NAMES.values(), FAMILIES.values(), strict=True):
+    assert [*rungs.SOURCE_NAMES] == [*SOURCES]
+    for name, family in zip(rungs.SOURCE_NAMES.values(), SOURCES.values(), strict=True):
         marks = next(line for line in lines if line.startswith(f" {name}")).split()[-len(RUNGS) :]
         assert marks == ["–" if rung in family.missing else "yes" for rung in RUNGS]
     text = " ".join(lines)

@@ -14,14 +14,14 @@ import pytest
 import rlax
 import torch
 
+from xladder.families.value.acting import build
+from xladder.families.value.config import MEMBERS, LearnerConfig
 from xladder.learners import value, value_torch
 from xladder.learners.value import Knobs, ValueLearner
 from xladder.learners.value_torch import TorchLearner
-from xladder.programs.value_games import build
 from xladder.replay.batch import Batch
 from xladder.replay.history import History, Picks, Window
 from xladder.replay.history_host import HostHistory
-from xladder.workloads.value import MEMBERS, LearnerConfig
 from xladder.worlds.copies import View
 
 INF = float("inf")

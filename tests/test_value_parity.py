@@ -9,16 +9,17 @@ import torch
 from tests.test_value_rungs import PONG, SMALL
 from xladder.core import keys
 from xladder.errors import UsageError
+from xladder.families.value import config as value
+from xladder.families.value import gymnax_presets as gymnax
+from xladder.families.value import parity
+from xladder.families.value.program import Program
 from xladder.learners import value_torch
 from xladder.learners.value_torch import TorchLearner
 from xladder.nets import torsos_torch
 from xladder.parity import learner as learner_levels
-from xladder.parity import value as parity
-from xladder.programs.value import Program
 from xladder.replay.history import Picks
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities_host import HostPriorities
-from xladder.workloads import gymnax, value
 
 UPDATES = 4
 ORDER = ["memory twins", "forward", "loss", "gradients", "one update", f"{UPDATES} updates"]

@@ -12,14 +12,17 @@ import torch
 from tests.conftest import assert_trees_close, assert_trees_equal
 from tests.test_compiles import counted
 from xladder import bridge, training
-from xladder.programs import value_evaluation
-from xladder.programs.value_games import MOST_UNROLLED
+from xladder.families.value import atari_presets as atari
+from xladder.families.value import config as value
+from xladder.families.value import evaluation as value_evaluation
+from xladder.families.value import gym_presets as gym
+from xladder.families.value import gymnax_presets as gymnax
+from xladder.families.value.acting import MOST_UNROLLED
+from xladder.families.value.config import LearnerConfig
 from xladder.replay.history import eligible
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
 from xladder.rungs.running import compiled
-from xladder.workloads import atari, gym, gymnax, value
-from xladder.workloads.value import LearnerConfig
 
 TICKS, SEED = 32, 3
 JAX_RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused}

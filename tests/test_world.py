@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xladder.families.multi_agent import parity
+from xladder.families.multi_agent.config import DEFAULT, WorldConfig
 from xladder.nets.codes import one_hot
 from xladder.nets.codes_torch import one_hot as one_hot_torch
-from xladder.parity import treasurehunt as parity
-from xladder.workloads.treasurehunt import DEFAULT, WorldConfig
 from xladder.worlds import treasurehunt as world
 from xladder.worlds import treasurehunt_host as host_world
 

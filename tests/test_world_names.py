@@ -11,12 +11,12 @@ import pytest
 from ale_py import ALEInterface, roms
 
 from xladder.errors import UsageError
-from xladder.workloads import names
+from xladder.worlds import names
 
 
 def test_reading_the_names_imports_nothing_heavy():
     code = (
-        "import sys, xladder.workloads.names;"
+        "import sys, xladder.worlds.names;"
         "print([m for m in ('jax', 'gymnax', 'ale_py', 'gymnasium', 'numpy') if m in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -40,7 +40,7 @@ def check(checks: Iterable[str], plan: Plan) -> None:
             f"`--debug {name}` looks at the program of one device, and `mesh` has several: use `--rung parallel`, "
             "which runs the same ticks on one."
         )
-    whole = plan.rung == "fused" or (plan.rung == "parallel" and getattr(plan.config.world, "pure", True))
+    whole = plan.rung == "fused" or (plan.rung == "parallel" and plan.config.world.jittable)
     for name in sorted(checks & {"checkify", "transfers"}):
         if not whole:
             why = _ON_HOST if name == "checkify" else "its loop on the host hands something over in every call"
@@ -64,6 +64,6 @@ def check(checks: Iterable[str], plan: Plan) -> None:
 
 
 def _way_out(plan: Plan) -> str:
-    if getattr(plan.config.world, "pure", True):
+    if plan.config.world.jittable:
         return "Use `--rung parallel` or `--rung fused`."
     return "`--debug nans` works everywhere."

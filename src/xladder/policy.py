@@ -13,7 +13,6 @@ Shapes: B batch, A actions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -95,4 +94,4 @@ def of_result(result: Result, seed: int | None = None, agent: int = 0) -> Policy
 
     place = nets.places(result, result.plan.seeds[0] if seed is None else seed, agent)[0]
     params = jax.device_put(nets.take(result, place), devices.find(result.plan.device))
-    return import_module(result.plan.workload.evaluation).policy(result.config, params, compiled)
+    return result.config.family.policy(result.config, params, compiled)

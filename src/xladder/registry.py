@@ -1,15 +1,21 @@
-"""What there is: workloads and rungs, by name. Holds strings only, so that listing them imports nothing heavy."""
+"""What there is: workloads and rungs, by name. Listing them imports neither JAX nor PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
 from xladder.errors import UsageError, missing_extra, unknown
+from xladder.families.gflownet import FAMILY as GFLOWNET
+from xladder.families.multi_agent import FAMILY as MULTI_AGENT
+from xladder.families.value import FAMILY as VALUE
+from xladder.protocols import Family, Missing
+from xladder.worlds import names
 
+Start = Callable[..., Any]
+"""Begins a run on a rung; gives something that can be advanced (`rungs.running.Running`)."""
 MOST_THREADS = 1024  # with many more PyTorch crashes instead of saying so
 
 
@@ -18,14 +24,26 @@ class Rung:
     """One way to execute a workload."""
 
     name: str
-    module: str
     summary: str
+    load: Callable[[], Start]
+    """Imports the rung and gives its `start`."""
+    starting: str = "compiling"
+    """What it does before it runs, as the screen says it."""
+    population: bool = False
+    """Whether it trains all seeds at once."""
+    on_device: bool = False
+    """Whether the replay memory lies on the device."""
     extra: str | None = None
     """The package that it needs beyond the core, which is also the name of the extra that brings it."""
     options: tuple[str, ...] = ()
     """Which of `RungOptions` its `start` takes."""
     one_device: bool = True
-    """Whether it runs on one device, without being told more: then `compare` takes it in unasked."""
+    """Whether it runs on one device without further options: then `compare` includes it unasked."""
+
+    @property
+    def start(self) -> Start:
+        """Begin a run: `start(config, seeds, device, …)`."""
+        return self.load()
 
 
 @dataclass(frozen=True)
@@ -53,42 +71,81 @@ class RungOptions:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is learned. Modules are named, and imported when they are used."""
+    """What is learned: a world, or all worlds of one source, with the family that learns in it."""
 
     name: str
     summary: str
-    tick: str
-    """What one tick is called."""
+    family: Family
     length: str
     """The flag and field that say how long to train."""
-    settings: str
-    """Module with `presets`, `check`, `columns` and how they are shown."""
-    evaluation: str
-    """Module with `score`, `policy` and, for workloads that are measured while they train, `measure`."""
-    parity: str
-    """Module with `levels`, and `forward` for one network."""
-    picture: str
-    """Module with `panels`, `references` and `draw`."""
-    names: str = "value"
-    """Which of `parameters.LEARNERS` its networks are named after in PyTorch."""
-    agents: bool = False
-    """Whether a seed has several agents, each with a network of its own: its parameters are [seed, agent, …]."""
-    samples: bool = False
-    """Whether it builds objects that `xladder sample` can draw; `evaluation` then has `draw_objects`."""
-    missing: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Rungs it has not: why, and the nearest one it has."""
+    missing: Missing = field(default_factory=dict)
+    """Rungs it does not have: why, and the nearest one it has."""
     package: str | None = None
     """The package that its world comes from, where that is an extra."""
     extra: str | None = None
     """The name of that extra."""
     rung: str = "fused"
-    """The one to take where none is named."""
+    """The default rung."""
     population: bool = True
     """Whether `fused` can run its seeds at once."""
 
-    def load_settings(self) -> Any:
-        """The settings module."""
-        return import_module(self.settings)
+    @property
+    def tick(self) -> str:
+        """What one tick is called."""
+        return self.family.tick
+
+    @property
+    def agents(self) -> bool:
+        """Whether parameters have an axis of agents."""
+        return self.family.agents
+
+
+def _torch() -> Start:
+    from xladder.rungs import torch
+
+    return torch.start
+
+
+def _hybrid() -> Start:
+    from xladder.rungs import hybrid
+
+    return hybrid.start
+
+
+def _sequential() -> Start:
+    from xladder.rungs import sequential
+
+    return sequential.start
+
+
+def _parallel() -> Start:
+    from xladder.rungs import parallel
+
+    return parallel.start
+
+
+def _fused() -> Start:
+    from xladder.rungs import fused
+
+    return fused.start
+
+
+def _mesh() -> Start:
+    from xladder.rungs import mesh
+
+    return mesh.start
+
+
+def _hosts() -> Start:
+    from xladder.rungs import hosts
+
+    return hosts.start
+
+
+def _actors() -> Start:
+    from xladder.rungs import actors
+
+    return actors.start
 
 
 RUNGS = {
@@ -96,27 +153,45 @@ RUNGS = {
     for rung in [
         Rung(
             "torch",
-            "xladder.rungs.torch",
             "everything in PyTorch, at its best thread count: the reference",
+            _torch,
+            starting="choosing threads",
             extra="torch",
             options=("threads",),
         ),
         Rung(
             "hybrid",
-            "xladder.rungs.hybrid",
             "PyTorch acts, JAX computes the gradient step",
+            _hybrid,
             extra="torch",
             options=("threads",),
         ),
-        Rung("sequential", "xladder.rungs.sequential", "JAX one call at a time, world on the host"),
-        Rung("parallel", "xladder.rungs.parallel", "one jitted call per tick, all agents at once"),
-        Rung("fused", "xladder.rungs.fused", "many ticks in one XLA program, all seeds at once"),
-        Rung("mesh", "xladder.rungs.mesh", "as fused, laid over several devices", options=("mesh",), one_device=False),
-        Rung("hosts", "xladder.rungs.hosts", "as mesh, across processes", options=("mesh", "hosts"), one_device=False),
+        Rung("sequential", "JAX one call at a time, world on the host", _sequential),
+        Rung("parallel", "one jitted call per tick, all agents at once", _parallel, on_device=True),
+        Rung("fused", "many ticks in one XLA program, all seeds at once", _fused, population=True, on_device=True),
+        Rung(
+            "mesh",
+            "as fused, laid over several devices",
+            _mesh,
+            population=True,
+            on_device=True,
+            options=("mesh",),
+            one_device=False,
+        ),
+        Rung(
+            "hosts",
+            "as mesh, across processes",
+            _hosts,
+            population=True,
+            on_device=True,
+            options=("mesh", "hosts"),
+            one_device=False,
+        ),
         Rung(
             "actors",
-            "xladder.rungs.actors",
-            "asynchronous actors and memories round one learner, on Ray",
+            "asynchronous actors and replay shards around one learner, on Ray",
+            _actors,
+            starting="starting",
             extra="ray",
             options=("actors", "shards", "ray", "lock_step"),
             one_device=False,
@@ -128,99 +203,64 @@ WORKLOADS = {
     workload.name: workload
     for workload in [
         Workload(
-            name="treasurehunt",
-            summary="several IQN agents share a gridworld, each with its own network and memory",
-            tick="epoch",
+            "treasurehunt",
+            "several IQN agents share a gridworld, each with its own network and memory",
+            MULTI_AGENT,
             length="epochs",
-            settings="xladder.workloads.treasurehunt",
-            evaluation="xladder.programs.treasurehunt_evaluation",
-            parity="xladder.parity.treasurehunt",
-            picture="xladder.runs.episode",
-            names="iqn",
-            agents=True,
-            missing={
-                "actors": ("its agents act in one shared world, step by step", "fused"),
-            },
+            missing={"actors": ("its agents act in one shared world, step by step", "fused")},
         ),
         Workload(
-            name="hypergrid",
-            summary="a GFlowNet learns to sample the cells of a grid in proportion to their reward",
-            tick="iteration",
+            "hypergrid",
+            "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
+            GFLOWNET,
             length="iterations",
-            settings="xladder.workloads.hypergrid",
-            evaluation="xladder.programs.hypergrid_evaluation",
-            parity="xladder.parity.hypergrid",
-            picture="xladder.runs.sampler",
-            names="gflownet",
-            samples=True,
-            missing={
-                "actors": ("its trajectories cost too little to be worth sending", "fused"),
-            },
+            missing={"actors": ("its trajectories cost too little to be worth sending", "fused")},
         ),
     ]
 }
 
-
-_VALUE: dict[str, Any] = {
-    "tick": "tick",
-    "settings": "xladder.workloads.value",
-    "evaluation": "xladder.programs.value_evaluation",
-    "parity": "xladder.parity.value",
-    "picture": "xladder.runs.game",
-}
-_EMULATED = "its emulators are processes' own, and a mesh needs worlds inside the program"
+_EMULATED = "its emulators belong to one process, and a mesh needs worlds inside the program"
 _ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
-FAMILIES = {
+SOURCES = {
     "gymnax": Workload(
-        name="cartpole",
-        summary="a value learner in copies of a world of gymnax",
+        "cartpole",
+        "a value learner in copies of a world of gymnax",
+        VALUE,
         length="steps",
         package="gymnax",
         extra="gymnax",
-        **_VALUE,
     ),
     "atari": Workload(
-        name="atari/breakout",
-        summary="a value learner in copies of an Atari game",
+        "atari/breakout",
+        "a value learner in copies of an Atari game",
+        VALUE,
         length="frames",
         missing={rung: (_EMULATED, "parallel") for rung in ("mesh", "hosts")},
         package="ale_py",
         extra="atari",
         rung="parallel",
         population=False,
-        **_VALUE,
     ),
     "gym": Workload(
-        name="gym/CartPole-v1",
-        summary="a value learner in copies of an environment of Gymnasium",
+        "gym/CartPole-v1",
+        "a value learner in copies of an environment of Gymnasium",
+        VALUE,
         length="steps",
         missing={rung: (_ON_HOST, "parallel") for rung in ("fused", "mesh", "hosts")},
         package="gymnasium",
         extra="gym",
         rung="parallel",
-        **_VALUE,
     ),
 }
-"""Workloads that are many: each stands for all worlds of a package, under the name of one of them."""
-
-
-def part(config: Any, side: str = "") -> Any:
-    """A module of the program that a config belongs to.
-
-    Without a side it has `Program`, the workload as pure functions. `host` has `HostExperiment`, the same as a loop in
-    Python; `jax` and `torch` have `Verbs`, what that loop calls.
-    """
-    return import_module(f"{config.program}_{side}" if side else config.program)
+"""Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""
 
 
 def find_workload(name: str) -> Workload:
     """A workload by name; a world's name is the name of a workload."""
     if name in WORKLOADS:
         return WORKLOADS[name]
-    from xladder.workloads import names
-
     place = names.locate(name)
-    found = FAMILIES[place.family]
+    found = SOURCES[place.family]
     if found.package and found.extra and not is_installed(found.package):
         raise missing_extra(found.package, found.extra)
     return replace(found, name=place.name)
@@ -241,16 +281,17 @@ def find_rung(name: str, workload: Workload) -> Rung:
 
 def check_name(workload: Workload, config: Any) -> None:
     """Raise a `UsageError` if the settings are of another world than the workload's name says."""
-    name = getattr(config, "name", workload.name)
-    if name != workload.name:
-        raise UsageError(f"`--world.name` is {name}, but this is `{workload.name}`: say `{name}` in its place.")
+    if config.name != workload.name:
+        raise UsageError(
+            f"`--world.name` is {config.name}, but this is `{workload.name}`: say `{config.name}` in its place."
+        )
 
 
 def check_rung(name: str, workload: Workload, config: Any) -> None:
     """Raise a `UsageError` if a rung cannot run these settings, though it has others of the workload."""
-    lacking = getattr(workload.load_settings(), "lacking", None)
-    if lacking and name in lacking(config):
-        why, nearest = lacking(config)[name]
+    missing = workload.family.missing(config)
+    if name in missing:
+        why, nearest = missing[name]
         raise UsageError(f"`{name}` cannot run this: {why}. Use `{nearest}`.")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,8 +71,8 @@ class Result:
 
         from xladder.rungs.running import compiled
 
-        episodes = episodes or self.plan.workload.load_settings().TRAIN_EPISODES
-        evaluation = import_module(self.plan.workload.evaluation)
+        episodes = episodes or self.plan.workload.family.train_episodes
+        evaluation = self.config.family
         with jax.default_device(devices.find(self.plan.device)):
             score = evaluation.score(self.config, self.params, episodes, seed, compiled)
         judge = getattr(self.config, "judge", None)  # of worlds with published scores

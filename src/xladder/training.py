@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from xladder.registry import (
 )
 from xladder.results import Plan, Result
 from xladder.settings import chosen, updated
-from xladder.trial import Keeper, Observer, OnNan, Past, Trial
+from xladder.trainer import Keeper, Observer, OnNan, Past, Trial
 
 MOST_SEEDS = 100_000
 
@@ -51,7 +50,7 @@ def plan(
     found, options = find_workload(workload), options or RungOptions()
     rung = rung or ("mesh" if options.mesh else found.rung)
     find_rung(rung, found)
-    settings = found.load_settings()
+    settings = found.family
     presets = settings.presets(found.name, protocol)
     start = chosen(presets, preset, protocol)
     config = updated(start if config is None else config, {**(changes or {}), **fields})
@@ -95,21 +94,18 @@ def execute(
     """
     observer, keeper = observer or Observer(), keeper or Keeper()
     rung = find_rung(plan.rung, plan.workload)
-    module = import_module(rung.module)
-    start: Callable[..., Any] = partial(module.start, **{n: getattr(plan.options, n) for n in rung.options})
+    start: Callable[..., Any] = partial(rung.start, **{n: getattr(plan.options, n) for n in rung.options})
     start = around(start) if around else start
     device = devices.find(plan.device)
     groups = seed_groups(plan)
-    _check_memory(plan, len(groups[0]), device if module.ON_DEVICE else devices.find("cpu"))
+    _check_memory(plan, len(groups[0]), device if rung.on_device else devices.find("cpu"))
     results: list[Result] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
         for number, seeds in enumerate(groups):
             if past and number < past.facts["group"]:
                 results.append(_finished(plan, number, past))
                 continue
-            trial = Trial(
-                plan, number, seeds, module.STARTING, start, device, thread, observer, keeper, on_nan, results
-            )
+            trial = Trial(plan, number, seeds, rung.starting, start, device, thread, observer, keeper, on_nan, results)
             results.append(trial.run(past if past and number == past.facts["group"] else None))
             if observer.stop():
                 break
@@ -118,13 +114,13 @@ def execute(
 
 def seed_groups(plan: Plan) -> list[tuple[int, ...]]:
     """The seeds that are trained at once, group after group."""
-    at_once = import_module(find_rung(plan.rung, plan.workload).module).POPULATION and plan.workload.population
+    at_once = find_rung(plan.rung, plan.workload).population and plan.workload.population
     return [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
 
 
 def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
     """Raise a `UsageError` if what a run remembers does not fit, before anything has started."""
-    needed = getattr(plan.workload.load_settings(), "memory_bytes", lambda config: 0)(plan.config)
+    needed = plan.workload.family.memory_bytes(plan.config)
     there = devices.memory_bytes(device)
     if needed * seeds > 0.9 * there:
         fits = int(0.9 * there / (needed * seeds) * plan.config.learner.memory)

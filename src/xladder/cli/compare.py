@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -66,8 +66,8 @@ def run(words: Sequence[str]) -> int:
     except OSError as error:
         raise UsageError(f"`{chart.parent}` cannot be written: {error.strerror or error}.") from None
 
+    from xladder.pictures.curves import draw_bars
     from xladder.runs.compare import compare
-    from xladder.runs.pictures import draw_bars
 
     say(console, headline(workload, config, options.seeds))
     # Signals end the process that measures, too; by themselves they would end this one and leave that behind.
@@ -104,9 +104,8 @@ def run(words: Sequence[str]) -> int:
 def chosen_rungs(text: str | None, workload: Workload, config: Any, mesh: str | None = None) -> list[str]:
     """The rungs a user names, or all the workload has for these settings."""
     if text is None:
-        settings = workload.load_settings()
-        lacking: Container[str] = settings.lacking(config) if hasattr(settings, "lacking") else ()
-        there = [name for name in RUNGS if name not in workload.missing and name not in lacking]
+        missing = {**workload.missing, **workload.family.missing(config)}
+        there = [name for name in RUNGS if name not in missing]
         names = [name for name in there if RUNGS[name].one_device or (mesh and name == "mesh")]
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]
@@ -117,7 +116,7 @@ def chosen_rungs(text: str | None, workload: Workload, config: Any, mesh: str | 
 
 def headline(workload: Workload, config: Any, seeds: int) -> str:
     """What is run, in a line."""
-    what = workload.load_settings().headline(config)
+    what = workload.family.headline(config)
     length = f"{config.ticks * config.units_per_tick:,} {workload.length}"
     text = f"{workload.name}, {length} on each rung, one after another, {what}"
     return text + (f", {seeds} seeds" if seeds > 1 else "")
@@ -126,7 +125,7 @@ def headline(workload: Workload, config: Any, seeds: int) -> str:
 def table(found: dict[str, Any], workload: Workload) -> Table:
     """The comparison as people read it; 80 columns are enough."""
     per_seed = " and seed" if found["seeds"] > 1 else ""
-    measured = [name for name in workload.load_settings().LAST_MEASURED if found["rows"][0][name] is not None]
+    measured = [name for name in workload.family.last_measured if found["rows"][0][name] is not None]
     title = f"{workload.name} on {found['device']}: milliseconds per {workload.tick}{per_seed}"
     shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     shown.add_column("rung", no_wrap=True)

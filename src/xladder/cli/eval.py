@@ -40,7 +40,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
     from xladder.runs.directory import load, read_run_plan
 
-    settings = read_run_plan(options.run_dir).workload.load_settings()
+    settings = read_run_plan(options.run_dir).workload.family
     from xladder import devices
     from xladder.cli import startup
 
@@ -52,7 +52,7 @@ def run(words: Sequence[str]) -> int:
     console = Console(stderr=str(options.json) == "-")
     say(console, f"{options.run_dir} on {devices.describe(device)}")
     with console.status("evaluating"), jax.default_device(device):
-        score = load(options.run_dir).evaluate(options.episodes or settings.EPISODES, options.seed)
+        score = load(options.run_dir).evaluate(options.episodes or settings.episodes, options.seed)
     for line in settings.describe_score(score):
         say(console, line)
     write_json_file(options.json, score)

@@ -36,7 +36,7 @@ def parse_with_config(
     `--preset` and `--config` say where the fields' defaults come from, so they are looked at first. `compared`: the
     short length of a comparison is the default, not that of a whole run.
     """
-    settings = workload.load_settings()
+    settings = workload.family
     preset, file, protocol = (_value(words, flag) for flag in ("--preset", "--config", "--protocol"))
     if preset and file:
         raise UsageError("`--preset` and `--config` both say where to start from: give one of them.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 
 from rich.console import Console
@@ -47,7 +46,7 @@ def run(words: Sequence[str]) -> int:
 
     console = Console(stderr=str(options.json) == "-")
     with console.status("comparing JAX with PyTorch"):
-        found = import_module(workload.parity).levels(config, options.updates, options.seed)
+        found = workload.family.parity_levels(config, options.updates, options.seed)
     shown = Table(title=f"{name}: JAX against PyTorch and NumPy, on the same draws", title_justify="left")
     for head in ("level", "largest difference", "tolerance", ""):
         shown.add_column(head, justify="right" if head in ("largest difference", "tolerance") else "left")

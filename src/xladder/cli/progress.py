@@ -19,7 +19,7 @@ from xladder.core.statistics import mean_and_interval
 from xladder.results import Plan
 from xladder.rungs.running import Running
 from xladder.runs.directory import AGENTS, RunDirectory, command
-from xladder.trial import Observer
+from xladder.trainer import Observer
 
 PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
 SMOOTH = 20  # ticks that what is shown is averaged over
@@ -42,7 +42,7 @@ class Screen(Observer):
         self.seeds: Sequence[int] = plan.seeds
         self.busy_starting = True
         self.live = console.is_terminal
-        self._shown = plan.workload.load_settings().SHOWN
+        self._shown = plan.workload.family.shown
         self._recent: dict[str, list[float]] = {name: [] for name in self._shown}
         self._rate: float | None = None
         self._chunk_ended = time.monotonic()

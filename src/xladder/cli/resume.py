@@ -22,8 +22,8 @@ from xladder.results import Plan
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
+from xladder.trainer import Past
 from xladder.training import seed_groups
-from xladder.trial import Past
 
 Ready = Callable[[int | None, bool], None]
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs whose state is the same
@@ -88,7 +88,7 @@ def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lamb
     facts = checkpoint.facts
     metrics = directory.writer.go_back(facts)
     tell(directory, f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
-    if not getattr(directory.plan.config.world, "pure", True) and not any(".worlds." in n for n in checkpoint.arrays):
+    if not directory.plan.config.world.jittable and not any(".worlds." in n for n in checkpoint.arrays):
         tell(directory, "Its games could not be saved, so new ones begin: not quite the run that it would have been.")
     ready(checkpoint.step, bool(np.isfinite(metrics["loss"]).any()))
     return see_through(directory, Past(checkpoint.arrays, facts, metrics), tools)
@@ -130,7 +130,7 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
         reason = f"what `{alone}` holds no other can take up; {', '.join(EXCHANGEABLE)} hold the same state"
     elif len(plan.seeds) > 1 and seed_groups(plan) != seed_groups(replace(plan, rung=asked)):
         reason = "one has all seeds side by side, the other one after another"
-    elif "fused" in (asked, saved) and not getattr(plan.config.world, "pure", True):
+    elif "fused" in (asked, saved) and not plan.config.world.jittable:
         reason = "on `fused` the games are inside the program and cannot be carried"
     if reason:
         raise UsageError(f"A run saved on `{saved}` cannot go on on `{asked}`: {reason}.")
@@ -144,7 +144,7 @@ def laid_out(plan: Plan, rung: str, mesh: str | None) -> Plan:
     if not (mesh or plan.options.mesh):
         raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
     options = replace(options_for(rung, plan.options), mesh=mesh or plan.options.mesh)
-    found = layout.fit(plan.workload.load_settings(), plan.config, layout.parse(str(options.mesh)), len(plan.seeds))
+    found = layout.fit(plan.workload.family, plan.config, layout.parse(str(options.mesh)), len(plan.seeds))
     if found != plan.config:
         raise UsageError(
             f"`--mesh {options.mesh}` would need batches in {found.learner.strata} groups, and the run has "

@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from xladder.cli.options import parse
-from xladder.registry import FAMILIES, RUNGS, WORKLOADS
+from xladder.registry import RUNGS, SOURCES, WORKLOADS
 
 # What a family's worlds are called; short, because the matrix has to fit.
-FAMILY_NAMES = {"gymnax": "cartpole, minatar/…", "atari": "atari/GAME", "gym": "gym/ID"}
+SOURCE_NAMES = {"gymnax": "cartpole, minatar/…", "atari": "atari/GAME", "gym": "gym/ID"}
 
 Missing = Mapping[str, tuple[str, str]]  # rungs: why, and the nearest one
 
@@ -28,7 +28,7 @@ def run(words: Sequence[str]) -> int:
     parse(RungsOptions, words, "xladder rungs", "Which workload runs on which rung.")
     console = Console(highlight=False, markup=False)
     missing: dict[str, Missing] = {name: workload.missing for name, workload in WORKLOADS.items()}
-    missing |= {FAMILY_NAMES[family]: workload.missing for family, workload in FAMILIES.items()}
+    missing |= {SOURCE_NAMES[family]: workload.missing for family, workload in SOURCES.items()}
     matrix = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     for head in ("workload", *RUNGS):
         matrix.add_column(head, no_wrap=True)
@@ -38,8 +38,8 @@ def run(words: Sequence[str]) -> int:
     for rung in RUNGS.values():
         console.print(f"{rung.name:<11} {rung.summary}")
     console.print()
-    settings = FAMILIES["gymnax"].load_settings()
-    missing["`--preset pqn`"] = settings.lacking(settings.presets(FAMILIES["gymnax"].name)["pqn"])
+    family = SOURCES["gymnax"].family
+    missing["`--preset pqn`"] = family.missing(family.presets(SOURCES["gymnax"].name)["pqn"])
     for line in reasons(missing):
         console.print(line)
     console.print("\n`xladder worlds` lists all worlds: gymnax's, Atari's and Gymnasium's.")

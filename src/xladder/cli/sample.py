@@ -6,7 +6,6 @@ import csv
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Annotated, Literal
 
@@ -49,7 +48,7 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.directory import load, read_run_plan
 
     plan = read_run_plan(options.run_dir)
-    if not plan.workload.samples:
+    if not plan.workload.family.samples:
         raise UsageError(f"`{plan.workload.name}` builds no objects to sample: `xladder eval` plays with its agents.")
     of_seed = plan.seeds[0] if options.of_seed is None else options.of_seed
     if of_seed not in plan.seeds:
@@ -74,7 +73,7 @@ def run(words: Sequence[str]) -> int:
             raise UsageError(
                 f"This run was stopped before seed {of_seed} was trained: it has {', '.join(map(str, kept))}."
             )
-        draw = import_module(plan.workload.evaluation).draw_objects
+        draw = plan.config.family.draw_objects
         table = draw(plan.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
     if str(options.out) == "-":
         write_table(sys.stdout, table)

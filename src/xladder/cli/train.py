@@ -15,20 +15,20 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder import cluster
 from xladder.cli import hosts, startup
 from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
 from xladder.cli.tools import ToolOptions, Tools
+from xladder.distributed import cluster
 from xladder.errors import Diverged, PeerLost, ResourceError, UsageError
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Plan, Result
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
 from xladder.runs.keeping import DiskKeeper
+from xladder.trainer import Past
 from xladder.training import execute
 from xladder.training import plan as make_plan
-from xladder.trial import Past
 
 if TYPE_CHECKING:
     from xladder.cli.progress import Screen
@@ -171,7 +171,7 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
     from xladder.cli.progress import Screen
 
     plan, asked = directory.plan, directory.keeping.eval_episodes
-    episodes = plan.workload.load_settings().TRAIN_EPISODES if asked is None else asked
+    episodes = plan.workload.family.train_episodes if asked is None else asked
     startup.prepare(plan.device)
     team = cluster.current()
     if team:
@@ -181,7 +181,7 @@ def follow(directory: RunDirectory, console: Console, past: Past | None, tools: 
     directory.log(line)
     directory.mark_begun()
     directory.write_environment(device, line)
-    for said in (line, plan.workload.load_settings().note(plan.config)):
+    for said in (line, plan.workload.family.note(plan.config)):
         if said:
             console.print(said, highlight=False, markup=False, soft_wrap=True)
     with Screen(plan, directory, console) as screen, tools:
@@ -235,7 +235,7 @@ def conclude(
 
 def report_result(result: Result, score: dict | None, console: Console) -> None:
     """How training went, and how good what it has made is."""
-    settings, tick = result.plan.workload.load_settings(), result.plan.workload.tick
+    settings, tick = result.plan.workload.family, result.plan.workload.tick
     lines = settings.summary(result.config, result.metrics)
     if score:
         lines += settings.describe_score(score)

@@ -16,8 +16,8 @@ from rich.table import Table
 from xladder import registry
 from xladder.cli.options import parse, write_json_file
 from xladder.errors import unknown
-from xladder.registry import FAMILIES, WORKLOADS
-from xladder.workloads import names
+from xladder.registry import SOURCES, WORKLOADS
+from xladder.worlds import names
 
 SOME_GAMES = ("breakout", "pong", "space_invaders", "qbert")
 
@@ -35,8 +35,8 @@ class WorldsOptions:
 def run(words: Sequence[str]) -> int:
     """List what can be trained on."""
     options = parse(WorldsOptions, words, "xladder worlds", "Every workload and world, and what each needs.")
-    if options.family is not None and options.family not in FAMILIES:
-        raise unknown("family of worlds", options.family, FAMILIES)
+    if options.family is not None and options.family not in SOURCES:
+        raise unknown("family of worlds", options.family, SOURCES)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False)
     if options.family is None:
         show_workloads(console)
@@ -100,12 +100,12 @@ SECTIONS = {"gymnax": show_gymnax, "atari": show_atari, "gym": show_gym}
 
 def need(family: str) -> str:
     """Whether a family can be used, or what would install it."""
-    return "installed" if is_installed(family) else f"not installed; pip install 'xladder[{FAMILIES[family].extra}]'"
+    return "installed" if is_installed(family) else f"not installed; pip install 'xladder[{SOURCES[family].extra}]'"
 
 
 def is_installed(family: str) -> bool:
     """Whether the package of a family is there."""
-    package = FAMILIES[family].package
+    package = SOURCES[family].package
     return package is None or registry.is_installed(package)
 
 
@@ -118,15 +118,15 @@ def shape_in_words(shape: tuple[int, ...]) -> str:
 
 def listed() -> Iterator[dict[str, Any]]:
     """Everything as JSON-ready rows; what only a package knows is null."""
-    from xladder.workloads.atari import SHAPE
+    from xladder.families.value.atari_presets import SHAPE
 
     for workload in WORKLOADS.values():
         yield row(workload.name, None, workload.summary)
     for world in names.GYMNAX.values():
         yield row(world.name, "gymnax", world.summary, list(world.shape), world.actions)
     for game in names.ATARI_GAMES:
-        yield row(f"atari/{game}", "atari", FAMILIES["atari"].summary, list(SHAPE))
-    yield row("gym/ID", "gym", FAMILIES["gym"].summary)
+        yield row(f"atari/{game}", "atari", SOURCES["atari"].summary, list(SHAPE))
+    yield row("gym/ID", "gym", SOURCES["gym"].summary)
 
 
 def row(
@@ -139,6 +139,6 @@ def row(
         "summary": summary,
         "shape": shape,
         "actions": actions,
-        "extra": FAMILIES[family].extra if family else None,
+        "extra": SOURCES[family].extra if family else None,
         "installed": is_installed(family) if family else True,
     }

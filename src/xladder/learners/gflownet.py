@@ -24,7 +24,7 @@ from xladder.nets.flow import MOST_WRITTEN_OUT, FlowNet
 from xladder.worlds import hypergrid as world
 
 if TYPE_CHECKING:
-    from xladder.workloads.hypergrid import Config
+    from xladder.families.gflownet.config import Config
 
 NEVER = -1e9  # a logit that means "not allowed", and has a gradient that is a number
 

@@ -18,7 +18,7 @@ from xladder.nets.flow_torch import FlowNet, Said
 from xladder.worlds.hypergrid_host import HostGrid
 
 if TYPE_CHECKING:
-    from xladder.workloads.hypergrid import Config
+    from xladder.families.gflownet.config import Config
 
 
 class TorchGFlowNet(TorchState):

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from xladder.core.crew import ALONE, Crew
+from xladder.core.data_parallel import ALONE, Crew
 from xladder.core.types import Array, Params
 from xladder.learners.value import ValueLearner
 from xladder.nets.codes import CodesTorso
@@ -26,7 +26,7 @@ from xladder.replay import frames
 from xladder.replay.batch import Batch
 
 if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import LearnerConfig
+    from xladder.families.multi_agent.config import LearnerConfig
 
 
 class Knobs(NamedTuple):

@@ -11,7 +11,7 @@ from xladder.learners.value_torch import TorchLearner
 from xladder.nets.codes_torch import CodesTorso
 
 if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import LearnerConfig
+    from xladder.families.multi_agent.config import LearnerConfig
 
 
 class TorchAgent(TorchLearner):

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from xladder.core.crew import ALONE, Crew
+from xladder.core.data_parallel import ALONE, Crew
 from xladder.core.types import Array, Params
 from xladder.losses.quantile import quantile_huber
 from xladder.losses.value import cross_entropy, huber, munchausen_bonus, project, soft_values, squared

@@ -17,8 +17,8 @@ import numpy as np
 from xladder.core.state import Arrays, Stateful, capture, restore
 from xladder.replay.history import History, Picks, Window
 from xladder.replay.history_host import HostHistory
+from xladder.replay.packed import Strips, cut
 from xladder.replay.priorities_host import HostPriorities, from_errors
-from xladder.replay.strips import Strips, cut
 
 
 class Rows(NamedTuple):

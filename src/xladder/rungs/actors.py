@@ -13,20 +13,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from xladder.core.remote import Engine
 from xladder.devices import beside, cores
+from xladder.distributed.actor import Player
+from xladder.distributed.asynchronous import Asynchronous
+from xladder.distributed.learner import Student
+from xladder.distributed.lock_step import LockStep
+from xladder.distributed.ray_engine import RayEngine, is_loopback
+from xladder.distributed.remote import Engine
+from xladder.distributed.workers import Fleet, Layout
 from xladder.errors import UsageError
-from xladder.programs.value_asynchronous import Asynchronous
-from xladder.programs.value_fleet import Fleet, Layout
-from xladder.programs.value_lock_step import LockStep
-from xladder.programs.value_player import Player
-from xladder.programs.value_student import Student
-from xladder.rungs.ray import RayEngine, is_loopback
 from xladder.rungs.running import USUAL, Compiler, Metrics, compiled, stack_seeds
 
-POPULATION = False
-ON_DEVICE = False  # where what is remembered lies
-STARTING = "starting"
 MOST_PLAYERS = 8  # where none are asked for
 
 

@@ -15,13 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import dynamic_update_index_in_dim
 
-from xladder.registry import part
 from xladder.rungs.parallel import SAMPLED_TICKS
 from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
-POPULATION = True
-ON_DEVICE = True  # where what is remembered lies
-STARTING = "compiling"
 LONGEST_CHUNK = 256
 
 
@@ -62,7 +58,7 @@ class FusedRun:
 
     def lay_out(self, config: Any) -> Any:
         """The workload's program as it suits the device."""
-        return part(config).Program.laid_out(config, self.device.platform, self.seeds)
+        return config.family.program_for(config, self.device.platform, self.seeds)
 
     def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
         """Clock and population, where they are to stay."""

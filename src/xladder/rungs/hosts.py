@@ -18,15 +18,12 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, PartitionSpec
 
-from xladder import cluster
+from xladder.distributed import cluster
 from xladder.errors import Diverged, UsageError
 from xladder.rungs import layout
 from xladder.rungs.mesh import MeshRun, describe
 from xladder.rungs.running import USUAL, Compiler, Metrics
 
-POPULATION = True
-ON_DEVICE = True  # where what is remembered lies
-STARTING = "compiling"
 COMPARED_EVERY = 100  # ticks
 PIECE_BYTES = 256 * 2**20  # of an array that is gathered
 

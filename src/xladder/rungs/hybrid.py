@@ -14,13 +14,8 @@ import jax
 import torch
 
 from xladder.core.state import Stateful
-from xladder.registry import part
 from xladder.rungs.running import USUAL, Compiler, HostRun
 from xladder.rungs.torch import choose_threads, find_device
-
-POPULATION = False
-ON_DEVICE = False  # where what is remembered lies
-STARTING = "compiling"
 
 
 class Taught(Stateful):
@@ -59,12 +54,12 @@ def start(
     (seed,) = seeds
     where = find_device(device)
     note = choose_threads(config, threads) if where == "cpu" else ""
-    actor = part(config, "torch").Verbs(config, seed, where)
+    actor = config.family.torch_backend(config, seed, where)
     with jax.default_device(device):
         begun = time.perf_counter()
-        learner = part(config, "jax").Verbs(config, seed, compiler.verb)
+        learner = config.family.jax_backend(config, seed, compiler.verb)
         learner.warm_up()
         seconds = time.perf_counter() - begun
         taught = Taught(learner, actor, config.num_learners)
-    experiment = part(config, "host").HostExperiment(config, actor, taught)
+    experiment = config.family.host_loop(config, actor, taught)
     return HostRun(experiment, jax.default_device(device), note, seconds, torch.get_num_threads())

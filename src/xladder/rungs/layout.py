@@ -21,13 +21,6 @@ from typing import Any
 from xladder.errors import UsageError, uneven
 
 SEEDS, DATA = "seeds", "data"
-# Fields of an experiment whose second axis, after that of seeds, is that of copies of a world and lies over `data`.
-COPIES = {
-    "xladder.programs.treasurehunt": (),
-    "xladder.programs.hypergrid": (),
-    "xladder.programs.value": ("memory", "seen", "score", "row", "worlds"),
-    "xladder.programs.pqn": (),
-}
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ def axes(config: Any, runs: Any) -> Any:
     import jax
     from jax.sharding import PartitionSpec
 
-    copies = COPIES[config.program]
+    copies = config.family.sharded_fields(config)
     return type(runs)(
         **{
             name: jax.tree.map(lambda _, name=name: PartitionSpec(SEEDS, *[DATA] * (name in copies)), part)

@@ -20,16 +20,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xladder.core.crew import Crew
+from xladder.core.data_parallel import Crew
 from xladder.errors import UsageError
-from xladder.registry import part
 from xladder.rungs import layout
 from xladder.rungs.fused import FusedRun
 from xladder.rungs.running import USUAL, Compiler
-
-POPULATION = True
-ON_DEVICE = True  # where what is remembered lies
-STARTING = "compiling"
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class MeshRun(FusedRun):
 
     def lay_out(self, config: Any) -> Any:
         """The program of one device."""
-        alone = part(config).Program.laid_out(config, self.device.platform, self.seeds)
+        alone = config.family.program_for(config, self.device.platform, self.seeds)
         size = self.mesh.shape[layout.DATA]
         return replace(alone, crew=DeviceCrew(size)) if size > 1 else alone
 

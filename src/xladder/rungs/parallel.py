@@ -14,12 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.registry import part
 from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
-POPULATION = False
-ON_DEVICE = True  # where what is remembered lies
-STARTING = "compiling"
 SAMPLED_TICKS = 20  # that the two parts of a tick are timed on
 
 
@@ -29,7 +25,7 @@ class ParallelRun:
     note = ""
 
     def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler = USUAL):
-        self.program = program = part(config).Program.laid_out(config, device.platform, (seed,))
+        self.program = program = config.family.program_for(config, device.platform, (seed,))
         with jax.default_device(device):
             init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
             self.clock, self.runs = init(jnp.asarray([seed], jnp.int32))
@@ -75,7 +71,7 @@ class OverlappedRun:
         self.device = device
         with jax.default_device(device):
             begun = time.perf_counter()
-            self.experiment = part(config, "overlapped").Overlapped(config, seed, device.platform, compiler.verb)
+            self.experiment = config.family.overlapped(config, seed, device.platform, compiler.verb)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
@@ -109,5 +105,5 @@ def start(
 ) -> ParallelRun | OverlappedRun:
     """Begin one experiment."""
     (seed,) = seeds
-    kind = ParallelRun if getattr(config.world, "pure", True) else OverlappedRun
+    kind = ParallelRun if config.world.jittable else OverlappedRun
     return kind(config, seed, device or jax.devices()[0], compiler)

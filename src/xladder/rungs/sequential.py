@@ -12,12 +12,7 @@ from typing import Any
 
 import jax
 
-from xladder.registry import part
 from xladder.rungs.running import USUAL, Compiler, HostRun
-
-POPULATION = False
-ON_DEVICE = False  # where what is remembered lies
-STARTING = "compiling"
 
 
 class SequentialRun(HostRun):
@@ -25,13 +20,13 @@ class SequentialRun(HostRun):
 
     def state(self) -> Any:
         """All that the run would go on from."""
-        clock, runs = part(self.experiment.config, "jax").to_program(self.experiment)
-        return {"clock": clock, "runs": part(self.experiment.config).Program(self.experiment.config).carried(runs)}
+        clock, runs = self.experiment.config.family.to_program(self.experiment)
+        return {"clock": clock, "runs": self.experiment.config.family.program(self.experiment.config).carried(runs)}
 
     def take_state(self, state: Any) -> None:
         """Go on from there."""
         with self.context:
-            part(self.experiment.config, "jax").from_program(self.experiment, state["clock"], state["runs"])
+            self.experiment.config.family.from_program(self.experiment, state["clock"], state["runs"])
 
 
 def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> SequentialRun:
@@ -39,8 +34,8 @@ def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compi
     (seed,) = seeds
     with jax.default_device(device):
         begun = time.perf_counter()
-        verbs = part(config, "jax").Verbs(config, seed, compiler.verb)
+        verbs = config.family.jax_backend(config, seed, compiler.verb)
         verbs.warm_up()
         seconds = time.perf_counter() - begun
-    experiment = part(config, "host").HostExperiment(config, verbs, verbs)
+    experiment = config.family.host_loop(config, verbs, verbs)
     return SequentialRun(experiment, jax.default_device(device), compile_seconds=seconds)

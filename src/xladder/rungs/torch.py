@@ -11,7 +11,6 @@ import numpy as np
 
 from xladder.devices import cores
 from xladder.errors import UsageError, missing_extra
-from xladder.registry import part
 from xladder.rungs.running import HostRun
 
 try:
@@ -19,18 +18,14 @@ try:
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
-POPULATION = False
-ON_DEVICE = False  # where what is remembered lies
-STARTING = "choosing threads"
-
 
 def start(config: Any, seeds: Sequence[int], device: Any = None, threads: int | None = None) -> HostRun:
     """Begin one experiment, after measuring how many threads serve PyTorch best, unless that is given."""
     (seed,) = seeds
     where = find_device(device)
     note = choose_threads(config, threads) if where == "cpu" else ""
-    verbs = part(config, "torch").Verbs(config, seed, where)
-    experiment = part(config, "host").HostExperiment(config, verbs, verbs)
+    verbs = config.family.torch_backend(config, seed, where)
+    experiment = config.family.host_loop(config, verbs, verbs)
     return HostRun(experiment, nullcontext(), note, threads=torch.get_num_threads())
 
 
@@ -65,7 +60,7 @@ def best_threads(config: Any) -> dict[int, float]:
     PyTorch's own default can be several times slower on a small or busy machine.
     """
     limit, threads = cores(), 1
-    verbs = part(config, "torch").Verbs(config, seed=0, device="cpu")
+    verbs = config.family.torch_backend(config, 0, "cpu")
     times: dict[int, float] = {}
     while threads <= limit:
         torch.set_num_threads(threads)

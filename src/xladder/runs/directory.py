@@ -27,7 +27,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import import_module, metadata
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,8 @@ from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.disk import replace_synced
 from xladder.runs.locks import Lock
 from xladder.settings import to_dict
+from xladder.trainer import OnNan, first_bad
 from xladder.training import plan
-from xladder.trial import OnNan, first_bad
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
@@ -232,7 +232,7 @@ class RunDirectory:
 
     def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> dict[str, Path]:
         """Write what comes at the end: agents, timings and pictures. Returns where the pictures are."""
-        from xladder.runs.pictures import draw_curves
+        from xladder.pictures.curves import draw_curves
 
         self.writer.close()
         self.save_agents(result.params)
@@ -247,15 +247,15 @@ class RunDirectory:
             | ({"evaluation": dict(score)} if score else {}),
         )
         title = f"{name} · {self.plan.rung} · {len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
-        module, media = import_module(self.plan.workload.picture), self.path / "media"
-        panels, references = module.panels(result.config), module.references(score)
+        family, media = self.plan.workload.family, self.path / "media"
+        panels, references = family.panels(result.config), family.references(score)
         length, each = self.plan.workload.length, self.plan.config.units_per_tick
         unit = None if length == f"{tick}s" else length
         draw_curves(media / "curves.png", result.metrics, title, tick, panels, references, unit, each)
         curves = {"curves": media / "curves.png"}
         if first_bad(capture(result.params, "params.")):  # of numbers that are none there is nothing else to show
             return curves
-        return curves | module.draw(result, score, media, title)
+        return curves | family.draw(result, score, media, title)
 
 
 def command(name: str, folder: Path) -> str:
@@ -285,7 +285,7 @@ def load(path: str | Path) -> Result:
 def evaluate(run: str | Path | Result, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
     """Score the agents of a run directory or a result; the keys are those of `xladder eval --json`."""
     result = run if isinstance(run, Result) else load(run)
-    return result.evaluate(episodes or result.plan.workload.load_settings().EPISODES, seed)
+    return result.evaluate(episodes or result.plan.workload.family.episodes, seed)
 
 
 def load_agents(folder: Path, plan: Plan) -> Params:

@@ -12,7 +12,6 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -57,6 +56,7 @@ class Imported(NamedTuple):
 def export(result: Result, form: str, out: Path, seed: int | None = None, agent: int | None = None) -> Exported:
     """Write networks of a run to a file that is not there yet: all, or those of one seed or one agent."""
     plan = result.plan
+    layers = plan.workload.family.layer_names
     nets.check_twin(plan)
     if out.exists() or out.is_symlink():
         raise UsageError(f"`{out}` exists: choose another `--out`, nothing is overwritten.")
@@ -65,8 +65,7 @@ def export(result: Result, form: str, out: Path, seed: int | None = None, agent:
         raise UsageError(f"`{out.name}` is a name for `--to {meant}`, not for `--to {form}`.")
     chosen = {place: nets.take(result, place) for place in nets.places(result, seed, agent)}
     named = {
-        place: parameters.with_noise(plan.workload.names, parameters.to_state(plan.workload.names, params))
-        for place, params in chosen.items()
+        place: parameters.with_noise(layers, parameters.to_state(layers, params)) for place, params in chosen.items()
     }
     state = {
         (name if len(named) == 1 else f"seed{place[0]}.agent{place[1]}.{name}"): values
@@ -90,7 +89,8 @@ def export(result: Result, form: str, out: Path, seed: int | None = None, agent:
 
 def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
     """The networks in a file, each checked against what the plan's settings need; None is the place of one alone."""
-    expected = parameters.state_shapes(plan.workload.names, nets.shapes(plan))
+    layers = plan.workload.family.layer_names
+    expected = parameters.state_shapes(layers, nets.shapes(plan))
     declared: dict[Place | None, state_files.Declared] = defaultdict(dict)
     prefixes: dict[Place | None, str] = {}
     for name, entry in state_files.declared(file).items():
@@ -108,7 +108,7 @@ def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
         if not np.isfinite(array).all():
             raise UsageError(f"`{file}` holds something that is not a number in {name!r}.")
     return {
-        place: parameters.to_tree(plan.workload.names, {name: values[prefixes[place] + name] for name in expected})
+        place: parameters.to_tree(layers, {name: values[prefixes[place] + name] for name in expected})
         for place in declared
     }
 
@@ -183,10 +183,10 @@ def _check_written(plan: Plan, draft: Path, chosen: Mapping[Place, Params]) -> L
             raise Mismatch(f"What was written of seed {place[0]}, agent {place[1]} is not what was read back.")
     if not is_installed("torch"):
         return None
-    forward = import_module(plan.workload.parity).forward
+    forward, layers = plan.config.family.parity_forward, plan.workload.family.layer_names
     worst = None
     for place, params in chosen.items():
-        state = parameters.to_state(plan.workload.names, returned[place])
+        state = parameters.to_state(layers, returned[place])
         level = forward(plan.config, params, state)
         if not level.passed:
             raise Mismatch(

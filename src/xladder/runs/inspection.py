@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,8 +21,8 @@ MOST_TICKS = 200  # in one measurement
 
 def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
     """The facts, as `xladder inspect --json` writes them, and the texts of all programs, `jaxpr` and `hlo`."""
-    module, device = import_module(find_rung(plan.rung, plan.workload).module), devices.find(plan.device)
-    together = module.POPULATION and plan.workload.population
+    rung, device = find_rung(plan.rung, plan.workload), devices.find(plan.device)
+    together = rung.population and plan.workload.population
     seeds = plan.seeds if together else plan.seeds[:1]
     facts: dict[str, Any] = {
         "workload": plan.workload.name,
@@ -33,14 +32,14 @@ def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
         "device": devices.describe(device),
     }
     if plan.rung == "torch":
-        running = module.start(plan.config, seeds, device)
+        running = rung.start(plan.config, seeds, device)
         why = "PyTorch runs one operation after another and compiles nothing, so there is no program to look into."
         facts |= {"programs": [], "note": f"{running.note} {why}".strip()} | timings(running)
         return facts, {}
     from xladder.rungs.inspected import InspectingCompiler, traces
 
     compiler = InspectingCompiler()
-    running = module.start(plan.config, seeds, device, compiler)
+    running = rung.start(plan.config, seeds, device, compiler)
     facts |= timings(running)
     for program in compiler.built:
         program.calls = 0

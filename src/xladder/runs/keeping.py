@@ -10,7 +10,7 @@ from xladder.core.state import Arrays
 from xladder.errors import ResourceError
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import RunDirectory
-from xladder.trial import Keeper
+from xladder.trainer import Keeper
 
 SECONDS_BETWEEN = 60.0
 SHARE_OF_TIME = 0.03  # that saving may take: large states are saved less often

@@ -21,8 +21,8 @@ from xladder.core.statistics import mean_and_interval
 from xladder.errors import XladderError
 from xladder.results import Plan
 from xladder.rungs.running import Running
+from xladder.trainer import Observer
 from xladder.training import execute
-from xladder.trial import Observer
 
 
 class Stopwatch(Observer):
@@ -69,7 +69,7 @@ def measure(plan: Plan) -> dict[str, Any]:
         "return_first": mean(returns[:, :tenth]),
         "return_last": mean(returns[:, -tenth:]),
         **{f"{name}_seconds": float(np.median([each[name] for each in watch.phases])) for name in watch.phases[0]},
-        **{name: last(result.metrics.get(name)) for name in plan.workload.load_settings().LAST_MEASURED},
+        **{name: last(result.metrics.get(name)) for name in plan.workload.family.last_measured},
         "peak_memory_mb": peak_memory_mb(device, plan.rung),
         "learning": bool(watch.times),
         "note": watch.note,

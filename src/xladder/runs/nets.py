@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import jax
@@ -12,7 +11,6 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.types import Params
 from xladder.errors import UsageError
-from xladder.registry import part
 from xladder.results import Plan, Result
 from xladder.rungs.running import stack_seeds
 
@@ -55,7 +53,7 @@ def shapes(plan: Plan) -> Params:
 
 def shapes_of_one_seed(plan: Plan) -> Params:
     """The shapes of all that one seed learns, leaves [1, …] or [1, agent, …]."""
-    program = part(plan.config).Program(plan.config)
+    program = plan.config.family.program(plan.config)
 
     def begin(seed: Any) -> Params:
         if hasattr(program, "init_params"):  # agents that begin without a world, which may be outside the program
@@ -68,9 +66,8 @@ def shapes_of_one_seed(plan: Plan) -> Params:
 
 def check_twin(plan: Plan) -> None:
     """Raise a `UsageError` if no PyTorch network corresponds to the plan's."""
-    if find_spec(f"{plan.config.program}_torch") is None:
-        learner = plan.config.program.rpartition(".")[2]
-        raise UsageError(f"`{learner}` has no twin in PyTorch, so its networks have no names there.")
+    if not plan.config.family.has_torch(plan.config):
+        raise UsageError(f"`{plan.config.algorithm}` has no twin in PyTorch, so its networks have no names there.")
 
 
 def in_words(numbers: Iterable[int]) -> str:

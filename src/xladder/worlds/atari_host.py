@@ -16,8 +16,8 @@ import numpy as np
 
 from xladder.devices import cores
 from xladder.errors import missing_extra
-from xladder.workloads.names import find_atari
 from xladder.worlds.copies import Step, View, copy_seeds
+from xladder.worlds.names import find_atari
 
 SIDE = 84
 SKIP = 4

@@ -21,8 +21,8 @@ from xladder.core.keys import Stream, reset_keys, root, step_keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled
 from xladder.errors import missing_extra
-from xladder.workloads.names import GYMNAX, find_gymnax
 from xladder.worlds.copies import Step, View
+from xladder.worlds.names import GYMNAX, find_gymnax
 
 
 class GymnaxState(NamedTuple):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    from xladder.workloads.hypergrid import WorldConfig
+    from xladder.families.gflownet.config import WorldConfig
 
 # The smooth reward: a normal density in the distance from the middle, which is 1 at the edge.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05

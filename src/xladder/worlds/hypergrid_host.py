@@ -12,7 +12,7 @@ import numpy as np
 from xladder.worlds.hypergrid import HILL_MEAN, HILL_VARIANCE
 
 if TYPE_CHECKING:
-    from xladder.workloads.hypergrid import WorldConfig
+    from xladder.families.gflownet.config import WorldConfig
 
 
 class HostGrid:

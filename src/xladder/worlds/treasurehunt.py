@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import WorldConfig
+    from xladder.families.multi_agent.config import WorldConfig
 
 EMPTY, WALL, FIRST_ITEM = 0, 1, 2
 NUM_ACTIONS = 4  # up, down, left, right

@@ -22,7 +22,7 @@ from xladder.worlds.treasurehunt import (
 )
 
 if TYPE_CHECKING:
-    from xladder.workloads.treasurehunt import WorldConfig
+    from xladder.families.multi_agent.config import WorldConfig
 
 
 class HostWorld:

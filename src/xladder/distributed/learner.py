@@ -1,0 +1,90 @@
+"""Who learns from transitions that somebody else has remembered: the learner of `actors`.
+
+All updates of a tick are one call on the device. What an update draws has the address that it has on every rung.
+
+Shapes: K updates per tick, B batch, R candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.state import Stateful
+from xladder.core.types import Compiled, Params
+from xladder.families.value.program import Program, Samples
+from xladder.learners.value import Agent
+from xladder.replay.packed import Strips, batch_of, nothing
+from xladder.replay.priorities_host import stratified
+
+Aside = Callable[..., Any]
+"""Calls a function on the processor that drives the device."""
+Bring = Callable[[Strips], Strips]
+"""Brings transitions to the device that learns from them; begun, not waited for."""
+
+
+class Student(Stateful):
+    """One agent, and the updates of a tick."""
+
+    STATE = ("agent",)
+
+    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, aside: Aside, bring: Bring):
+        self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
+        self.aside, self.bring = aside, bring
+        self.draws_from = aside(keys.root, seed)
+        self._draw = compiled(_draw)
+        self.agent = compiled(_begin)(self.program, self.key)
+        view, window = self.program.view, self.program.window
+        strips = nothing(window, view.shape, view.dtype, self.rows_per_tick)
+        self._learn = compiled(_learn, donate=(2,)).lower(self.program, np.int32(0), self.agent, self.key, strips)
+        self._learn = self._learn.compile()
+
+    @property
+    def rows_per_tick(self) -> int:
+        """Transitions that a tick learns from."""
+        return int(self.config.updates_per_tick * self.config.learner.batch_size)
+
+    def draw(self, tick: int, ticks: int = 1) -> np.ndarray:
+        """float32 [K·B, R, 2], or [K·B, 2] with priorities: where the samples of a tick start, or of several."""
+        updates = np.arange(tick * self.config.updates_per_tick, (tick + ticks) * self.config.updates_per_tick)
+        # Aside, where the same numbers come out: on a GPU they would come after the updates under way.
+        drawn = np.array(self.aside(self._draw, self.program, updates.astype(np.int32), self.draws_from))
+        if self.config.learner.prioritised:
+            for uniforms in drawn:
+                uniforms[:, 0] = stratified(uniforms[:, 0])
+        return drawn.reshape(-1, *drawn.shape[2:])
+
+    def learn(self, tick: int, strips: Strips) -> tuple[jax.Array, jax.Array]:
+        """The updates of a tick, from leaves [K·B, …]: begun, not waited for. The loss [], and the errors [K·B]."""
+        self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, strips)
+        return loss, errors
+
+    def params(self) -> Params:
+        """What it knows by now, as arrays of the host's own: the next update overwrites the device's."""
+        return jax.tree.map(lambda x: np.array(x[0]), jax.device_get(self.agent.params))
+
+
+def _begin(program: Program, key: jax.Array) -> Agent:
+    return jax.tree.map(lambda x: x[None], program.init_agent(key))
+
+
+def _draw(program: Program, updates: jax.Array, key: jax.Array) -> jax.Array:
+    return jax.vmap(lambda update: program.draw_study(key, update).picks)(updates)
+
+
+def _learn(
+    program: Program, tick: jax.Array, agents: Agent, key: jax.Array, strips: Strips
+) -> tuple[Agent, jax.Array, jax.Array]:
+    updates, size = program.config.updates_per_tick, program.config.learner.batch_size
+    numbers = tick * updates + jnp.arange(updates)
+    draws = jax.vmap(lambda number: program.draw_study(key, number).learner)(numbers)
+    batch = batch_of(strips, program.window.stack)
+    batches = jax.tree.map(lambda x: x.reshape(updates, 1, size, *x.shape[1:]), batch)
+    samples = Samples((), batches, jax.tree.map(lambda x: x[:, None], draws))  # type: ignore[arg-type]
+    agents, losses, errors = program.improve(tick, agents, samples)
+    return agents, losses.mean(), errors.reshape(-1)

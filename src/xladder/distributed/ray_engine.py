@@ -1,0 +1,248 @@
+"""Ray as the engine of `actors`: every player and every shard is a Ray actor, which Ray starts again when it dies.
+
+A Ray that is started here listens on this machine only, has no dashboard and reports to nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import secrets
+import signal
+import socket
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from xladder import temporary_folders as leftovers
+from xladder.distributed.membership import LOOPBACK, split_address
+from xladder.distributed.remote import Lost, Ticket
+from xladder.errors import UsageError, missing_extra
+
+ACTION_BYTES = 512  # more than a `struct sigaction` takes on any system
+REACH_SECONDS = 5.0  # in which a cluster has to answer
+# A misleading name: on all systems "0" keeps its ports on 127.0.0.1.
+ON_ALL_ADDRESSES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+# Read when Ray is imported.
+QUIET = {
+    ON_ALL_ADDRESSES: "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_DEDUP_LOGS_SKIP_REGEX": ".*",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+}
+CLUSTER_HINT = (
+    "Check its address and version, and that RAY_AUTH_MODE=token and RAY_AUTH_TOKEN are set as there; or leave `--ray` "
+    "out."
+)
+# Of the processes that play and remember: they share the machine, and leave its GPU to the learner.
+ONE_THREAD = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_NUM_CPU_DEVICES": "1",
+    "OMP_NUM_THREADS": "1",
+    "NPROC": "1",  # what XLA goes by
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+
+
+class Reborn(Exception):
+    """A process that Ray has started again was asked for what only the one before it knew."""
+
+
+class Hired:
+    """What lives in a process of Ray's: an object that is made when it is admitted."""
+
+    def __init__(self, make: Callable[..., Any], given: Sequence[Any]):
+        self.make, self.given = make, given
+        self.thing: Any = None
+        self.life = 0
+
+    def admit(self, life: int) -> int:
+        """Make the object; `life` counts how often that was asked for."""
+        self.thing, self.life = self.make(*self.given), life
+        return os.getpid()
+
+    def perform(self, life: int, verb: str, *given: Any) -> Any:
+        """Have it do something, if it is still the same object."""
+        if life != self.life:
+            raise Reborn
+        return getattr(self.thing, verb)(*given)
+
+
+class RayRemote:
+    """See `core.remote.Remote`."""
+
+    def __init__(self, name: str, handle: Any):
+        self.name, self.handle, self.life = name, handle, 0
+
+    def ask(self, verb: str, *given: Any, answers: int = 1) -> Any:
+        """A ticket for the answer, or several."""
+        return self.handle.perform.options(num_returns=answers).remote(self.life, verb, *given)
+
+    def admit(self) -> Ticket:
+        """A ticket for the process id."""
+        self.life += 1
+        return self.handle.admit.remote(self.life)
+
+
+class RayEngine:
+    """See `core.remote.Engine`. Uses the cluster at `address`, or starts a Ray of its own."""
+
+    def __init__(self, address: str | None = None):
+        self.ray, self.folder = connect(address)
+        self.local = address is None
+        self.handles: list[Any] = []
+
+    def check_room(self, processes: int) -> None:
+        """Raise a `UsageError` if a cluster has no processors left for so many: they would be waited for in vain."""
+        there = int(self.ray.available_resources().get("CPU", 0))
+        if not self.local and there < processes:
+            self.close()
+            raise UsageError(
+                f"The Ray cluster has {there} processors left, and {processes} processes want one each: give fewer "
+                "`--actors` or `--shards`, or add nodes."
+            )
+
+    def hire(self, name: str, make: Callable[..., Any], *given: Any) -> RayRemote:
+        """A Ray actor for it."""
+        hired = self.ray.remote(Hired).options(
+            # A local Ray is told of no processors, so that it starts no processes beforehand; a cluster has to be fair.
+            num_cpus=0 if self.local else 1,
+            max_restarts=-1,
+            max_task_retries=0,
+            runtime_env={"env_vars": environment(self.local)},
+        )
+        self.handles.append(hired.remote(make, given))
+        return RayRemote(name, self.handles[-1])
+
+    def put(self, value: Any) -> Ticket:
+        """A copy in shared memory."""
+        return self.ray.put(value)
+
+    def get(self, ticket: Ticket) -> Any:
+        """Wait for an answer."""
+        errors = self.ray.exceptions
+        try:
+            return self.ray.get(ticket)
+        except errors.RayTaskError as error:
+            if isinstance(error.cause, Reborn):
+                raise Lost from None
+            raise (error.cause or error) from None
+        except errors.RayError as error:
+            raise Lost((str(error).splitlines() or [""])[0][:200]) from None
+
+    def ready(self, tickets: Sequence[Ticket], seconds: float) -> list[Ticket]:
+        """Those that are answered."""
+        found, left = self.ray.wait(list(tickets), timeout=seconds)
+        if left:
+            found += self.ray.wait(left, num_returns=len(left), timeout=0)[0]
+        return list(found)
+
+    def close(self) -> None:
+        """End the processes, and a Ray that was started for them; a cluster goes on without them."""
+        for handle in self.handles:
+            with contextlib.suppress(Exception):
+                self.ray.kill(handle)
+        self.handles = []
+        if self.folder is not None:
+            self.ray.shutdown()
+            leftovers.remove(self.folder)
+            self.folder = None
+
+
+def environment(local: bool) -> dict[str, str]:
+    """What the processes find in their environment; here they run this very code, and share what it compiles.
+
+    Without saying so they would run the code that is installed.
+    """
+    import jax
+
+    found, package = dict(ONE_THREAD), Path(__file__).parents[2]
+    if local and package.name != "site-packages":
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [str(package), os.environ.get("PYTHONPATH")]))
+    if local and (folder := getattr(jax.config, "jax_compilation_cache_dir", None)):
+        found["JAX_COMPILATION_CACHE_DIR"] = folder
+    return found
+
+
+def connect(address: str | None) -> tuple[Any, str | None]:
+    """Ray's module, connected; and the folder of its files, where a Ray was started or joined for it."""
+    if address is not None:
+        check_reachable(address)
+    for name, value in QUIET.items():
+        if address is None or name != ON_ALL_ADDRESSES:
+            os.environ.setdefault(name, value)
+    if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a token alone would be ignored
+    elif address is None:
+        # Who may speak to this Ray: its own processes, which inherit it. Ray would keep one in the home folder.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    logger = logging.getLogger("ray")
+    logger.setLevel(logging.ERROR)  # importing it outside the main thread is worth a warning to it
+    try:
+        import ray
+    except ImportError as error:
+        raise missing_extra("ray", "ray") from error
+    if ray.is_initialized():
+        return ray, None
+    quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    # For its logs and sockets: nobody else's to read, and soon gone. Ray opens its folder to all, so it is one inside.
+    folder = tempfile.mkdtemp(prefix="xladder-ray-")
+    leftovers.add(folder)
+    try:
+        # JAX warns of every fork, Ray's too, which does nothing before it becomes another program.
+        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+        with signals_as_they_are():
+            if address is None:
+                ray.init("local", include_dashboard=False, num_cpus=0, num_gpus=0, _temp_dir=f"{folder}/r", **quiet)
+            else:
+                ray.init(address=address, **quiet)
+    except Exception as error:
+        leftovers.remove(folder)
+        said = (str(error).splitlines() or [""])[0]
+        what = f"the Ray cluster at `{address}` cannot be used" if address else "Ray does not start"
+        raise UsageError(
+            f"{what[0].upper()}{what[1:]}: {type(error).__name__}: {said[:200]} "
+            + (CLUSTER_HINT if address else "`--rung parallel` needs none.")
+        ) from error
+    return ray, folder
+
+
+@contextlib.contextmanager
+def signals_as_they_are() -> Iterator[None]:
+    """What a signal does, put back afterwards: Ray's core would end the process with a stack trace.
+
+    Not with Python's `signal`, which can be set from the main thread only.
+    """
+    system = ctypes.CDLL(None)
+    actions = {number: ctypes.create_string_buffer(ACTION_BYTES) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number, action in actions.items():
+        system.sigaction(int(number), None, action)
+    try:
+        yield
+    finally:
+        for number, action in actions.items():
+            system.sigaction(int(number), action, None)
+
+
+def check_reachable(address: str) -> None:
+    """Raise a `UsageError` unless somebody listens there: Ray itself would try for a minute."""
+    found = split_address(address)
+    if found is None or "/" in found[0]:
+        raise UsageError(f"`--ray` is {address}, but it has to be HOST:PORT, as `ray start --head` prints it.")
+    try:
+        socket.create_connection(found, REACH_SECONDS).close()
+    except (OSError, UnicodeError) as error:
+        raise UsageError(
+            f"No Ray answers at `{address}` ({getattr(error, 'strerror', None) or error}): start one there with "
+            "`ray start --head`, or leave `--ray` out to have one on this machine."
+        ) from None
+
+
+def is_loopback(address: str) -> bool:
+    """Whether an address is this machine's own."""
+    found = split_address(address)
+    return found is not None and found[0] in LOOPBACK

@@ -1,0 +1,181 @@
+"""Before a run on several hosts: all have to be there, and to want the same."""
+
+from __future__ import annotations
+
+import os
+import queue
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from xladder.core.state import flatten
+from xladder.distributed.connection import Line
+from xladder.distributed.membership import Membership
+from xladder.errors import PeerLost, UsageError, printable
+
+INTRODUCTION = 5.0  # seconds that whoever comes has to say who it is
+RETRY = 0.2
+
+
+class Reception:
+    """Where host 0 waits for the others."""
+
+    def __init__(self, me: Membership):
+        self.me = me
+        self.here: dict[int, Line] = {}
+        self.names = {0: own_name()}
+        self._guests: queue.Queue[tuple[Line, dict[str, Any] | None]] = queue.Queue()
+        self._closed = threading.Event()
+        self._listener = _listen(me)
+        threading.Thread(target=self._open_the_door, daemon=True).start()
+
+    def wait_for_all(self, wanted: Mapping[str, Any], until: float) -> None:
+        """Until every host is there; an error, of which all hear, if one is not or wants something else."""
+        while len(self.here) < self.me.num_hosts - 1:
+            left = until - time.monotonic()
+            if left <= 0:
+                missing = [i for i in range(1, self.me.num_hosts) if i not in self.here]
+                sentence = (
+                    f"{hosts(missing)} did not appear at {self.me.coordinator} within {self.me.init_timeout:g} s "
+                    f"(`--init-timeout`); {hosts([0, *self.here])} {'are' if self.here else 'is'} there."
+                )
+                self.refuse(sentence, PeerLost.exit_code)
+                raise PeerLost(sentence)
+            with suppress(queue.Empty):
+                self._welcome(*self._guests.get(timeout=min(left, 1.0)), wanted)
+
+    def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
+        """There will be no run, and why."""
+        for line in self.here.values():
+            line.send({"refused": sentence, "code": code})
+            line.close()
+        self.close()
+
+    def close(self) -> None:
+        """Whoever comes now is too late."""
+        self._closed.set()
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in `accept`
+        self._listener.close()
+        while not self._guests.empty():
+            self._guests.get()[0].close()
+
+    def _open_the_door(self) -> None:
+        """Each guest is heard apart: one who says nothing must not keep the others waiting."""
+        while True:
+            try:
+                guest = Line(self._listener.accept()[0])
+            except OSError:
+                return
+            threading.Thread(target=self._hear, args=(guest,), daemon=True).start()
+
+    def _hear(self, guest: Line) -> None:
+        said = guest.receive(INTRODUCTION)
+        if self._closed.is_set():
+            guest.close()
+        else:
+            self._guests.put((guest, said))
+
+    def _welcome(self, line: Line, said: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
+        """Someone has come: a host of this run that is not here yet and wants the same, or nobody we know."""
+        host = said.get("host") if said else None
+        if said is None or type(host) is not int:
+            line.close()
+            return
+        refusal = self._disagreement(host, said, wanted)
+        if refusal:
+            line.send({"refused": refusal})
+            self.refuse(refusal)
+            raise UsageError(refusal)
+        self.here[host] = line
+        self.names[host] = printable(said.get("name", ""), 100)
+
+    def _disagreement(self, host: int, said: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+        number = self.me.num_hosts
+        if said.get("num_hosts") != number:
+            return f"Host {host} was told `--num-hosts {printable(said.get('num_hosts'))}`, and host 0 {number}."
+        if not 0 < host < number or host in self.here:
+            return f"There are two processes with `--host-id {host}`: each needs its own, 0 … {number - 1}."
+        theirs, ours = said.get("wanted"), dict(flatten(wanted))
+        if not isinstance(theirs, dict):
+            return ""
+        theirs = dict(flatten(theirs))
+        for name in sorted(ours.keys() | theirs.keys()):
+            if ours.get(name) != theirs.get(name):
+                has = f"Host {host} has `{printable(name)}` {printable(theirs.get(name))}"
+                return f"{has}, and host 0 has {printable(ours.get(name))}: start both alike."
+        return ""
+
+
+def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tuple[Line, dict[str, Any]]:
+    """The others: come to host 0, and wait until it says `go`. The connection, and what it tells."""
+    line = _connect(me, until)
+    line.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted})
+    said = line.receive(max(until - time.monotonic(), 0.0) + me.init_timeout)
+    if said and "go" in said:
+        return line, said["go"]
+    line.close()
+    if said and "refused" in said:
+        kind = PeerLost if said.get("code") == PeerLost.exit_code else UsageError
+        raise kind(printable(said["refused"], 2000))
+    raise PeerLost(
+        f"Whoever answered at {me.coordinator} has gone or is not host 0 of a run: are its address and port right?"
+    )
+
+
+def _connect(me: Membership, until: float) -> Line:
+    reason = ""
+    while True:
+        left = until - time.monotonic()
+        if left <= 0:
+            raise PeerLost(
+                f"Host {me.host_id} found nobody at {me.coordinator} within {me.init_timeout:g} s "
+                f"(`--init-timeout`): {reason}. Host 0 has to be started with the same `--coordinator`."
+            )
+        try:
+            return Line(socket.create_connection(me.address, timeout=min(left, 5.0)))
+        except (socket.gaierror, UnicodeError) as error:
+            raise _unknown_name(me, error) from None
+        except OSError as error:
+            reason = error.strerror or str(error) or type(error).__name__
+            time.sleep(min(RETRY, left))
+
+
+def _listen(me: Membership) -> socket.socket:
+    """A socket at the coordinator's address, if the next port, which is JAX's, is free as well."""
+    host, port = me.address
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise _unknown_name(me, error) from None
+    found: list[socket.socket] = []
+    for number in (port, port + 1):
+        try:
+            found.append(socket.create_server((host, number), family=family, reuse_port=False))
+        except OSError as error:
+            for one in found:
+                one.close()
+            raise UsageError(
+                f"Host 0 cannot listen at {host}:{number} ({error.strerror or error}): `--coordinator` has to be "
+                "an address of this machine with two free ports, the one given and the next. Is there a host 0 already?"
+            ) from None
+    found.pop().close()
+    return found[0]
+
+
+def _unknown_name(me: Membership, error: Exception) -> UsageError:
+    reason = getattr(error, "strerror", None) or error
+    return UsageError(f"`--coordinator` is {me.coordinator}, and nobody knows that name ({reason}).")
+
+
+def own_name() -> str:
+    """What this process is called by the others."""
+    return f"{socket.gethostname()}, process {os.getpid()}"
+
+
+def hosts(numbers: list[int]) -> str:
+    """Some hosts by their numbers."""
+    return f"Host{'s' * (len(numbers) > 1)} {', '.join(str(number) for number in numbers)}"

@@ -1,0 +1,146 @@
+"""Objects are built step by step and sampled in proportion to their reward: GFlowNets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xladder.core.types import Compiled, Params
+from xladder.families.gflownet import config as settings
+from xladder.families.gflownet.config import Config
+from xladder.protocols import Family, Measurement
+
+if TYPE_CHECKING:
+    from xladder.families.gflownet.host_loop import HostExperiment
+    from xladder.families.gflownet.jax_backend import Verbs
+    from xladder.families.gflownet.program import Program
+    from xladder.families.gflownet.torch_backend import Verbs as TorchVerbs
+    from xladder.parity.levels import Level
+    from xladder.pictures.curves import Panel
+    from xladder.policy import Policy
+    from xladder.results import Result
+
+
+class GFlowNetFamily(Family):
+    """One tick is one iteration: a batch of trajectories, then one update."""
+
+    name = "gflownet"
+    tick = "iteration"
+    layer_names = "gflownet"
+    samples = True
+    shown = settings.SHOWN
+    episodes = train_episodes = settings.EPISODES
+    last_measured = settings.LAST_MEASURED
+
+    presets = staticmethod(settings.presets)
+    check = staticmethod(settings.check)
+    compared = staticmethod(settings.compared)
+    laid_over = staticmethod(settings.laid_over)
+    columns = staticmethod(settings.columns)
+    measured = staticmethod(settings.measured)
+    label = staticmethod(settings.label)
+    note = staticmethod(settings.note)
+    headline = staticmethod(settings.headline)
+    summary = staticmethod(settings.summary)
+    describe_score = staticmethod(settings.describe_score)
+
+    def program(self, config: Config) -> Program:
+        """The iteration as pure functions."""
+        from xladder.families.gflownet.program import Program
+
+        return Program(config)
+
+    def program_for(self, config: Config, platform: str, seeds: Sequence[int] = (0,)) -> Program:
+        """The iteration as it suits a platform."""
+        from xladder.families.gflownet.program import Program
+
+        return Program.laid_out(config, platform, seeds)
+
+    def host_loop(self, config: Config, actor: Any, learner: Any) -> HostExperiment:
+        """The iteration in Python."""
+        from xladder.families.gflownet.host_loop import HostExperiment
+
+        return HostExperiment(config, actor, learner)
+
+    def jax_backend(self, config: Config, seed: int, compiled: Compiled) -> Verbs:
+        """The sampler in JAX, one call at a time."""
+        from xladder.families.gflownet.jax_backend import Verbs
+
+        return Verbs(config, seed, compiled)
+
+    def torch_backend(self, config: Config, seed: int, device: str) -> TorchVerbs:
+        """The sampler in PyTorch."""
+        from xladder.families.gflownet.torch_backend import Verbs
+
+        return Verbs(config, seed, device)
+
+    def to_program(self, loop: HostExperiment) -> tuple[Any, Any]:
+        """A host loop's state as the program holds it."""
+        from xladder.families.gflownet.jax_backend import to_program
+
+        return to_program(loop)
+
+    def from_program(self, loop: HostExperiment, clock: Any, runs: Any) -> None:
+        """The inverse."""
+        from xladder.families.gflownet.jax_backend import from_program
+
+        from_program(loop, clock, runs)
+
+    def score(self, config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+        """How far the sampler is from its target."""
+        from xladder.families.gflownet.evaluation import score
+
+        return score(config, params, episodes, seed, compiled)
+
+    def measure(self, config: Config, params: Params, tick: int, compiled: Compiled) -> Measurement:
+        """Exact or sampled distances to the target."""
+        from xladder.families.gflownet.evaluation import measure
+
+        return measure(config, params, tick, compiled)
+
+    def draw_objects(self, config: Config, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+        """Objects and their log-rewards."""
+        from xladder.families.gflownet.evaluation import draw_objects
+
+        return draw_objects(config, params, count, seed, compiled)
+
+    def references(self, score: Mapping[str, Any] | None) -> dict[str, float]:
+        """The noise floor of sampled distances."""
+        return {"noise floor": score["tv_floor"]} if score and "tv_floor" in score else {}
+
+    def policy(self, config: Config, params: Params, compiled: Compiled) -> Policy:
+        """The sampler's most probable action as a function."""
+        from xladder.families.gflownet.evaluation import policy
+
+        return policy(config, params, compiled)
+
+    def parity_levels(self, config: Config, updates: int, seed: int) -> list[Level]:
+        """JAX against PyTorch and NumPy."""
+        from xladder.families.gflownet.parity import levels
+
+        return levels(config, updates, seed)
+
+    def parity_forward(self, config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+        """One network in JAX against the same in PyTorch."""
+        from xladder.families.gflownet.parity import forward
+
+        return forward(config, params, state)
+
+    def panels(self, config: Config) -> tuple[Panel, ...]:
+        """What the curves show."""
+        from xladder.pictures.sampler import panels
+
+        return panels(config)
+
+    def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
+        """The learned distribution beside the target."""
+        from xladder.pictures.sampler import draw
+
+        return draw(result, score, folder, title)
+
+
+FAMILY = GFlowNetFamily()
+Config.family = FAMILY

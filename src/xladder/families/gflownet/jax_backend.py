@@ -1,0 +1,110 @@
+"""A GFlowNet's verbs in JAX, each called by itself; the caller says how a verb is compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.core.state import Stateful
+from xladder.core.types import Compiled, Params
+from xladder.families.gflownet.program import Clock, Draws, Experiment, Program
+from xladder.learners.gflownet import Explore, GFlowNetLearner, Learned, Trajectories
+from xladder.replay import objects
+
+if TYPE_CHECKING:
+    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.host_loop import HostExperiment
+
+
+class Verbs(Stateful):
+    """One GFlowNet in JAX."""
+
+    STATE = ("agent",)
+
+    def __init__(self, config: Config, seed: int, compiled: Compiled):
+        self.config, self.program = config, Program(config)
+        self.learner = self.program.learner
+        self.key = keys.root(seed)
+        self._draw = compiled(Program.draw)
+        self._forward = compiled(GFlowNetLearner.forward_chances)
+        self._backward = compiled(GFlowNetLearner.backward_chances)
+        self._study = compiled(Program.study_one, donate=(1,))
+        self._init = compiled(GFlowNetLearner.init)
+        self.agent = self._init(self.learner, keys.address(self.key, 0, 0, Stream.INIT))
+
+    def draw(self, tick: int) -> Draws:
+        """The draws of an iteration, from the keys that `fused` uses."""
+        return jax.tree.map(np.asarray, self._draw(self.program, self.key, np.int32(tick)))
+
+    def forward_chances(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+        """float32 [B, A]: with what probability sampling takes each action."""
+        return np.asarray(self._forward(self.learner, self.agent.params, states.astype(np.int32), explore))
+
+    def backward_chances(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, D]: with what probability walking back takes off each coordinate."""
+        return np.asarray(self._backward(self.learner, self.agent.params, states.astype(np.int32)))
+
+    def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
+        """One update from a batch."""
+        self.agent, learned = self._study(self.program, self.agent, batch)
+        return Learned(*(float(value) for value in learned))
+
+    def give(self, agent: int) -> Params:
+        """The parameters."""
+        return self.agent.params
+
+    def take(self, agent: int, params: Params) -> None:
+        """Go on with these parameters."""
+        self.agent = self.agent._replace(params=jax.tree.map(jnp.array, params))
+
+    def warm_up(self) -> None:
+        """Compile every verb, on a learner that is thrown away."""
+        kept = self.agent
+        self.agent = self._init(self.learner, self.key)
+        w, b, old = self.config.world, self.config.learner.batch_size, self.config.remembered
+        self.draw(0)
+        self.forward_chances(np.zeros((b - old, w.dim), int), Explore(np.float32(0), np.float32(1)))
+        if old:
+            self.backward_chances(np.zeros((old, w.dim), int))
+        stopped = np.full((w.steps, b), w.dim, np.int32), np.ones(b, np.int32)
+        self.learn(0, 0, Trajectories(np.zeros((w.steps, b, w.dim), np.int32), *stopped))
+        self.agent = kept
+
+    def params(self) -> Params:
+        """The parameters."""
+        return self.agent.params
+
+
+def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+    """An experiment of this GFlowNet on the host as `fused` would hold it, leaves [1, …]."""
+    verbs, held = _verbs(experiment), experiment.memory
+    memory = None
+    if held is not None:
+        full = held.size == len(held.log_rewards)
+        added = held.size + held.index if full else held.size
+        memory = objects.Objects(jnp.int32(held.states), jnp.asarray(held.log_rewards), jnp.int32(added))
+    alone = jax.tree.map(lambda x: x[None], (verbs.agent, memory))
+    return Clock(jnp.int32(experiment.tick)), Experiment(verbs.key[None], *alone)
+
+
+def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+    """The inverse: the experiment goes on from there."""
+    verbs, held = _verbs(experiment), experiment.memory
+    experiment.tick = int(clock.tick)
+    verbs.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
+    if held is not None:
+        assert runs.memory is not None
+        capacity, added = len(held.log_rewards), int(runs.memory.added[0])
+        held.states = np.array(runs.memory.states[0], np.int64)
+        held.log_rewards = np.array(runs.memory.log_rewards[0])
+        held.index, held.size = added % capacity, min(added, capacity)
+
+
+def _verbs(experiment: HostExperiment) -> Verbs:
+    assert isinstance(experiment.learner, Verbs)
+    return experiment.learner

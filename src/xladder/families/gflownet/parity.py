@@ -1,0 +1,187 @@
+"""Is it the same GFlowNet? JAX and its NumPy and PyTorch twins, compared in rising order on the same draws.
+
+World → memory → forward → loss → gradients → one update → many updates: the first level that fails names the
+culprit, because everything below it agreed. From `loss` on, both sides are given the same recorded trajectories.
+
+Shapes: B states or trajectories, D coordinates, U updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder import bridge, parameters
+from xladder.core.types import Params
+from xladder.errors import missing_extra
+from xladder.families.gflownet.program import Program
+from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Trajectories
+from xladder.parity.levels import Level, as_vector, compare
+from xladder.replay import objects
+from xladder.replay.objects_host import HostObjects
+from xladder.rungs.running import compiled
+from xladder.worlds import hypergrid as world
+from xladder.worlds.hypergrid_host import HostGrid
+
+try:
+    import torch
+except ImportError as error:  # pragma: no cover - depends on the installation
+    raise missing_extra("torch", "torch") from error
+
+from xladder.learners.gflownet_torch import TorchGFlowNet
+
+if TYPE_CHECKING:
+    from xladder.families.gflownet.config import Config
+
+# What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
+WORLD = 1e-6  # masks and steps are whole numbers; a reward is the logarithm of one sum
+SAMPLING = 2e-6  # probabilities of sums of a few hundred products, added in another order
+TRAINED = 5e-5  # the same once logits have grown to tens: a rounding of theirs is an error of the probability
+LOSS = 2e-6  # the square of a sum of up to hundreds of log-probabilities
+GRADIENTS = 1e-5  # sums over all steps of a batch
+# Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
+# learning rate in a direction that rounding decides. So what the networks say is compared, not their weights.
+ONE_UPDATE = 1e-4
+MANY_UPDATES = 5e-3  # the same a hundred times over: 1e-4 is seen at the published settings
+
+BATCHES = 8  # recorded, and learned from in turn
+STATES = 256
+
+
+def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
+    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
+    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    with jax.default_matmul_precision("highest"):
+        return list(_levels(config, updates, seed))
+
+
+def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    """What one network says on both sides of cells drawn at random; PyTorch's is loaded from a state_dict."""
+    other = to_torch(config, parameters.to_tree("gflownet", state))
+    cells = np.random.default_rng(0).integers(0, config.world.side, (STATES, config.world.dim)).astype(np.int32)
+    with jax.default_matmul_precision("highest"):
+        return compare("forward", TRAINED, *say(Program(config).learner, params, other, cells))
+
+
+def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
+    program, rng = Program(config), np.random.default_rng(seed)
+    states = rng.integers(0, config.world.side, (STATES, config.world.dim)).astype(np.int32)
+    states[0], states[1] = 0, config.world.side - 1  # where masks shut
+    yield compare("world twins", WORLD, *_worlds(config, states, rng))
+    yield compare("memory twins", WORLD, *_memories(config, states, rng))
+
+    run = compiled(Program.init)(program, np.int32(seed))
+    other = to_torch(config, run.agent.params)
+    yield compare("forward", SAMPLING, *say(program.learner, run.agent.params, other, states))
+
+    batches = record(program, run)
+    # One batch that was sampled, and one that was walked back.
+    (first, one), (second, two) = (_value_and_grad(program, run.agent, batch) for batch in batches[:2])
+    losses = [other.loss(batch) for batch in batches[:2]]
+    yield compare("loss", LOSS, [*first, *second], [value.detach().numpy() for pair in losses for value in pair])
+    (losses[0][0] + losses[1][0]).backward()
+    gradient = jax.tree.map(jnp.add, one, two)
+    # VarGrad leaves no gradient in what only shifts all log-probabilities alike.
+    grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in other.net.named_parameters()}
+    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("gflownet", grads)))
+
+    for count, share in ((1, ONE_UPDATE), (updates, MANY_UPDATES)):
+        other = to_torch(config, run.agent.params)
+        pupil = study(program, run.agent, other, batches, count)
+        name = "one update" if count == 1 and share == ONE_UPDATE else f"{count} updates"
+        yield compare(name, share, *say(program.learner, pupil.params, other, states))
+
+
+def record(program: Program, run: Any) -> list[Trajectories]:
+    """The batches that both sides learn from: sampled by JAX, some walked back from the target itself."""
+    learner, w = program.learner, program.config.world
+    found = []
+    for number in range(BATCHES):
+        draws = program.draw(run.key, number)
+        if number % 2:
+            ideal = world.draw_target(w, jax.random.fold_in(run.key, number), program.config.learner.batch_size)
+            back = jax.random.uniform(jax.random.fold_in(run.key, BATCHES + number), (w.steps, len(ideal)))
+            batch = compiled(GFlowNetLearner.walk_back)(learner, run.agent.params, ideal, back)
+        else:
+            explore = learner.explore(run.agent.knobs, jnp.int32(0))
+            batch = compiled(GFlowNetLearner.sample)(learner, run.agent.params, explore, draws.steps)
+        found.append(jax.tree.map(np.asarray, batch))
+    return found
+
+
+def to_torch(config: Config, params: Params) -> TorchGFlowNet:
+    """The PyTorch twin of a network that has not learned yet."""
+    other = TorchGFlowNet(config)
+    other.net.load_state_dict(bridge.to_torch("gflownet", params))
+    return other
+
+
+def say(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
+    """What both networks say: how they sample, forwards with and without exploring and backwards, flow and log Z."""
+    explores = [Explore(np.float32(0.0), np.float32(1.0)), Explore(np.float32(0.2), np.float32(2.0))]
+    forward, backward = compiled(GFlowNetLearner.forward_chances), compiled(GFlowNetLearner.backward_chances)
+    ours: list[Any] = [forward(learner, params, states, each) for each in explores]
+    ours += [backward(learner, params, states), compiled(GFlowNetLearner.log_policies)(learner, params, states)[2]]
+    theirs: list[Any] = [other.forward_chances(states, *map(float, each)) for each in explores]
+    flow = other.log_flow(states)
+    theirs += [other.backward_chances(states), np.zeros(len(states), np.float32) if flow is None else flow]
+    if "log_z" in params:
+        ours.append(params["log_z"])
+        theirs.append(other.net.log_z.detach().numpy())
+    return ours, theirs
+
+
+def study(program: Program, agent: Agent, other: TorchGFlowNet, batches: list[Trajectories], updates: int) -> Agent:
+    """Both sides learn from the batches in turn. Returns what the JAX side has become."""
+    update = compiled(Program.study_one)
+    for i in range(updates):
+        batch = batches[i % len(batches)]
+        agent, _ = update(program, agent, batch)
+        other.update(batch)
+    return agent
+
+
+def _worlds(config: Config, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Masks, steps forward and back, encoding and reward, as the pure world and the host's see them."""
+    w, host = config.world, HostGrid(config.world)
+    masks = host.forward_mask(states), host.backward_mask(states)
+    ways = [np.array([rng.choice(np.flatnonzero(row)) if row.any() else w.dim for row in mask]) for mask in masks]
+
+    def pure(w: Any, states: jax.Array, onwards: jax.Array, back: jax.Array) -> Any:
+        def one(state: jax.Array, onward: jax.Array, undone: jax.Array) -> Any:
+            steps = world.forward(state, onward), world.backward(state, undone)
+            masks = world.forward_mask(w, state), world.backward_mask(state)
+            return *masks, *steps, world.rows(w, state), world.log_reward(w, state)
+
+        return jax.vmap(one)(states, onwards, back)
+
+    theirs = *masks, host.forward(states, ways[0]), host.backward(states, ways[1]), host.rows(states)
+    return compiled(pure)(w, states, *ways), (*theirs, host.log_reward(states))
+
+
+def _memories(config: Config, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
+    """What both memories hand out after more objects than they hold, by uniform draws and by reward."""
+    capacity = 100
+    log_rewards = HostGrid(config.world).log_reward(states)
+    host, ring = HostObjects(capacity, config.world.dim), objects.init(capacity, config.world.dim)
+    for begin in range(0, STATES, 32):
+        part = slice(begin, begin + 32)
+        host.add(states[part], log_rewards[part])
+        ring = objects.add(ring, jnp.asarray(states[part]), jnp.asarray(log_rewards[part]))
+    draws = rng.random(64, dtype=np.float32)
+    ours = [objects.sample(ring, jnp.asarray(draws), prioritised) for prioritised in (False, True)]
+    return ours, [host.sample(draws, prioritised) for prioritised in (False, True)]
+
+
+def _value_and_grad(program: Program, agent: Agent, batch: Trajectories) -> Any:
+    def value_and_grad(program: Program, agent: Agent, batch: Trajectories) -> Any:
+        room = program.config.world.steps * program.config.learner.batch_size
+        function = jax.value_and_grad(program.learner.loss, has_aux=True)
+        return function(agent.params, agent.knobs, batch, room)
+
+    (loss, log_z), gradient = compiled(value_and_grad)(program, agent, batch)
+    return [loss, log_z], gradient

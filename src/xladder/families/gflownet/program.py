@@ -1,0 +1,194 @@
+"""One iteration of a GFlowNet on the hypergrid, for XLA: a batch of trajectories is sampled, then learned from.
+
+A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
+`hypergrid_host.py` is the same for a world on the host.
+
+Shapes: S seeds, B trajectories, O of them from remembered objects, T steps of the longest, D coordinates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core import keys
+from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.keys import Stream
+from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.state import Portable
+from xladder.core.types import Array, Params
+from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Learned, Trajectories
+from xladder.replay import objects
+
+if TYPE_CHECKING:
+    from xladder.families.gflownet.config import Config
+
+ROOM_GROWS = 1.5  # from one choice of how many rows there is room for to the next
+LEAST_ROOM = 64
+GPU_UNROLL = 8
+
+
+class Clock(NamedTuple):
+    """What all seeds share; kept off the mapped axis."""
+
+    tick: jax.Array  # int32 []: iterations done
+
+
+class Experiment(NamedTuple):
+    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+
+    key: jax.Array  # the run's root key []
+    agent: Agent
+    memory: objects.Objects | None  # None if nothing is remembered
+
+
+class Metrics(NamedTuple):
+    """What one iteration reports. float32 [S]."""
+
+    reward: jax.Array  # mean over the objects that were sampled forwards
+    loss: jax.Array
+    log_z: jax.Array  # the estimate before the update
+    length: jax.Array  # mean number of steps, stop included
+    epsilon: jax.Array
+    temperature: jax.Array
+
+
+class Draws(NamedTuple):
+    """What one iteration draws, uniform numbers. (On the host: the same as NumPy arrays.)"""
+
+    steps: Array  # float32 [T, B − O]: forward steps
+    picks: Array  # float32 [O]: which objects are remembered
+    back: Array  # float32 [T, O]: backward steps
+
+
+@dataclass(frozen=True)
+class Program(Portable):
+    """The hypergrid as pure functions.
+
+    How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll` and
+    `compact`, see `GFlowNetLearner`.
+    """
+
+    config: Config
+    mapped: bool = True
+    unroll: int = 1
+    compact: bool = False
+    crew: Crew = ALONE
+    """Who the trajectories are shared with; what they ended in is remembered by all."""
+
+    @classmethod
+    def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
+        """The program as it suits a kind of device.
+
+        On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the
+        cores no busier than plain ones. On a GPU all seeds go side by side.
+        """
+        return cls(config, mapped=False, compact=True) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
+
+    @property
+    def learner(self) -> GFlowNetLearner:
+        """The learner, fitted to this world."""
+        return GFlowNetLearner(self.config, self.unroll, self.compact)
+
+    @property
+    def rooms(self) -> tuple[int, ...]:
+        """How many rows an update may have room for, ascending; the last holds the longest batch there can be."""
+        size = self.config.learner.batch_size // self.crew.size
+        rooms = [self.config.world.steps * size]
+        while rooms[-1] / ROOM_GROWS > max(LEAST_ROOM, size):
+            rooms.append(-int(-rooms[-1] // ROOM_GROWS))
+        return tuple(reversed(rooms))
+
+    def init_clock(self) -> Clock:
+        """Before the first iteration."""
+        return Clock(jnp.int32(0))
+
+    def init(self, seed: jax.Array) -> Experiment:
+        """One fresh experiment; map it over seeds for a population."""
+        key = keys.root(seed)
+        memory = objects.init(self.config.learner.memory, self.config.world.dim) if self.config.remembered else None
+        return Experiment(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
+
+    def params(self, runs: Experiment) -> Params:
+        """What a population has learned, leaves [S, …]."""
+        return runs.agent.params
+
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+        """One iteration of a population, leaves [S, …]."""
+        if not self.mapped and runs.key.shape[0] > 1:
+            return Clock(clock.tick + 1), *one_by_one(partial(self._tick_alone, clock))(runs)
+        batch, memory, reward, explore = self.rehearse(clock, runs)
+        agent, learned = self.study(runs.agent, batch)
+        reward, learned, length = self.crew.average((reward, learned, batch.length.mean(1, dtype=jnp.float32)))
+        metrics = Metrics(reward, learned.loss, learned.log_z, length, *explore)
+        return Clock(clock.tick + 1), Experiment(runs.key, agent, memory), metrics
+
+    def _tick_alone(self, clock: Clock, run: Experiment) -> tuple[Experiment, Metrics]:
+        _, *changed = self.tick(clock, jax.tree.map(lambda x: x[None], run))
+        return jax.tree.map(lambda x: x[0], tuple(changed))
+
+    def rehearse(
+        self, clock: Clock, runs: Experiment
+    ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
+        """A batch of trajectories per seed and what the memories hold then, without learning from it."""
+        sample = partial(self.sample, clock.tick)
+        return over_seeds(sample, runs) if self.mapped or runs.key.shape[0] == 1 else one_by_one(sample)(runs)
+
+    def sample(
+        self, tick: jax.Array, run: Experiment
+    ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
+        """The same for one experiment. float32 [] is the mean reward of new objects."""
+        draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
+        explore = learner.explore(run.agent.knobs, tick)
+        batch = learner.sample(params, explore, self.crew.mine(draws.steps, axis=1))
+        found = learner.objects(batch)
+        log_rewards = learner.log_rewards(found)
+        memory = run.memory
+        if memory is not None:
+            memory = objects.add(memory, *self.crew.gather((found, log_rewards)))
+            known = objects.sample(memory, self.crew.mine(draws.picks), self.config.learner.replay == "prioritised")
+            old = learner.walk_back(params, known, self.crew.mine(draws.back, axis=1))
+            batch = Trajectories(
+                jnp.concatenate([batch.states, old.states], axis=1),
+                jnp.concatenate([batch.actions, old.actions], axis=1),
+                jnp.concatenate([batch.length, old.length]),
+            )
+        return batch, memory, jnp.exp(log_rewards).mean(), explore
+
+    def draw(self, key: jax.Array, tick: jax.Array | int) -> Draws:
+        """The draws of one iteration."""
+        steps, old = self.config.world.steps, self.config.remembered
+        at = partial(keys.address, key, tick, 0)
+        return Draws(
+            jax.random.uniform(at(Stream.ACT), (steps, self.config.learner.batch_size - old)),
+            jax.random.uniform(at(Stream.SAMPLE), (old,)),
+            jax.random.uniform(at(Stream.BACK), (steps, old)),
+        )
+
+    def study_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
+        """One update of one experiment."""
+        changed = self.study(*jax.tree.map(lambda x: x[None], (agent, batch)))
+        return jax.tree.map(lambda x: x[0], changed)
+
+    def study(self, agents: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
+        """One update per seed, leaves [S, …], with room for the steps of the seed that has most of them.
+
+        The room is chosen for all seeds together: a choice of each would, mapped, compute every one.
+        """
+        rooms = self.rooms
+        needed = batch.length.sum(1).max()
+        fits = (needed > jnp.array(rooms[:-1], jnp.int32)).sum() if len(rooms) > 1 else jnp.int32(0)
+
+        def gradient(room: int, one: tuple[Agent, Trajectories]) -> tuple[Params, Learned]:
+            return self.learner.gradient(*one, room)
+
+        branches = [partial(over_seeds, partial(gradient, room)) for room in rooms]
+        gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
+        # Put together outside the choice: others may need another room.
+        gradients = self.crew.average(gradients)
+        return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned

@@ -1,0 +1,67 @@
+"""A GFlowNet's verbs in PyTorch; what sampling draws comes from NumPy's generator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from xladder import bridge
+from xladder.core.types import Params
+from xladder.families.gflownet.host_loop import HostExperiment
+from xladder.families.gflownet.program import Draws
+from xladder.learners.gflownet import Explore, Learned, Trajectories
+from xladder.learners.gflownet_torch import TorchGFlowNet
+from xladder.learners.state_torch import TorchVerbs
+
+if TYPE_CHECKING:
+    from xladder.families.gflownet.config import Config
+
+
+class Verbs(TorchVerbs):
+    """One GFlowNet in PyTorch."""
+
+    STATE = ("rng", "learner")
+
+    def __init__(self, config: Config, seed: int, device: str):
+        self.config = config
+        self.rng = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        self.learner = TorchGFlowNet(config, device)
+
+    def draw(self, tick: int) -> Draws:
+        """The draws of an iteration."""
+        steps, old = self.config.world.steps, self.config.remembered
+        shapes = (steps, self.config.learner.batch_size - old), (old,), (steps, old)
+        return Draws(*(self.rng.random(shape, dtype=np.float32) for shape in shapes))
+
+    def forward_chances(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+        """float32 [B, A]: with what probability sampling takes each action."""
+        return self.learner.forward_chances(states, float(explore.epsilon), float(explore.temperature))
+
+    def backward_chances(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, D]: with what probability walking back takes off each coordinate."""
+        return self.learner.backward_chances(states)
+
+    def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
+        """One update from a batch."""
+        return self.learner.update(batch)
+
+    def give(self, agent: int) -> Params:
+        """The parameters as the JAX pytree."""
+        return bridge.to_jax("gflownet", self.learner.net.state_dict())
+
+    def take(self, agent: int, params: Params) -> None:
+        """Go on with these parameters."""
+        self.learner.net.load_state_dict(bridge.to_torch("gflownet", params))
+
+    def rehearse(self) -> None:
+        """A few iterations from the start: what the number of threads is chosen by."""
+        experiment = HostExperiment(self.config, self, self)
+        for _ in range(3):
+            experiment.advance()
+
+    def params(self) -> Params:
+        """The parameters as the JAX pytree."""
+        return self.give(0)

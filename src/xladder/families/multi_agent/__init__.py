@@ -1,0 +1,126 @@
+"""Several agents take turns on one board, each with its own network and memory: sorrel's worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xladder.core.types import Compiled, Params
+from xladder.families.multi_agent import config as settings
+from xladder.families.multi_agent.config import Config
+from xladder.protocols import Family
+
+if TYPE_CHECKING:
+    from xladder.families.multi_agent.host_loop import HostExperiment
+    from xladder.families.multi_agent.jax_backend import Verbs
+    from xladder.families.multi_agent.program import Program
+    from xladder.families.multi_agent.torch_backend import Verbs as TorchVerbs
+    from xladder.parity.levels import Level
+    from xladder.pictures.curves import Panel
+    from xladder.policy import Policy
+    from xladder.results import Result
+
+
+class MultiAgentFamily(Family):
+    """One tick is one epoch: a rollout on a fresh board, then one update per agent."""
+
+    name = "multi_agent"
+    tick = "epoch"
+    layer_names = "iqn"
+    agents = True
+    shown = settings.SHOWN
+
+    presets = staticmethod(settings.presets)
+    check = staticmethod(settings.check)
+    compared = staticmethod(settings.compared)
+    laid_over = staticmethod(settings.laid_over)
+    columns = staticmethod(settings.columns)
+    note = staticmethod(settings.note)
+    headline = staticmethod(settings.headline)
+    summary = staticmethod(settings.summary)
+    describe_score = staticmethod(settings.describe_score)
+
+    def program(self, config: Config) -> Program:
+        """The epoch as pure functions."""
+        from xladder.families.multi_agent.program import Program
+
+        return Program(config)
+
+    def program_for(self, config: Config, platform: str, seeds: Sequence[int] = (0,)) -> Program:
+        """The epoch as it suits a platform."""
+        from xladder.families.multi_agent.program import Program
+
+        return Program.laid_out(config, platform, seeds)
+
+    def host_loop(self, config: Config, actor: Any, learner: Any) -> HostExperiment:
+        """The epoch in Python."""
+        from xladder.families.multi_agent.host_loop import HostExperiment
+
+        return HostExperiment(config, actor, learner)
+
+    def jax_backend(self, config: Config, seed: int, compiled: Compiled) -> Verbs:
+        """The agents in JAX, one call at a time."""
+        from xladder.families.multi_agent.jax_backend import Verbs
+
+        return Verbs(config, seed, compiled)
+
+    def torch_backend(self, config: Config, seed: int, device: str) -> TorchVerbs:
+        """The agents in PyTorch."""
+        from xladder.families.multi_agent.torch_backend import Verbs
+
+        return Verbs(config, seed, device)
+
+    def to_program(self, loop: HostExperiment) -> tuple[Any, Any]:
+        """A host loop's state as the program holds it."""
+        from xladder.families.multi_agent.jax_backend import to_program
+
+        return to_program(loop)
+
+    def from_program(self, loop: HostExperiment, clock: Any, runs: Any) -> None:
+        """The inverse."""
+        from xladder.families.multi_agent.jax_backend import from_program
+
+        from_program(loop, clock, runs)
+
+    def score(self, config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+        """Greedy epochs and random ones."""
+        from xladder.families.multi_agent.evaluation import score
+
+        return score(config, params, episodes, seed, compiled)
+
+    def policy(self, config: Config, params: Params, compiled: Compiled) -> Policy:
+        """One agent as a function."""
+        from xladder.families.multi_agent.evaluation import policy
+
+        return policy(config, params, compiled)
+
+    def parity_levels(self, config: Config, updates: int, seed: int) -> list[Level]:
+        """JAX against PyTorch and NumPy."""
+        from xladder.families.multi_agent.parity import levels
+
+        return levels(config, updates, seed)
+
+    def parity_forward(self, config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+        """One network in JAX against the same in PyTorch."""
+        from xladder.families.multi_agent.parity import forward
+
+        return forward(config, params, state)
+
+    def panels(self, config: Config) -> tuple[Panel, ...]:
+        """What the curves show."""
+        from xladder.pictures.episode import panels
+
+        return panels(config)
+
+    def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
+        """A replay of one epoch."""
+        from xladder.pictures.episode import draw
+
+        return draw(result, score, folder, title)
+
+
+FAMILY = MultiAgentFamily()
+Config.family = FAMILY

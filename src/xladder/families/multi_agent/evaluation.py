@@ -1,0 +1,108 @@
+"""How good the agents are: whole epochs without learning, on a key stream of their own, from an empty memory.
+
+Shapes: S seeds, N agents, E episodes, T turns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.mapping import pick
+from xladder.core.statistics import mean_and_interval
+from xladder.core.types import Compiled, Params
+from xladder.families.multi_agent.program import Played, Program
+from xladder.learners.iqn import Agent
+from xladder.learners.value import midpoints
+from xladder.policy import Observation, ValuePolicy
+from xladder.worlds import treasurehunt as world
+
+if TYPE_CHECKING:
+    from xladder.families.multi_agent.config import Config
+
+AT_ONCE = 64  # episodes per call: bounds the memory, and lets a long evaluation be interrupted
+
+
+class Evaluation(NamedTuple):
+    """Returns of the trained agents and, on the same boards, of random play."""
+
+    returns: np.ndarray  # float32 [S, E, N]
+    random: np.ndarray  # float32 [S, E, N]
+
+
+def score(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    """Play `episodes` with every seed's agents, without exploring, and at random beside it.
+
+    `mean_return` is the total over agents. With one seed the interval is over episodes, with several over the
+    seeds' means: agents trained from one seed are not independent of each other.
+    """
+    found = evaluate(config, params, episodes, seed, compiled)
+    several = found.returns.shape[0] > 1
+    totals = found.returns.sum(-1)  # [seed, episode]
+    mean, interval = mean_and_interval(totals.mean(1) if several else totals[0])
+    chance, chance_interval = mean_and_interval(found.random.sum(-1)[0])
+    return {
+        "mean_return": float(mean),
+        "ci95": float(interval),
+        "per_agent": [float(x) for x in found.returns.mean((0, 1))],
+        "episodes": episodes,
+        "seeds": found.returns.shape[0],
+        "random_return": float(chance),
+        "random_ci95": float(chance_interval),
+    }
+
+
+def evaluate(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> Evaluation:
+    """Play `episodes` epochs with ε = 0 and as many with ε = 1. `params` has leaves [S, N, …]."""
+    program, play = Program(config), compiled(_returns)
+    seeds = jax.tree.leaves(params)[0].shape[0]
+    parts = []
+    for begin in range(0, episodes, AT_ONCE):
+        # A short last call would compile again, so it plays too many and drops them.
+        numbers = begin + np.arange(min(AT_ONCE, episodes), dtype=np.int32)
+        kept = min(AT_ONCE, episodes - begin)
+        greedy = [play(program, pick(params, s), seed, numbers, 0.0)[:kept] for s in range(seeds)]
+        chance = [play(program, pick(params, s), seed, numbers, 1.0)[:kept] for s in range(seeds)]
+        parts.append((np.stack(greedy), np.stack(chance)))
+    return Evaluation(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
+
+
+def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> Played:
+    """One greedy epoch of the agents with leaves [N, …], as NumPy arrays."""
+    return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, 0, 0.0))
+
+
+def policy(config: Config, params: Params, compiled: Compiled) -> ValuePolicy:
+    """What one agent does: its views as cell codes, empty ones before an epoch's first, to actions."""
+    program = Program(config)
+    learner = program.learner
+    seen = Observation((config.learner.n_frames, learner.cells), np.dtype(np.int8), learner.num_codes, "codes of cells")
+    return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states))
+
+
+def _values(program: Program, params: Params, states: jax.Array) -> jax.Array:
+    """float32 [B, A]: mean quantiles at fixed fractions, so that the same views always give the same action."""
+    taus = jnp.asarray(midpoints(program.config.learner.act_quantiles))
+    taus = jnp.broadcast_to(taus[None], (states.shape[0], taus.size))
+    return program.learner.value.values(params, states, taus, None)
+
+
+def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Array, epsilon: jax.Array) -> Played:
+    w, n_frames = program.config.world, program.config.learner.n_frames
+    key = keys.evaluation(seed)
+    epsilons = jnp.full((w.num_agents,), epsilon, jnp.float32)
+    # Acting uses the parameters and epsilon; what learning needs is left out.
+    agents: Any = Agent(params, None, None, epsilons, None)  # type: ignore[arg-type]
+    before = jnp.full((w.num_agents, n_frames - 1, program.learner.cells), world.EMPTY, jnp.int8)
+    return program.play(program.draw_play(key, number), agents, before)
+
+
+def _returns(program: Program, params: Params, seed: jax.Array, numbers: jax.Array, epsilon: jax.Array) -> jax.Array:
+    def one(number: jax.Array) -> jax.Array:
+        return _episode(program, params, seed, number, epsilon).rows.rewards.sum(0)
+
+    return jax.vmap(one)(numbers)

@@ -1,0 +1,118 @@
+"""One epoch of the treasure hunt for a world on the host: the play and study of `treasurehunt.py`, in Python.
+
+Who acts and who learns are two arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
+PyTorch agents that JAX teaches (`hybrid`) run the same loop.
+
+Shapes: N agents, T turns, F frames, V cells, Q quantiles, C cells of the board with its margin.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from xladder.core.state import Stateful, unique
+from xladder.families.multi_agent.program import PlayDraws
+from xladder.replay.frames_host import HostRing
+from xladder.worlds.treasurehunt import FIRST_ITEM, num_codes, window
+from xladder.worlds.treasurehunt_host import HostWorld
+
+if TYPE_CHECKING:
+    from xladder.families.multi_agent.config import Config
+
+
+class Actor(Protocol):
+    """What N agents do while they play."""
+
+    def draw(self, tick: int) -> PlayDraws:
+        """The draws of an epoch's play, as NumPy arrays."""
+
+    def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
+        """The best action in a state, int8 [F, V]."""
+
+
+class Learner(Protocol):
+    """What N agents do while they study."""
+
+    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+        """One update from a memory. Returns the loss."""
+
+    def sync(self) -> None:
+        """The hard update of every target network."""
+
+    def params(self) -> Any:
+        """The parameters of all agents as the JAX pytree, leaves [N, …]."""
+
+
+class HostExperiment(Stateful):
+    """One experiment: a board, N agents and their memories. Every epoch has a board of its own."""
+
+    STATE = ("tick", "rings", "epsilon", "minds")
+
+    def __init__(self, config: Config, actor: Actor, learner: Learner):
+        w, c = config.world, config.learner
+        self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
+        self.minds = unique(actor, learner)
+        self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
+        self.world = HostWorld(w)
+        cells = window(w).size
+        self.rings = [HostRing(c.memory, cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
+        self.epsilon = np.float32(c.epsilon)
+
+    def advance(self) -> dict[str, np.ndarray]:
+        """One epoch: sync, play, remember, study."""
+        c, epsilon = self.config.learner, self.epsilon
+        if self.tick % c.sync_freq == 0:
+            self.learner.sync()
+        begun = time.perf_counter()
+        found = self.play(self.actor.draw(self.tick))
+        played = time.perf_counter()
+        losses = [
+            self.learner.learn(self.tick, i, ring) if ring.can_sample(c.batch_size) else np.nan
+            for i, ring in enumerate(self.rings)
+        ]
+        self.seconds["sampling"].append(played - begun)
+        self.seconds["update"].append(time.perf_counter() - played)
+        decayed = epsilon * (np.float32(1) - np.float32(c.epsilon_decay))
+        self.epsilon = max(decayed, np.float32(c.epsilon_min))
+        self.tick += 1
+        counts = np.bincount(found.ravel(), minlength=num_codes(self.config.world))
+        return {
+            "returns": self.world.values[found].sum(0),
+            "loss": np.float32(np.mean(losses)),
+            "epsilon": epsilon,
+            "collected": counts[FIRST_ITEM:-1].astype(np.int32),
+        }
+
+    def play(self, draws: PlayDraws) -> np.ndarray:
+        """One epoch on a fresh board, into the memories. Returns what each agent moved towards, int [T, N]."""
+        w, world, n = self.config.world, self.world, self.config.world.num_agents
+        for ring in self.rings:
+            ring.add_empty()
+        stacks = np.stack([np.concatenate([ring.recent(), ring.frames[:1]]) for ring in self.rings])
+        explores = draws.acts.explore < self.epsilon
+        found = np.zeros((w.max_turns, n), np.int64)
+        world.reset(draws.starts)
+
+        def choose(i: int, turn: int) -> int:
+            stacks[i, :-1] = stacks[i, 1:]
+            stacks[i, -1] = world.view(i)
+            if explores[i, turn]:
+                return int(draws.acts.action[i, turn])
+            return self.actor.greedy(i, stacks[i], draws.acts.taus[i, turn])
+
+        def move(i: int, turn: int, action: int) -> None:
+            found[turn, i] = code = world.move(i, action)
+            self.rings[i].add(stacks[i, -1], action, world.values[code], done=False, first=turn == 0)
+
+        for turn in range(w.max_turns):
+            world.begin_turn(draws.spawns[turn])
+            if w.observe == "together":
+                for i, action in enumerate([choose(i, turn) for i in range(n)]):
+                    move(i, turn, action)
+            else:
+                for i in range(n):
+                    move(i, turn, choose(i, turn))
+        return found

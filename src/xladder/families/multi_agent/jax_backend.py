@@ -1,0 +1,117 @@
+"""The treasure hunt's agents in JAX, each verb called by itself; the caller says how a verb is compiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.core.state import Stateful
+from xladder.core.types import Compiled, Params
+from xladder.families.multi_agent.program import Clock, Experiment, PlayDraws, Program
+from xladder.learners.iqn import Agent, IQNLearner
+from xladder.replay import frames
+from xladder.replay.frames_host import HostRing
+
+if TYPE_CHECKING:
+    from xladder.families.multi_agent.config import Config
+    from xladder.families.multi_agent.host_loop import HostExperiment
+
+
+class Verbs(Stateful):
+    """N JAX agents, each called by itself."""
+
+    STATE = ("agents",)
+
+    def __init__(self, config: Config, seed: int, compiled: Compiled):
+        self.config = config
+        self.program = Program(config)
+        self.learner = self.program.learner
+        self.key = keys.root(seed)
+        self._init = compiled(IQNLearner.init)
+        self._draw_play, self._draw_study = compiled(Program.draw_play), compiled(Program.draw_study)
+        self._greedy, self._update = compiled(_greedy), compiled(IQNLearner.update, donate=(1,))
+        n = config.world.num_agents
+        self.agents: list[Agent] = [
+            self._init(self.learner, keys.address(self.key, 0, i, Stream.INIT)) for i in range(n)
+        ]
+
+    def draw(self, tick: int) -> PlayDraws:
+        """The draws of an epoch's play, from the keys that `fused` uses."""
+        return jax.tree.map(np.asarray, self._draw_play(self.program, self.key, tick))
+
+    def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
+        """The best action in a state."""
+        return int(self._greedy(self.learner, self.agents[agent].params, codes, taus))
+
+    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+        """One update from a memory."""
+        draws = self._draw_study(self.program, self.key, tick, agent)
+        starts = ring.choose(np.asarray(draws.scores), self.config.learner.batch_size)
+        batch = ring.cut(starts, self.config.learner.gamma)
+        self.agents[agent], loss = self._update(self.learner, self.agents[agent], batch, draws)
+        return float(loss)
+
+    def sync(self) -> None:
+        """The hard update of every target network."""
+        self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
+
+    def warm_up(self) -> None:
+        """Compile every verb, on an agent and a memory that are thrown away."""
+        c = self.config.learner
+        agent = self._init(self.learner, self.key)
+        draws = self._draw_study(self.program, self.key, 0, 0)
+        ring = HostRing(c.memory, self.learner.cells, c.n_frames, c.n_step)
+        batch = ring.cut(np.arange(c.batch_size), c.gamma)
+        self.greedy(0, batch.states[0], self.draw(0).acts.taus[0, 0])
+        jax.block_until_ready(self._update(self.learner, agent, batch, draws))
+
+    def give(self, agent: int) -> Params:
+        """The parameters of one agent."""
+        return self.agents[agent].params
+
+    def take(self, agent: int, params: Params) -> None:
+        """Go on with these parameters, in the target network too."""
+        copies = [jax.tree.map(jnp.array, params) for _ in range(2)]
+        self.agents[agent] = self.agents[agent]._replace(params=copies[0], target=copies[1])
+
+    def params(self) -> Params:
+        """Parameters, leaves [N, …]."""
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(agent.params for agent in self.agents))
+
+
+def _greedy(learner: IQNLearner, params: Params, codes: jax.Array, taus: jax.Array) -> jax.Array:
+    return learner.greedy(params, codes, learner.embed(params, taus))
+
+
+def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+    """An experiment of these agents on the host as `fused` would hold it, leaves [1, …]."""
+    verbs, rings = _verbs(experiment), experiment.rings
+    epsilon = jnp.float32(experiment.epsilon)
+    agents = [agent._replace(epsilon=epsilon) for agent in verbs.agents]
+    held = [frames.Ring(*(getattr(ring, name) for name in frames.Ring._fields)) for ring in rings]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves)[None], *agents)
+    memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *held)
+    cursor = frames.Cursor(jnp.int32(rings[0].index), jnp.int32(rings[0].size))
+    return Clock(jnp.int32(experiment.tick), cursor), Experiment(verbs.key[None], stacked, memories)
+
+
+def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+    """The inverse: the experiment goes on from there."""
+    verbs, one = _verbs(experiment), jax.tree.map(lambda x: x[0], runs)
+    n = len(verbs.agents)
+    verbs.agents = [jax.tree.map(lambda x, i=i: jnp.array(x[i]), one.agents) for i in range(n)]
+    experiment.tick, experiment.epsilon = int(clock.tick), np.float32(one.agents.epsilon[0])
+    for i, ring in enumerate(experiment.rings):
+        for name in frames.Ring._fields:
+            setattr(ring, name, np.array(getattr(one.rings, name)[i]))
+        ring.index, ring.size = int(clock.cursor.head), int(clock.cursor.size)
+
+
+def _verbs(experiment: HostExperiment) -> Verbs:
+    assert isinstance(experiment.learner, Verbs)
+    return experiment.learner

@@ -1,0 +1,253 @@
+"""One tick of several agents on one board, for XLA: an epoch of *play*, then one *study* per agent.
+
+A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
+`treasurehunt_host.py` is the same for a world on the host.
+
+Shapes: S seeds, N agents, T turns, F frames, V cells, K items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core import keys
+from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.keys import Stream
+from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.state import Portable
+from xladder.core.types import Array, Params
+from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
+from xladder.replay import frames
+from xladder.worlds import treasurehunt as world
+
+if TYPE_CHECKING:
+    from xladder.families.multi_agent.config import Config
+
+MOST_UNROLLED = 8  # agents written out one after another, so that none's weights are copied out of the stack
+
+
+class Clock(NamedTuple):
+    """What all agents and all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+
+    tick: jax.Array  # int32 []: epochs done
+    cursor: frames.Cursor
+
+
+class Experiment(NamedTuple):
+    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+
+    key: jax.Array  # the run's root key []
+    agents: Agent  # every leaf [N, …]
+    rings: frames.Ring  # every leaf [N, …]
+
+
+class Metrics(NamedTuple):
+    """What one epoch reports."""
+
+    returns: jax.Array  # float32 [S, N]: reward per agent
+    loss: jax.Array  # float32 [S]: mean over agents; nan where nothing was learned
+    epsilon: jax.Array  # float32 [S]: mean over agents, as it was while playing
+    collected: jax.Array  # int32 [S, K]: items picked up, all agents together
+
+
+class PlayDraws(NamedTuple):
+    """What the world and the choices of an epoch draw. (On the host: the same as NumPy arrays.)"""
+
+    starts: Array  # int32 [N]
+    spawns: Array  # int8 [T, C]
+    acts: ActDraws  # leaves [N, T, …]
+
+
+class Played(NamedTuple):
+    """What an epoch of play leaves behind."""
+
+    rows: frames.Ring  # leaves [T, N, …], to go into the memories
+    found: jax.Array  # int8 [T, N]: the code of the cell each agent moved towards
+    boards: jax.Array  # int8 [T, C]: the board at the end of each turn
+    positions: jax.Array  # int32 [T, N]: who stands where then
+
+
+@dataclass(frozen=True)
+class Program(Portable):
+    """The treasure hunt as pure functions.
+
+    How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,
+    see `IQNLearner`; `unroll`, how many turns stand side by side in the program.
+    """
+
+    config: Config
+    mapped: bool = True
+    align: int = 1
+    unroll: int = 1
+    crew: Crew = ALONE
+    """Who the batches are shared with: all play the same."""
+
+    @classmethod
+    def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
+        """The program as it suits a kind of device.
+
+        On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores
+        no busier than a plain one and pushes everything out of the cache. On a GPU all at once, with matrices whose
+        rows are multiples of its tensor cores', and several turns between two steps of the loop over turns, because
+        there the loop itself is what takes time.
+        """
+        return cls(config, mapped=False) if platform == "cpu" else cls(config, mapped=True, align=32, unroll=5)
+
+    @property
+    def learner(self) -> IQNLearner:
+        """The agents' learner, fitted to this world's views."""
+        w = self.config.world
+        cells = world.window(w).size
+        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), cells, self.align, self.crew)
+
+    def init_clock(self) -> Clock:
+        """Before the first epoch."""
+        return Clock(jnp.int32(0), frames.init_cursor())
+
+    def init(self, seed: jax.Array) -> Experiment:
+        """One fresh experiment; map it over seeds for a population."""
+        n, key = self.config.world.num_agents, keys.root(seed)
+        agents = jax.vmap(self.learner.init)(keys.addresses(key, 0, n, Stream.INIT))
+        ring = frames.init(self.config.learner.memory, self.learner.cells)
+        rings = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), ring)
+        return Experiment(key, agents, rings)
+
+    def params(self, runs: Experiment) -> Params:
+        """What a population has learned, leaves [S, N, …]."""
+        return self.learner.narrow(runs.agents.params)
+
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+        """One epoch of a population, leaves [S, …]: every experiment plays and remembers, then all agents study."""
+        c = self.config.learner
+        runs = runs._replace(agents=self.learner.sync(runs.agents, clock.tick % c.sync_freq == 0))
+        cursor, rings, played = self.rehearse(clock, runs)
+        ready = frames.can_sample(cursor, c.batch_size, c.n_frames, c.n_step)
+        agents, losses = self.study(runs.key, clock.tick, ready, cursor, runs.agents, rings)
+        metrics = Metrics(
+            returns=played.rows.rewards.sum(1),
+            loss=jnp.where(ready, losses.mean(1), jnp.nan),
+            epsilon=runs.agents.epsilon.mean(1),
+            collected=jax.vmap(self.count)(played.found),
+        )
+        return Clock(clock.tick + 1, cursor), Experiment(runs.key, self.learner.decay(agents), rings), metrics
+
+    def rehearse(self, clock: Clock, runs: Experiment) -> tuple[frames.Cursor, frames.Ring, Played]:
+        """An epoch of play and what the memories [S, N, …] hold then, without learning from it."""
+        c = self.config.learner
+        cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
+
+        def play(run: Experiment) -> tuple[frames.Ring, Played]:
+            rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
+            before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
+            played = self.play(self.draw_play(run.key, clock.tick), run.agents, before)
+            return jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows), played
+
+        rings, played = over_seeds(play, runs)
+        return frames.advance(cursor, c.memory, self.config.world.max_turns), rings, played
+
+    def draw_play(self, key: jax.Array, tick: jax.Array | int) -> PlayDraws:
+        """The draws for one epoch of play."""
+        w = self.config.world
+        starts = world.draw_reset(w, keys.address(key, tick, keys.WORLD, Stream.RESET))
+        spawns = world.draw_spawns(w, keys.address(key, tick, keys.WORLD, Stream.SPAWN), w.max_turns)
+        agents = keys.addresses(key, tick, w.num_agents, Stream.ACT)
+        return PlayDraws(starts, spawns, jax.vmap(lambda k: self.learner.draw_act(k, w.max_turns))(agents))
+
+    def draw_study(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
+        """The draws for one agent's update."""
+        return self.learner.draw_update(
+            keys.address(key, tick, agent, Stream.SAMPLE), keys.address(key, tick, agent, Stream.NOISE)
+        )
+
+    def play(self, draws: PlayDraws, agents: Agent, before: jax.Array) -> Played:
+        """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
+        w = self.config.world
+        map_over = jax.vmap if self.mapped else one_by_one
+        embeddings = map_over(lambda one: self.learner.embed(*one))((agents.params, draws.acts.taus))  # [N, T, Q, H]
+        turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws.acts, embeddings))
+        turn = self._turn_together if w.observe == "together" else self._turn_in_turn
+
+        def step(carry: tuple[world.State, jax.Array], drawn: Any) -> tuple[Any, Any]:
+            (state, stack), (spawn, draw, embedding) = carry, drawn
+            state = world.begin_turn(state, spawn)
+            state, views, actions, found = turn(state, stack, agents, draw, embedding)
+            stack = jnp.concatenate([stack, views[:, None]], axis=1)[:, 1:]
+            return (state, stack), (views, actions, found, state)
+
+        first = (world.reset(w, draws.starts), before)
+        _, (views, actions, found, states) = jax.lax.scan(step, first, (draws.spawns, *turn_first), unroll=self.unroll)
+        rows = frames.Ring(
+            frames=views,
+            actions=actions,
+            rewards=world.reward(w, found),
+            dones=jnp.zeros(found.shape, bool),
+            breaks=jnp.zeros(found.shape, bool).at[0].set(True),
+        )
+        return Played(rows, found, *states)
+
+    def study(
+        self,
+        key: jax.Array,
+        tick: jax.Array,
+        ready: jax.Array,
+        cursor: frames.Cursor,
+        agents: Agent,
+        rings: frames.Ring,
+    ) -> tuple[Agent, jax.Array]:
+        """If the memories are full enough, one update for each agent of each seed, leaves [S, N, …].
+
+        And the losses [S, N], or 0.
+        """
+        shape = agents.epsilon.shape
+        who = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
+        draws = jax.vmap(lambda k, i: self.draw_study(k, tick, i))(*who)  # [S·N, …]
+
+        def learn(agents: Agent) -> tuple[Agent, jax.Array]:
+            flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, rings))  # [S·N, …]
+            map_over = jax.vmap if self.mapped else one_by_one
+            changed = map_over(lambda one: self.learner.study(cursor, *one))((*flat, draws))
+            return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), changed)
+
+        nothing = jnp.zeros(shape, jnp.float32)
+        return jax.lax.cond(ready, learn, lambda agents: (agents, nothing), agents)
+
+    def count(self, found: jax.Array) -> jax.Array:
+        """int32 [K]: how often each item is among the codes `found`."""
+        items = world.FIRST_ITEM + jnp.arange(len(self.config.world.item_names), dtype=found.dtype)
+        return jnp.sum(found.reshape(-1, 1) == items[None, :], axis=0, dtype=jnp.int32)
+
+    def _turn_together(
+        self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+    ) -> tuple[world.State, jax.Array, jax.Array, jax.Array]:
+        """All look and choose, then all move in order."""
+        w = self.config.world
+        views = jax.vmap(lambda i: world.view(w, state, i))(jnp.arange(w.num_agents))
+        codes = jnp.concatenate([stack, views[:, None]], axis=1)  # [N, F, V]
+        actions = jax.vmap(self.learner.act)(agents, codes, draw.explore, draw.action, embedding)
+        state, found = world.move_all(w, state, actions)
+        return state, views, actions, found
+
+    def _turn_in_turn(
+        self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+    ) -> tuple[world.State, jax.Array, jax.Array, jax.Array]:
+        """Each agent sees what those before it did."""
+        w = self.config.world
+
+        def one(state: world.State, item: Any) -> tuple[world.State, Any]:
+            i, stack, agent, draw, embedding = item
+            view = world.view(w, state, i)
+            codes = jnp.concatenate([stack, view[None]])
+            action = self.learner.act(agent, codes, draw.explore, draw.action, embedding)
+            state, code = world.move(w, state, i, action)
+            return state, (view, action, code)
+
+        order = jnp.arange(w.num_agents)
+        state, (views, actions, found) = jax.lax.scan(
+            one, state, (order, stack, agents, draw, embedding), unroll=min(w.num_agents, MOST_UNROLLED)
+        )
+        return state, views, actions, found

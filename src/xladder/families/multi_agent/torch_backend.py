@@ -1,0 +1,88 @@
+"""The treasure hunt's agents in PyTorch; what they draw comes from NumPy's and PyTorch's generators."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+import torch
+
+from xladder import bridge
+from xladder.core.types import Params
+from xladder.families.multi_agent.program import PlayDraws
+from xladder.learners.iqn import ActDraws
+from xladder.learners.iqn_torch import TorchAgent
+from xladder.learners.state_torch import TorchVerbs
+from xladder.replay.frames_host import HostRing
+from xladder.worlds import treasurehunt_host
+from xladder.worlds.treasurehunt import NUM_ACTIONS, num_codes, window
+
+if TYPE_CHECKING:
+    from xladder.families.multi_agent.config import Config
+
+
+class Verbs(TorchVerbs):
+    """N PyTorch agents. Draws come from NumPy's and PyTorch's generators."""
+
+    STATE = ("rng", "agents")
+
+    def __init__(self, config: Config, seed: int, device: str):
+        self.config = config
+        self.rng = np.random.default_rng(seed)
+        torch.manual_seed(seed)
+        w = config.world
+        self.agents = [
+            TorchAgent(config.learner, NUM_ACTIONS, num_codes(w), window(w).size, device) for _ in range(w.num_agents)
+        ]
+
+    def draw(self, tick: int) -> PlayDraws:
+        """The draws of an epoch's play."""
+        w, shape = self.config.world, (self.config.world.num_agents, self.config.world.max_turns)
+        acts = ActDraws(
+            explore=self.rng.random(shape, dtype=np.float32),
+            action=self.rng.integers(0, NUM_ACTIONS, shape, dtype=np.int8),
+            taus=self.rng.random((*shape, self.config.learner.act_quantiles), dtype=np.float32),
+        )
+        return PlayDraws(
+            starts=treasurehunt_host.draw_reset(w, self.rng),
+            spawns=treasurehunt_host.draw_spawns(w, self.rng, w.max_turns),
+            acts=acts,
+        )
+
+    def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
+        """The best action in a state."""
+        return self.agents[agent].greedy(codes, taus)
+
+    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+        """One update from a memory."""
+        c = self.config.learner
+        starts = self.rng.choice(ring.limit(), c.batch_size, replace=False)
+        return self.agents[agent].update(ring.cut(starts, c.gamma))[0]
+
+    def sync(self) -> None:
+        """The hard update of every target network."""
+        for agent in self.agents:
+            agent.sync()
+
+    def give(self, agent: int) -> Params:
+        """The parameters of one agent as the JAX pytree."""
+        return bridge.to_jax("value", self.agents[agent].net.state_dict())
+
+    def take(self, agent: int, params: Params) -> None:
+        """Go on with these parameters."""
+        self.agents[agent].net.load_state_dict(bridge.to_torch("value", params))
+
+    def params(self) -> Params:
+        """Parameters as the JAX pytree, leaves [N, …]."""
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
+
+    def rehearse(self) -> None:
+        """An update and ten actions on made-up data: what the number of threads is chosen by."""
+        c = self.config.learner
+        batch = HostRing(c.memory, window(self.config.world).size, c.n_frames, c.n_step).cut(
+            np.arange(c.batch_size), c.gamma
+        )
+        self.agents[0].update(batch)
+        for _ in range(10):
+            self.agents[0].greedy(batch.states[0], np.zeros(c.act_quantiles, np.float32))

@@ -1,0 +1,154 @@
+"""Value learners (DQN and its successors, PQN) in copies of a world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xladder.core.types import Compiled, Params
+from xladder.families.value import config as settings
+from xladder.families.value import presets as named
+from xladder.families.value.config import Ticks
+from xladder.protocols import Family, Measurement
+
+if TYPE_CHECKING:
+    from xladder.families.value.acting import Games
+    from xladder.families.value.host_loop import HostExperiment
+    from xladder.families.value.jax_backend import Verbs
+    from xladder.families.value.overlapped import Overlapped
+    from xladder.families.value.torch_backend import Verbs as TorchVerbs
+    from xladder.parity.levels import Level
+    from xladder.pictures.curves import Panel
+    from xladder.policy import Policy
+    from xladder.results import Result
+
+
+class ValueFamily(Family):
+    """One tick is the smallest number of environment steps that triggers a whole number of updates."""
+
+    name = "value"
+    shown = settings.SHOWN
+
+    presets = staticmethod(named.presets)
+    check = staticmethod(named.check)
+    compared = staticmethod(settings.compared)
+    laid_over = staticmethod(settings.laid_over)
+    missing = staticmethod(settings.lacking)
+    memory_bytes = staticmethod(settings.memory_bytes)
+    columns = staticmethod(settings.columns)
+    measured = staticmethod(settings.measured)
+    label = staticmethod(settings.label)
+    note = staticmethod(settings.note)
+    headline = staticmethod(settings.headline)
+    summary = staticmethod(settings.summary)
+    describe_score = staticmethod(settings.describe_score)
+
+    def program(self, config: Any) -> Any:
+        """The tick as pure functions."""
+        return self._program(config)(config)
+
+    def program_for(self, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Any:
+        """The tick as it suits a platform, with the worlds inside."""
+        return self._program(config).laid_out(config, platform, seeds)
+
+    def _program(self, config: Any) -> type[Games]:
+        if config.algorithm == "pqn":
+            from xladder.families.value import pqn
+
+            return pqn.Program
+        from xladder.families.value.program import Program
+
+        return Program
+
+    def has_torch(self, config: Any) -> bool:
+        """PQN has no twin in PyTorch."""
+        return bool(config.algorithm != "pqn")
+
+    def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Overlapped:
+        """Worlds on the host, stepped while the device learns."""
+        from xladder.families.value.overlapped import Overlapped
+
+        return Overlapped(config, seed, platform, compiled)
+
+    def sharded_fields(self, config: Any) -> tuple[str, ...]:
+        """Copies of the world and what belongs to each."""
+        return () if config.algorithm == "pqn" else ("memory", "seen", "score", "row", "worlds")
+
+    def host_loop(self, config: Any, actor: Any, learner: Any) -> HostExperiment:
+        """The tick in Python."""
+        from xladder.families.value.host_loop import HostExperiment
+
+        return HostExperiment(config, actor, learner)
+
+    def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Verbs:
+        """The agents in JAX, one call at a time."""
+        from xladder.families.value.jax_backend import Verbs
+
+        return Verbs(config, seed, compiled)
+
+    def torch_backend(self, config: Any, seed: int, device: str) -> TorchVerbs:
+        """The agents in PyTorch."""
+        from xladder.families.value.torch_backend import Verbs
+
+        return Verbs(config, seed, device)
+
+    def to_program(self, loop: HostExperiment) -> tuple[Any, Any]:
+        """A host loop's state as the program holds it."""
+        from xladder.families.value.jax_backend import to_program
+
+        return to_program(loop)
+
+    def from_program(self, loop: HostExperiment, clock: Any, runs: Any) -> None:
+        """The inverse."""
+        from xladder.families.value.jax_backend import from_program
+
+        from_program(loop, clock, runs)
+
+    def score(self, config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+        """Episodes of the trained agent and random ones."""
+        from xladder.families.value.evaluation import score
+
+        return score(config, params, episodes, seed, compiled)
+
+    def measure(self, config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
+        """A few episodes of every seed's agent."""
+        from xladder.families.value.evaluation import measure
+
+        return measure(config, params, tick, compiled)
+
+    def policy(self, config: Any, params: Params, compiled: Compiled) -> Policy:
+        """One agent as a function."""
+        from xladder.families.value.evaluation import policy
+
+        return policy(config, params, compiled)
+
+    def parity_levels(self, config: Any, updates: int, seed: int) -> list[Level]:
+        """JAX against PyTorch and NumPy."""
+        from xladder.families.value.parity import levels
+
+        return levels(config, updates, seed)
+
+    def parity_forward(self, config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+        """One network in JAX against the same in PyTorch."""
+        from xladder.families.value.parity import forward
+
+        return forward(config, params, state)
+
+    def panels(self, config: Any) -> tuple[Panel, ...]:
+        """What the curves show."""
+        from xladder.pictures.game import panels
+
+        return panels(config)
+
+    def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
+        """A replay of one episode."""
+        from xladder.pictures.game import draw
+
+        return draw(result, score, folder, title)
+
+
+FAMILY = ValueFamily()
+Ticks.family = FAMILY

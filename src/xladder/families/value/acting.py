@@ -1,0 +1,226 @@
+"""Copies of a world and a network that plays in them: what every program of a value learner begins with.
+
+Shapes: S seeds, N copies, T steps per tick, F frames per state, A actions, Q fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, ClassVar, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core import keys, schedules
+from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.keys import Stream
+from xladder.core.state import Portable
+from xladder.core.types import Array, Params
+from xladder.learners.value import ValueLearner
+from xladder.nets.heads import Head
+from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
+from xladder.nets.value import ValueNet
+from xladder.replay import history
+from xladder.worlds.copies import Copies, Step, View
+
+MOST_UNROLLED = 5  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
+
+
+class Seen(NamedTuple):
+    """What N copies show."""
+
+    stack: jax.Array  # [N, F, *frame]: the state to act in
+    first: jax.Array  # bool [N]: whether its newest frame begins a game
+
+
+class Score(NamedTuple):
+    """What the games of N copies have come to."""
+
+    total: jax.Array  # float32 [N]: reward of the game under way
+    steps: jax.Array  # int32 [N]: its length
+
+
+class Metrics(NamedTuple):
+    """What one tick reports."""
+
+    returns: jax.Array  # float32 [S]: mean over the games that ended; nan where none did
+    length: jax.Array  # float32 [S]: their mean length
+    episodes: jax.Array  # int32 [S]: how many ended
+    loss: jax.Array  # float32 [S]: mean over the updates; nan where nothing was learned
+    epsilon: jax.Array  # float32 [S]
+    updates: jax.Array  # int32 [S]
+
+
+class ActDraws(NamedTuple):
+    """What one choice of action of every copy draws."""
+
+    explore: Array  # float32 [N], compared with ε
+    action: Array  # int32 [N], taken when exploring
+    taus: Array  # float32 [N, Q]; Q = 0 where the head needs none
+    noise: Array  # float32 [N, noise_size]; empty where nothing is noisy
+
+
+@dataclass(frozen=True)
+class Games(Portable):
+    """Games that a network plays in copies of a world.
+
+    How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
+    are computed; `unroll`, how many updates stand side by side in the program. `copies` are the worlds, where they are
+    inside the program.
+    """
+
+    config: Any
+    mapped: bool = True
+    patches: bool = True
+    unroll: int = 1
+    copies: Copies | None = None
+    crew: Crew = ALONE
+    """Who the copies, their memories and the batches are shared with."""
+    norm: ClassVar[bool] = False
+    """Whether hidden layers are normalised."""
+
+    @classmethod
+    def laid_out(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
+        """The program as it suits a kind of device, with the worlds inside.
+
+        On a CPU seeds learn one after another, on a GPU all at once, with several updates between two steps of the
+        loop. Convolutions are products with patches on both: XLA has no fast convolution inside a loop on a CPU, and
+        on a GPU products, unlike convolutions, become one graph that is launched at once.
+        """
+        copies = config.world.inside(seeds[0])
+        return cls.for_device(config, platform, copies)
+
+    @classmethod
+    def for_device(cls, config: Any, platform: str, copies: Copies | None = None) -> Self:
+        """The same with other worlds inside, or none."""
+        if platform == "cpu":
+            return cls(config, mapped=False, copies=copies)
+        return cls(config, mapped=True, unroll=MOST_UNROLLED, copies=copies)
+
+    def carried(self, runs: Any) -> Any:
+        """What of a population is kept: all of it, but for games that only their emulators know."""
+        if runs.worlds and not hasattr(runs.worlds, "handle"):
+            return runs
+        return runs._replace(worlds=(), seen=(), score=())
+
+    def put_back(self, fresh: Any, kept: Any) -> Any:
+        """A population that goes on from what was kept; games that were not begin anew."""
+        return kept if kept.worlds else kept._replace(worlds=fresh.worlds, seen=fresh.seen, score=fresh.score)
+
+    @property
+    def view(self) -> View:
+        """What the world's frames look like, and how many actions there are."""
+        return self.config.world.view()
+
+    @property
+    def learner(self) -> ValueLearner:
+        """The learner, fitted to the world's frames."""
+        learner = build(self.config.learner, self.view, self.config.world.stack, self.patches, self.norm)
+        return replace(learner, crew=self.crew)
+
+    def init_params(self, key: jax.Array) -> Params:
+        """Parameters that know nothing, of the run with this root key."""
+        state = jnp.zeros((self.config.world.stack, *self.view.shape), self.view.dtype)
+        learner = self.learner
+        taus = jnp.zeros((max(1, learner.fractions),), jnp.float32) if learner.fractions else None
+        noise = learner.split_noise(jnp.zeros((learner.noise_size,), jnp.float32))
+        return learner.net.init(keys.address(key, 0, 0, Stream.INIT), state, taus, noise)["params"]
+
+    def open_games(self, frames: jax.Array) -> tuple[Seen, Score]:
+        """What is seen and counted where every copy begins a game with these frames [N, *frame]."""
+        n, view = self.config.world.num_envs, self.view
+        first = jnp.ones((n,), bool)
+        stack = jnp.zeros((n, self.config.world.stack, *view.shape), view.dtype)
+        score = Score(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
+        return Seen(history.push(stack, frames, first), first), score
+
+    def reset_keys(self, key: jax.Array) -> jax.Array:
+        """Keys [N] of the copies' first games."""
+        return keys.reset_keys(key, self.config.world.num_envs)
+
+    def step_keys(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
+        """Keys [N] of one step of the copies."""
+        return keys.step_keys(key, step, self.config.world.num_envs)
+
+    def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
+        """The draws for one choice of action of every copy."""
+        c, n, learner = self.config.learner, self.config.world.num_envs, self.learner
+        fractions = c.act_quantiles if learner.fractions else 0
+        uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
+        noise = jnp.zeros((n, 0), jnp.float32)
+        if learner.noise_size:
+            noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
+        action = (uniforms[:, 1] * self.view.actions).astype(jnp.int32)
+        return ActDraws(uniforms[:, 0], jnp.minimum(action, self.view.actions - 1), uniforms[:, 2:], noise)
+
+    def epsilon(self, tick: Array) -> Array:
+        """float32 []: how often actions are random in a tick."""
+        c = self.config.learner
+        step = tick * self.config.per_tick - c.explore_from
+        schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
+        return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
+
+    def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
+        """int32 [N]: the best actions in states [N, F, …]."""
+        noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
+        return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
+
+    def watch(self, seen: Seen, score: Score, step: Step) -> tuple[Seen, Score, jax.Array, jax.Array]:
+        """What is seen and counted after a step; and the total and length of each game that ended, or nan."""
+        totals = jnp.where(step.first, score.total, jnp.nan)
+        lengths = jnp.where(step.first, score.steps.astype(jnp.float32), jnp.nan)
+        score = Score(jnp.where(step.first, 0.0, score.total + step.reward), jnp.where(step.first, 0, score.steps + 1))
+        return Seen(history.push(seen.stack, step.frame, step.first), step.first), score, totals, lengths
+
+    def reward(self, step: Step) -> jax.Array:
+        """float32 [N]: what is learned from."""
+        return jnp.clip(step.reward, -1.0, 1.0) if self.config.learner.clip_rewards else step.reward
+
+    def report(self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any) -> Metrics:
+        """The metrics of a tick, from the totals and lengths of games [S, T·N], nan where none ended."""
+        seeds = totals.shape[0]
+        ended = jnp.isfinite(totals)
+        count = self.crew.add(ended.sum(1))
+
+        def mean(values: jax.Array) -> jax.Array:
+            # Nothing is computed with nan, so that `--debug nans` finds only those that are a fault.
+            total = self.crew.add(jnp.where(ended, values, 0.0).sum(1))
+            return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
+
+        return Metrics(
+            returns=mean(totals),
+            length=mean(lengths),
+            episodes=count,
+            loss=loss,
+            epsilon=jnp.broadcast_to(self.epsilon(tick), (seeds,)),
+            updates=jnp.broadcast_to(updates, (seeds,)),
+        )
+
+
+@cache
+def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
+    """The learner that the settings describe, for a world's frames; with `norm`, hidden layers are normalised."""
+    dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
+    torso: Any
+    if config.torso == "nature":
+        torso = NatureCnn(norm, patches=patches, dtype=dtype)
+    elif config.torso == "minatar":
+        torso = MinAtarCnn(norm, patches=patches, dtype=dtype, brightest=view.brightest)
+    else:
+        torso = Mlp(config.hidden, norm, dtype=dtype, brightest=view.brightest)
+    example = jax.ShapeDtypeStruct((stack, *view.shape), view.dtype)
+    features = jax.eval_shape(lambda x: torso.init_with_output(jax.random.key(0), x)[0], example).shape[-1]
+    head = Head(
+        actions=view.actions,
+        features=features,
+        width=config.width,
+        atoms={"categorical": config.atoms, "quantile": config.quantiles}.get(config.head, 1),
+        cosines=config.cosines if config.head == "implicit" else 0,
+        dueling=config.dueling,
+        sigma=config.sigma if config.noisy else None,
+        norm=norm,
+        dtype=dtype,
+    )
+    return ValueLearner(config, ValueNet(torso, head))

@@ -1,0 +1,234 @@
+"""Atari as workloads: `atari/GAME`, under the protocols that scores were published with.
+
+A protocol sets emulator, learner and evaluation together, because it explains more of a score than the code does.
+`nature`: Mnih et al. 2015. `dopamine`: Castro et al. 2018, after Machado et al. 2018. `cleanrl`: Huang et al. 2022.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from xladder.errors import UsageError, unknown
+from xladder.families.value import atari_scores
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, check_torso, members
+from xladder.worlds import names
+
+if TYPE_CHECKING:
+    from xladder.core.types import Compiled
+    from xladder.worlds.atari import AtariXla
+    from xladder.worlds.atari_host import AtariCopies
+    from xladder.worlds.copies import View
+
+FRAMES_PER_STEP = 4
+SHAPE = (84, 84)
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Copies of an Atari game, preprocessed as published: 4 frames per step, the last two maximised, grey, 84 × 84."""
+
+    jittable: ClassVar[bool] = False
+    name: str = "atari/breakout"
+    """Which game; the workload's name says it already."""
+    num_envs: int = 32
+    """How many copies are played at once; `sequential` and `torch` are the paper's with 1."""
+    stack: int = 4
+    """Frames stacked into a state."""
+    sticky: float = 0.0
+    """Probability that the last action is repeated whatever is chosen."""
+    life_loss: bool = True
+    """A life lost is the end for the target, while the game goes on."""
+    noops: int = 30
+    """Fewer than so many frames of doing nothing begin a game, at random; frames, not steps."""
+    fire: bool = True
+    """Press the button that starts a game, where it has one."""
+    cap_frames: int = 108_000
+    """A game is cut after so many frames: half an hour."""
+    threads: int = 0
+    """Threads that step the games; 0: one for every core but two."""
+
+    def view(self) -> View:
+        """What is known of the world before it starts."""
+        from xladder.worlds.atari_host import view
+
+        return view(self)
+
+    def inside(self, seed: int) -> AtariXla:
+        """The copies, for a compiled program."""
+        from xladder.worlds.atari_host import inside
+
+        return inside(self, seed)
+
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> AtariCopies:
+        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+        from xladder.worlds.atari_host import on_host
+
+        return on_host(self, num_envs, seed, compiled, first)
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """A value learner in copies of an Atari game."""
+
+    length: ClassVar[str] = "frames"
+    length_per_step: ClassVar[int] = FRAMES_PER_STEP
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay"] = "replay"
+    """The value learner with its memory."""
+    protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
+    """Under whose rules a score is compared; as a preset it also sets them."""
+    frames: int = 10_000_000
+    """How long to train: frames of all copies together, 4 for each agent step."""
+    evaluate_every: int = 0
+    """Frames between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 8
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.01
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    @property
+    def longest_game(self) -> int:
+        """Steps that no game exceeds: the emulator cuts it before."""
+        return -(-self.world.cap_frames // FRAMES_PER_STEP) + 1
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` that names what the emulator cannot do."""
+        w = self.world
+        names.find_atari(w.name)
+        check_torso(self.learner.torso, SHAPE, w.name)
+        if not 0.0 <= w.sticky < 1.0:
+            raise UsageError(f"`--world.sticky` is {w.sticky}, but it has to lie in [0, 1).")
+        for flag, count in [("noops", w.noops), ("threads", w.threads)]:
+            if not 0 <= count <= 10_000:
+                raise UsageError(f"`--world.{flag}` is {count}, but it has to lie between 0 and 10,000.")
+        if w.cap_frames < 40:
+            raise UsageError(f"`--world.cap-frames` is {w.cap_frames}, but a game needs 40 or more.")
+        if self.frames % FRAMES_PER_STEP:
+            raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP} of them.")
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return f"{self.tick_in_words}; protocol {self.protocol}"
+
+    def judge(self, score: float, frames: int) -> dict[str, Any]:
+        """An evaluation's mean after so many frames, beside humans' and published scores, ready for JSON.
+
+        `human49` and `human57` are 0 for random play and 1 for a human, by each table of human scores. `placing` says
+        where the score stands, `verdict` says it in a word, and `caveats` say what the two do not have in common.
+        """
+        rules = PROTOCOLS[self.protocol]
+        placing = atari_scores.place(self.world.name, self.protocol, frames, score)
+        verdict, caveats = placing.verdict if placing else "nothing", []
+        text = (
+            atari_scores.in_words(placing) if placing else f"No published score of `{self.world.name}` is known here."
+        )
+        other_rules = _differing(self.world, rules.world, "world.", but=("name", "num_envs", "threads"))
+        if self.evaluate_epsilon != rules.evaluate_epsilon:
+            other_rules.append(f"`evaluate-epsilon` {self.evaluate_epsilon}")
+        if verdict != "nothing" and other_rules:
+            verdict = "nothing"
+            text = f"Nothing comparable is published: the games are not {self.protocol}'s ({', '.join(other_rules)})."
+        if verdict != "nothing":
+            reported = atari_scores.REPORTED[self.protocol]
+            ours = "one of the agent at the end" if reported == "best evaluation" else "the mean of an evaluation"
+            caveats.append(f"Published is the {reported}, and the score here is {ours}: they are not measured alike.")
+            if self.protocol == "cleanrl":
+                caveats.append("CleanRL presses fire after each lost life; here it is pressed when a game begins.")
+            changed = _differing(self.learner, rules.learner, "learner.")
+            if changed:
+                caveats.append(f"Published is DQN with {self.protocol}'s settings; here are others: {_some(changed)}.")
+        return atari_scores.normalised(self.world.name, score) | {
+            "verdict": verdict,
+            "placing": text,
+            "caveats": caveats,
+        }
+
+
+def _differing(ours: Any, theirs: Any, prefix: str, but: tuple[str, ...] = ()) -> list[str]:
+    """The flags of two groups of settings that are not the same, with our values."""
+    changed = [f.name for f in fields(ours) if f.name not in but and getattr(ours, f.name) != getattr(theirs, f.name)]
+    return [f"`{prefix}{name.replace('_', '-')}` {getattr(ours, name)}" for name in changed]
+
+
+def _some(words: list[str], most: int = 3) -> str:
+    return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
+
+
+NATURE = Config(
+    world=WorldConfig(sticky=0.0, life_loss=True, fire=False),
+    learner=LearnerConfig(
+        torso="nature",
+        width=512,
+        lr=2.5e-4,
+        optimiser="rmsprop",
+        optimiser_eps=0.01 / 32**2,
+        loss="huber",
+        clip=float("inf"),
+        clip_rewards=True,
+        batch_size=32,
+        memory=1_000_000,
+        learning_starts=50_000,
+        steps_per_update=4,
+        sync_every=40_000,
+        epsilon_end=0.1,
+        epsilon_steps=1_000_000,
+        explore_from=50_000,
+    ),
+    protocol="nature",
+    evaluate_epsilon=0.05,
+)
+DOPAMINE = replace(
+    NATURE,
+    world=WorldConfig(sticky=0.25, life_loss=False, noops=0, fire=False),
+    learner=replace(
+        NATURE.learner,
+        lr=6.25e-5,
+        optimiser="adam",
+        optimiser_eps=1.5e-4,
+        loss="squared",
+        learning_starts=20_000,
+        sync_every=8000,
+        epsilon_end=0.01,
+        epsilon_steps=250_000,
+        explore_from=20_000,
+    ),
+    protocol="dopamine",
+    evaluate_epsilon=0.001,
+)
+CLEANRL = replace(
+    NATURE,
+    world=replace(NATURE.world, fire=True),
+    learner=replace(
+        NATURE.learner,
+        lr=1e-4,
+        optimiser="adam",
+        optimiser_eps=1e-8,
+        loss="squared",
+        learning_starts=80_000,
+        sync_every=1000,
+        epsilon_end=0.01,
+        epsilon_steps=0,
+        epsilon_share=0.1,
+        explore_from=0,
+    ),
+    protocol="cleanrl",
+    evaluate_epsilon=0.01,
+)
+PROTOCOLS = {"nature": NATURE, "dopamine": DOPAMINE, "cleanrl": CLEANRL}
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a game: the protocols, and the family's members under the rules of one of them."""
+    if protocol is not None and protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    game = {k: replace(c, world=replace(c.world, name=place.name)) for k, c in PROTOCOLS.items()}
+    rules = game[protocol or "cleanrl"]
+    return {"default": rules, **game, **members(rules)}

@@ -1,0 +1,91 @@
+"""Environments of Gymnasium as workloads: `gym/LunarLander-v3`. They live on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from xladder.errors import UsageError
+from xladder.families.value import gymnax_presets as gymnax
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, check_torso
+from xladder.families.value.torsos import suited
+from xladder.worlds import names
+
+if TYPE_CHECKING:
+    from xladder.core.types import Compiled
+    from xladder.worlds.copies import View
+    from xladder.worlds.gym_host import GymCopies
+
+
+@dataclass(frozen=True)
+class WorldConfig:
+    """Copies of an environment of Gymnasium."""
+
+    jittable: ClassVar[bool] = False
+    name: str = "gym/CartPole-v1"
+    """Which environment; the workload's name says it already."""
+    num_envs: int = 8
+    """How many copies are played at once."""
+    stack: int = 1
+    """Frames stacked into a state."""
+
+    def view(self) -> View:
+        """What is known of the world before it starts."""
+        from xladder.worlds.gym_host import view
+
+        return view(self)
+
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> GymCopies:
+        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+        from xladder.worlds.gym_host import on_host
+
+        return on_host(self, num_envs, seed, compiled, first)
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """A value learner in copies of an environment of Gymnasium."""
+
+    length: ClassVar[str] = "steps"
+    length_per_step: ClassVar[int] = 1
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay"] = "replay"
+    """The value learner with its memory."""
+    steps: int = 100_000
+    """How long to train: steps of all copies together."""
+    evaluate_every: int = 0
+    """Steps between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 10
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.0
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if the environment is not there, or cannot be played or seen."""
+        from xladder.worlds.gym_host import view
+
+        check_torso(self.learner.torso, view(self.world).shape, self.world.name)
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return ""
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of an environment, which is asked what it shows."""
+    if protocol is not None:
+        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+    from xladder.worlds.gym_host import view
+
+    world = WorldConfig(place.name)
+    torso: Any = suited(view(world).shape) or "mlp"
+    start = gymnax.VECTORS if torso == "mlp" else gymnax.PICTURES
+    default = Config(world, replace(start.learner, torso=torso))
+    return {"default": default, **gymnax.family(default)}

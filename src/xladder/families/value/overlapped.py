@@ -1,0 +1,172 @@
+"""The value learner on a device while the copies of its world are stepped by threads of the host.
+
+The device has memory, agent and states; the host only passes actions to the worlds and frames to the device. Once the
+actions of a step are known, the worlds take them, and while they run the device studies. It learns from what was
+remembered before the step, as everywhere, so nothing depends on who is quicker: the same seed gives the same run, and
+there are exactly as many updates for each step as asked for.
+
+Shapes: N copies, T steps per tick, K updates per tick.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core import keys
+from xladder.core.mapping import over_seeds
+from xladder.core.types import Compiled, Params
+from xladder.families.value.host_loop import Row, Score
+from xladder.families.value.program import Clock, Experiment, Program
+from xladder.replay.history import Cursor
+from xladder.worlds.copies import Step
+
+
+class Overlapped:
+    """One experiment, advanced by ticks."""
+
+    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
+        self.config, self.program = config, Program.for_device(config, platform)
+        self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
+        self.tick, self.rows, self.score = 0, 0, Score(config.world.num_envs)
+        self.length = self.program.window.length
+        self.run: Experiment = compiled(_begin)(self.program, keys.root(seed), self.worlds.reset())
+        n, view, times = config.world.num_envs, self.program.view, self.times(0, 0)
+        self._choose = compiled(_choose)
+        actions, flags = self._choose(self.program, self.run, times), np.zeros(n, bool)
+        answer = pack(Step(np.zeros((n, *view.shape), view.dtype), np.zeros(n, np.float32), flags, flags, flags))
+        given = self.program, times, self.run, actions, *answer
+        # Compiled here and kept, so that no tick of the run has to wait for it.
+        self._remember = compiled(_remember, donate=(2,)).lower(*given).compile()
+        self._remember_and_choose = compiled(_remember_and_choose, donate=(2,)).lower(*given).compile()
+        self._learn = compiled(_learn, donate=(2,)).lower(self.program, times, self.run).compile()
+
+    def times(self, tick: int, next_step: int) -> np.ndarray:
+        """int32 [4]: the tick, how far the memory is written, and the step to choose actions for; one transfer."""
+        return np.array([tick, self.rows % self.length, min(self.rows, self.length), next_step], np.int32)
+
+    def advance(self, ticks: int) -> dict[str, np.ndarray]:
+        """Train for exactly so many ticks; device work is finished when this returns."""
+        steps = self.config.steps_per_tick
+        first, reports, losses = self.tick, [], []
+        last = (first + ticks) * steps - 1
+        actions = self._choose(self.program, self.run, self.times(first, first * steps))
+        for tick in range(first, first + ticks):
+            ended: list[tuple[float, int]] = []
+            for t in range(steps):
+                step = tick * steps + t
+                self.worlds.send(np.asarray(actions)[0])  # waits for the device to have chosen
+                if t == steps - 1:
+                    losses.append(self.study(tick))  # while the worlds run
+                answer = self.worlds.recv()
+                given = self.times(tick, step + 1), self.run, actions, *pack(answer)
+                if step == last:
+                    self.run = self._remember(*given)
+                else:
+                    self.run, actions = self._remember_and_choose(*given)
+                self.rows += 1
+                ended += self.score.add(answer)  # while the device chooses
+            learning = bool(self.program.is_learning(tick))
+            epsilon = float(self.program.epsilon(tick))
+            reports.append(Row(ended, np.nan, epsilon, self.config.updates_per_tick * learning).columns())
+        self.tick = first + ticks
+        columns = {name: np.stack([row[name] for row in reports]) for name in reports[0]}
+        columns["loss"] = np.concatenate(jax.device_get(losses))
+        jax.block_until_ready(self.run)
+        return columns
+
+    def study(self, tick: int) -> Any:
+        """The updates of a tick, begun and not waited for."""
+        if not self.program.is_learning(tick):
+            return np.full(1, np.nan, np.float32)
+        self.run, loss = self._learn(self.times(tick, 0), self.run)
+        return loss
+
+    def phases(self, ticks: int = 20) -> dict[str, float]:
+        """Median seconds per tick of updates alone, and of a tick without them; a tick does both at once."""
+        study, whole = [], []
+        for _ in range(ticks):
+            begun = time.perf_counter()
+            jax.block_until_ready(self.study(self.tick))
+            study.append(time.perf_counter() - begun)
+        for _ in range(ticks):
+            begun = time.perf_counter()
+            for _ in range(self.config.steps_per_tick):
+                times = self.times(self.tick, self.tick * self.config.steps_per_tick)
+                self.worlds.send(np.asarray(self._choose(self.program, self.run, times))[0])
+                self.worlds.recv()
+            whole.append(time.perf_counter() - begun)
+        return {"sampling": float(np.median(whole)), "update": float(np.median(study))}
+
+    def params(self) -> Params:
+        """Parameters as NumPy arrays, leaves [1, …]."""
+        return jax.tree.map(np.asarray, self.run.agent.params)
+
+    def to_program(self) -> tuple[Clock, Experiment]:
+        """The experiment as `sequential` and `fused` hold it: the last row is told, though it is written already."""
+        head, size = max(self.rows - 1, 0) % self.length, min(max(self.rows - 1, 0), self.length)
+        worlds = jax.tree.map(lambda x: x[None], self.worlds.place()) if hasattr(self.worlds, "place") else ()
+        clock = Clock(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
+        return clock, self.run._replace(worlds=worlds)
+
+    def from_program(self, clock: Clock, run: Experiment) -> None:
+        """The inverse: the experiment goes on from there."""
+        self.tick = int(clock.tick)
+        self.rows = self.tick * self.config.steps_per_tick
+        self.run = run._replace(worlds=())
+        if run.worlds:
+            self.worlds.go_to(jax.tree.map(lambda x: x[0], run.worlds), self.rows)
+            self.score.total, self.score.steps = (np.array(column[0]) for column in run.score)
+
+    def close(self) -> None:
+        """End the worlds' threads."""
+        self.worlds.close()
+
+
+def _begin(program: Program, key: jax.Array, frames: jax.Array) -> Experiment:
+    return jax.tree.map(lambda x: x[None], program.begin(key, frames))
+
+
+def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
+    """Frames, and the rest as float32 [N, 4]: every array is a transfer of its own."""
+    return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=1, dtype=np.float32)
+
+
+def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
+    step = times[3]
+    epsilon = program.epsilon(step // program.config.steps_per_tick)
+    playing = run.without_memory()
+    return over_seeds(
+        lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), playing
+    )
+
+
+def _remember(
+    program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
+) -> Experiment:
+    answer = Step(frames, facts[:, 0], *(facts[:, i] > 0 for i in (1, 2, 3)))
+    answers = jax.tree.map(lambda x: x[None], answer)
+    # The memory is left out of what is mapped: see `Program.sample`.
+    seen, *_ = over_seeds(lambda one: program.observe(*one), (run.without_memory(), actions, answers))
+    return program.store_all(_clock(times).cursor, seen._replace(memory=run.memory, chances=run.chances))
+
+
+def _remember_and_choose(
+    program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
+) -> tuple[Experiment, jax.Array]:
+    run = _remember(program, times, run, actions, frames, facts)
+    return run, _choose(program, run, times)
+
+
+def _learn(program: Program, times: jax.Array, run: Experiment) -> tuple[Experiment, jax.Array]:
+    clock = _clock(times)
+    agent, chances, loss = program.learn(clock, run.agent, run.chances, program.sample(clock, run))
+    return run._replace(agent=agent, chances=chances), loss
+
+
+def _clock(times: jax.Array) -> Clock:
+    return Clock(times[0], Cursor(times[1], times[2]))

@@ -1,0 +1,166 @@
+"""Is it the same value learner? Memories and learners of both sides, compared in rising order on the same draws.
+
+Memory → forward → loss → gradients → one update → many updates. The world is played at random for a while, and what it
+showed is the recorded input of every level; it has no twin of its own, because both sides step the same one.
+
+Shapes: N copies, T steps, F frames per state, B batch, U updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder import bridge, parameters
+from xladder.core import keys
+from xladder.core.keys import Stream
+from xladder.core.types import Params
+from xladder.errors import UsageError
+from xladder.families.value.host_loop import HostMemory
+from xladder.families.value.program import Clock, Program, StudyDraws
+from xladder.families.value.torch_backend import make_learner
+from xladder.learners.value import Agent, ValueLearner
+from xladder.parity import learner as learner_levels
+from xladder.parity.levels import Level, compare
+from xladder.replay import history, history_host, priorities
+from xladder.replay.history import Picks
+from xladder.rungs.running import compiled
+from xladder.worlds.copies import Step
+
+MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
+RECORDED = 2000  # steps of all copies together
+STATES = 16  # made up, to compare one network on
+
+
+def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
+    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
+    if config.algorithm == "pqn":
+        raise UsageError("PQN has no PyTorch twin to compare with: leave `--preset pqn` out.")
+    if config.learner.precision != "float32":
+        raise UsageError(
+            f"`--learner.precision` is {config.learner.precision}, and the PyTorch twin computes in float32: "
+            "compare with `--learner.precision float32`."
+        )
+    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    with jax.default_matmul_precision("highest"):
+        return list(_levels(_small(config), updates, seed))
+
+
+def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    """What one network says on both sides of states that are made up; PyTorch's is loaded from a state_dict."""
+    config = replace(config, learner=replace(config.learner, precision="float32"))
+    program, other = Program(config), make_learner(config)
+    other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("value", state)))
+    view, rng = program.view, np.random.default_rng(0)
+    shape = (STATES, config.world.stack, *view.shape)
+    most = {"u": 256, "b": 2}.get(np.dtype(view.dtype).kind)
+    states = rng.integers(0, most, shape) if most else rng.standard_normal(shape)
+    with jax.default_matmul_precision("highest"):
+        return learner_levels.forward(program.learner, params, other, states.astype(view.dtype))
+
+
+def _small(config: Any) -> Any:
+    """The same settings with a memory that the recorded steps go round."""
+    n, c = config.world.num_envs, config.learner
+    rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
+    learner = replace(c, memory=min(c.memory, rows * n))
+    return replace(config, learner=learner)
+
+
+def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
+    program, key = Program(config), keys.root(seed)
+    learner = program.learner
+    steps = record(config, seed)
+    cursor, memory, chances, host = remember(program, steps)
+    draws = [jax.tree.map(np.asarray, compiled(Program.draw_study)(program, key, i)) for i in range(updates)]
+    yield compare("memory twins", MEMORY, *recall(program, cursor, memory, chances, host, draws[0]))
+
+    agent = draw_agent(program, learner, key)
+    batches = [host.sample(one.picks, config.learner.gamma)[1] for one in draws]
+    yield from learner_levels.levels(
+        learner, agent, lambda: make_learner(config), batches, [one.learner for one in draws]
+    )
+
+
+def record(config: Any, seed: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, Step]]:
+    """Random play: frames before each step, whether they begin a game, actions, and what came of them."""
+    world, n = config.world, config.world.num_envs
+    rng, rows = np.random.default_rng(seed), []
+    copies = world.on_host(n, seed, compiled)
+    try:
+        frames, first = np.asarray(copies.reset()), np.ones(n, bool)
+        for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
+            actions = rng.integers(0, copies.view.actions, n, dtype=np.int32)
+            copies.send(actions)
+            answer = Step(*(np.array(x) for x in copies.recv()))
+            rows.append((frames, first, actions, answer))
+            frames, first = answer.frame, answer.first
+    finally:
+        copies.close()
+    return rows
+
+
+def remember(program: Program, steps: list) -> tuple[history.Cursor, history.History, Any, HostMemory]:
+    """What was recorded, in both memories; on the way, what is there by then is rated, if there are priorities."""
+    config, view = program.config, program.view
+    n, length = config.world.num_envs, program.window.length
+    cursor, memory = history.init_cursor(), history.init(n, length, view.shape, view.dtype)
+    chances = priorities.init(n, length) if config.learner.prioritised else ()
+    host = HostMemory(program)
+    for i, (frames, first, actions, answer) in enumerate(steps):
+        if config.learner.prioritised and i == len(steps) * 7 // 8:
+            chances = rate(program, chances, host)
+        reward = np.clip(answer.reward, -1.0, 1.0) if config.learner.clip_rewards else answer.reward
+        row = history.History(frames, actions, reward, answer.terminated, answer.truncated, first)
+        cursor, memory, chances = compiled(_add, donate=(2,))(program, cursor, memory, chances, row)
+        host.add(frames, first, actions, answer)
+    return cursor, memory, chances, host
+
+
+def _add(program: Program, cursor: history.Cursor, memory: history.History, chances: Any, row: Any) -> Any:
+    memory = history.add(cursor, memory, row)
+    if program.config.learner.prioritised:
+        chances = priorities.admit(program.window, cursor, chances, memory.first)
+    return history.advance(cursor, program.window.length), memory, chances
+
+
+def rate(program: Program, chances: Any, host: HostMemory) -> Any:
+    """Errors for rows of both memories, some rows twice: where all priorities are equal, no weight could differ."""
+    n, length, rng = program.config.world.num_envs, program.window.length, np.random.default_rng(0)
+    count = 2 * n * length
+    env, slot = (rng.integers(0, most, count, dtype=np.int32) for most in (n, length))
+    picks, errors = Picks(env, slot, np.ones(count, np.float32)), rng.exponential(size=count).astype(np.float32)
+    host.rate(picks, errors)
+    return compiled(Program.rate)(program, chances, picks, errors)
+
+
+def recall(
+    program: Program, cursor: history.Cursor, memory: history.History, chances: Any, host: HostMemory, draws: StudyDraws
+) -> tuple[Any, Any]:
+    """What the two memories hand out for the same draws, and the state that acting would see."""
+    picks, batch = compiled(_sample)(program, cursor, memory, chances, draws.picks)
+    host.beta = program.beta(np.int32(0))
+    other_picks, other = host.sample(draws.picks, program.config.learner.gamma)
+    stack = np.zeros((len(memory.first), program.config.world.stack, *program.view.shape), program.view.dtype)
+    newest, first = np.asarray(memory.frames[:, 0]), np.ones(len(memory.first), bool)
+    pushed = history.push(jnp.asarray(stack), jnp.asarray(newest), jnp.asarray(first))
+    twin = host.chances
+    rated = (twin.blocks, twin.sums, twin.largest) if twin else ()
+    ours = tuple(picks), tuple(batch), pushed, tuple(chances)
+    return ours, (tuple(other_picks), tuple(other), history_host.push(stack, newest, first), rated)
+
+
+def _sample(program: Program, cursor: history.Cursor, memory: Any, chances: Any, uniforms: jax.Array) -> Any:
+    picks = program.pick(Clock(jnp.int32(0), cursor), memory, chances, uniforms)
+    return picks, history.cut(program.window, memory, picks, jnp.float32(program.config.learner.gamma))
+
+
+def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:
+    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    first, second = (compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2))
+    return learner_levels.fresh_agent(learner, first, second, program.config.learner.lr, program.config.learner.gamma)

@@ -1,0 +1,23 @@
+"""The named settings of every value world, and what is wrong with bad ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xladder.families.value import atari_presets, gym_presets, gymnax_presets
+from xladder.families.value.checks import check_learner
+from xladder.worlds import names
+
+SOURCES = {"gymnax": gymnax_presets, "atari": atari_presets, "gym": gym_presets}
+
+
+def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a world, under a protocol where there are several."""
+    place = names.locate(name)
+    return SOURCES[place.family].presets(place, protocol)
+
+
+def check(config: Any) -> None:
+    """Raise a `UsageError` that names the field, its value and what is allowed."""
+    check_learner(config, presets)
+    config.check_world()

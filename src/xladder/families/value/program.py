@@ -1,0 +1,329 @@
+"""One tick of a value learner in copies of its world, for XLA: *play* some steps, then *study* what is remembered.
+
+A tick is the least play that owes a whole number of updates: a few steps of every copy and one update, or one step and
+several updates. Within its last step the order is choose → study → step → remember: what is studied does not depend
+on what the worlds answer, so a rung may let both happen at once, and all rungs still compute the same.
+
+The parts of a tick are functions of their own (`choose`, `study`, `observe`, `store`): worlds on the host are stepped
+between them (`value_overlapped.py`, `value_host.py`), worlds inside the program by `tick`.
+
+Shapes: S seeds, N copies, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core import keys, schedules
+from xladder.core.keys import Stream
+from xladder.core.mapping import one_by_one, over_seeds
+from xladder.core.types import Array, Params
+from xladder.families.value.acting import ActDraws, Games, Metrics, Score, Seen
+from xladder.learners.value import Agent, Draws, Knobs
+from xladder.replay import history, priorities
+from xladder.replay.batch import Batch
+from xladder.worlds.copies import Step
+
+
+class Clock(NamedTuple):
+    """What all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+
+    tick: jax.Array  # int32 []: ticks done
+    cursor: history.Cursor
+
+
+class Experiment(NamedTuple):
+    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+
+    key: jax.Array  # the run's root key []
+    agent: Agent
+    memory: history.History
+    chances: Any  # priorities.Priorities, or () where replay is uniform
+    seen: Seen
+    score: Score
+    row: history.History  # what came of the last step, leaves [N, …]; the next step writes it into the memory
+    worlds: Any  # where the copies stand
+
+    def without_memory(self) -> Any:
+        """All the rest: what plays need not carry the memory along, which XLA might then copy."""
+        return self._replace(memory=(), chances=())  # type: ignore[arg-type]
+
+
+class StudyDraws(NamedTuple):
+    """What one update draws."""
+
+    picks: Array  # float32 [B, R, 2]: where samples start; with priorities [B, 2]
+    learner: Draws
+
+
+class Samples(NamedTuple):
+    """What the updates of a tick learn from."""
+
+    picks: history.Picks
+    batch: Batch
+    draws: Draws
+
+
+@dataclass(frozen=True)
+class Program(Games):
+    """A value learner with its memory, and its world, as pure functions."""
+
+    @property
+    def window(self) -> history.Window:
+        """What a sample spans."""
+        c = self.config
+        return history.Window(c.world.stack, c.learner.n_step, c.learner.memory // c.world.num_envs)
+
+    def init_clock(self) -> Clock:
+        """Before the first tick."""
+        return Clock(jnp.int32(0), history.init_cursor())
+
+    def init(self, seed: jax.Array) -> Experiment:
+        """One fresh experiment; map it over seeds for a population."""
+        assert self.copies is not None
+        key = keys.root(seed)
+        state, frames = self.copies.reset(self.reset_keys(key))
+        return self.begin(key, frames, state)
+
+    def init_agent(self, key: jax.Array) -> Agent:
+        """An agent that knows nothing, of the run with this root key."""
+        c = self.config.learner
+        return self.learner.init(self.init_params(key), Knobs(jnp.float32(c.lr), jnp.float32(c.gamma)))
+
+    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
+        """A fresh experiment whose worlds show these frames [N, *frame]."""
+        n, view = self.config.world.num_envs, self.view
+        seen, score = self.open_games(frames)
+        return Experiment(
+            key=key,
+            agent=self.init_agent(key),
+            memory=history.init(n, self.window.length, view.shape, view.dtype),
+            chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
+            seen=seen,
+            score=score,
+            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, view.shape, view.dtype)),
+            worlds=worlds,
+        )
+
+    def params(self, runs: Experiment) -> Params:
+        """What a population has learned, leaves [S, …]."""
+        return runs.agent.params
+
+    def draw_study(self, key: jax.Array, update: jax.Array | int) -> StudyDraws:
+        """The draws for one update."""
+        c = self.config.learner
+        sample, noise = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
+        picks = (c.batch_size, 2) if c.prioritised else (c.batch_size, history.CANDIDATES, 2)
+        uniforms = jax.random.uniform(jax.random.fold_in(sample, 1), picks)
+        return StudyDraws(uniforms, self.learner.draw_update(sample, noise))
+
+    def beta(self, tick: Array) -> Array:
+        """float32 []: how far the bias of priorities is taken back."""
+        c = self.config
+        return schedules.linear(c.learner.beta, 1.0, c.agent_steps, tick * c.per_tick)
+
+    def is_learning(self, tick: Array) -> Array:
+        """bool []: whether a tick has updates."""
+        return tick * self.config.per_tick >= self.config.learning_begins
+
+    def is_syncing(self, tick: Array) -> Array:
+        """bool []: whether the target network becomes the online one before a tick."""
+        c = self.config
+        return tick % max(1, round(c.learner.sync_every / c.per_tick)) == 0
+
+    def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
+        """int32 [N]: an action for every copy, random with probability ε."""
+        return jnp.where(draws.explore < epsilon, draws.action, self.greedy(agent.params, seen.stack, draws))
+
+    def observe(self, run: Experiment, actions: jax.Array, step: Step) -> tuple[Experiment, jax.Array, jax.Array]:
+        """Take note of what has come of the actions. Also the total and length of each game that ended, or nan."""
+        row = history.History(
+            frames=run.seen.stack[:, -1],
+            actions=actions.astype(jnp.int8),
+            rewards=self.reward(step),
+            terminated=step.terminated,
+            truncated=step.truncated,
+            first=run.seen.first,
+        )
+        seen, score, totals, lengths = self.watch(run.seen, run.score, step)
+        return run._replace(row=row, seen=seen, score=score), totals, lengths
+
+    def store(
+        self, cursor: history.Cursor, memory: history.History, chances: Any, row: history.History
+    ) -> tuple[history.History, Any]:
+        """Write what was noted of a step into the memory."""
+        memory = history.add(cursor, memory, row)
+        if self.config.learner.prioritised:
+            chances = priorities.admit(self.window, cursor, chances, memory.first)
+        return memory, chances
+
+    def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
+        """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
+        nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
+        # Outside the branch: whatever goes into one is copied by XLA if it is changed later, and the memory is large.
+        samples = self.sample(clock, runs)
+        agents, chances, loss = jax.lax.cond(
+            self.is_learning(clock.tick),
+            lambda a, c: self.learn(clock, a, c, samples),
+            lambda a, c: (a, c, nothing),
+            runs.agent,
+            runs.chances,
+        )
+        return runs._replace(agent=agents, chances=chances), loss
+
+    def sample(self, clock: Clock, runs: Experiment) -> Samples:
+        """What the updates of a tick learn from, leaves [K, S, B, …]: all batches are drawn before the first update."""
+        updates, size = self.config.updates_per_tick, self.config.learner.batch_size // self.crew.size
+        numbers = clock.tick * updates + jnp.arange(updates)
+
+        def one(run: Experiment) -> Samples:
+            draws = jax.vmap(lambda number: self.share(self.draw_study(run.key, number)))(numbers)
+            picks = jax.vmap(lambda uniforms: self.pick(clock, run.memory, run.chances, uniforms))(draws.picks)
+            flat = jax.tree.map(lambda x: x.reshape(updates * size), picks)
+            batch = history.cut(self.window, run.memory, flat, run.agent.knobs.gamma)
+            batches = jax.tree.map(lambda x: x.reshape(updates, size, *x.shape[1:]), batch)
+            return Samples(picks, batches, draws.learner)
+
+        # Mapped even for one seed: to take the memory out of its axis and put it back, XLA would copy it.
+        return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(worlds=())))
+
+    def share(self, draws: StudyDraws) -> StudyDraws:
+        """This one's part of the draws of an update; noise is that of the network, which all have."""
+        learner = draws.learner._replace(taus=self.crew.mine(draws.learner.taus, axis=1))
+        return StudyDraws(self.crew.mine(draws.picks), learner)
+
+    def sync(self, agents: Agent, tick: jax.Array) -> Agent:
+        """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
+        due = self.is_syncing(tick)
+        if not self.mapped:
+            return self.learner.sync(agents, due)
+        # On a GPU a branch would wait for the host; writing all of it costs less.
+        target = jax.tree.map(lambda p, t: jnp.where(due, p, t), agents.params, agents.target)
+        return agents._replace(target=target)
+
+    def learn(self, clock: Clock, agents: Agent, chances: Any, samples: Samples) -> tuple[Agent, Any, jax.Array]:
+        """All updates of a tick in which learning has started, leaves [S, …], and what is then known of the rows."""
+        agents, losses, errors = self.improve(clock.tick, agents, samples)
+        if self.config.learner.prioritised:
+            rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.picks, errors))  # [S, K, B]
+            flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), rated)
+            chances = over_seeds(lambda one: self.rate(*one), (chances, *flat))
+        return agents, chances, losses.mean(0)
+
+    def improve(self, tick: jax.Array, agents: Agent, samples: Samples) -> tuple[Agent, jax.Array, jax.Array]:
+        """The updates themselves, and the hard update before them. Also the losses [K, S] and errors [K, S, B]."""
+        if self.config.learner.sync_every:
+            agents = self.sync(agents, tick)
+        map_over = jax.vmap if self.mapped else one_by_one
+
+        def one(agents: Agent, given: tuple[Batch, Draws]) -> tuple[Agent, tuple[jax.Array, jax.Array]]:
+            if agents.knobs.lr.shape[0] == 1:
+                alone = self.learner.update(*jax.tree.map(lambda x: x[0], (agents, *given)))
+                agents, *said = jax.tree.map(lambda x: x[None], alone)
+            else:
+                agents, *said = map_over(lambda one: self.learner.update(*one))((agents, *given))
+            return agents, tuple(said)
+
+        if self.config.updates_per_tick == 1:
+            agents, said = one(agents, jax.tree.map(lambda x: x[0], samples[1:]))
+            losses, errors = jax.tree.map(lambda x: x[None], said)
+        else:
+            agents, (losses, errors) = jax.lax.scan(one, agents, samples[1:], unroll=self.unroll)
+        return agents, losses, errors
+
+    def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
+        """Where the samples of an update start."""
+        if not self.config.learner.prioritised:
+            strata = self.config.learner.strata // self.crew.size
+            return history.choose(self.window, clock.cursor, memory, uniforms, strata)
+        even = jnp.stack([priorities.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
+        return priorities.choose(chances, even, self.beta(clock.tick))
+
+    def rate(self, chances: Any, picks: history.Picks, errors: jax.Array) -> Any:
+        """Priorities by how far off the predictions were."""
+        alpha = jnp.float32(self.config.learner.alpha)
+        return priorities.assign(chances, picks, priorities.from_errors(errors, alpha))
+
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+        """One tick of a population, leaves [S, …].
+
+        A step begins by writing down what came of the one before: then the memory is read after it is written, and
+        never the other way round, which would make XLA copy all of it.
+        """
+        first, before = clock.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
+
+        def play(carry: tuple[history.Cursor, Experiment], step: jax.Array) -> tuple:
+            cursor, runs = self._store(carry[0], carry[1], step)
+            runs, ended = self._step(runs, self._choose(clock.tick, step, runs), step)
+            return (cursor, runs), ended
+
+        carry: Any = clock.cursor, runs
+        earlier: Any = None
+        if before:
+            carry, earlier = jax.lax.scan(play, carry, first + jnp.arange(before))  # [T − 1, S, N]
+        cursor, runs = self._store(carry[0], carry[1], first + before)
+        actions = self._choose(clock.tick, first + before, runs)
+        runs, loss = self.study(Clock(clock.tick, cursor), runs)
+        runs, ended = self._step(runs, actions, first + before)
+        if before:
+            ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
+        updates = jnp.where(self.is_learning(clock.tick), self.config.updates_per_tick, 0)
+        return Clock(clock.tick + 1, cursor), runs, self.report(clock.tick, *ended, loss, updates)
+
+    def store_all(self, cursor: history.Cursor, runs: Experiment) -> Experiment:
+        """The row of every seed's last step, into its memory."""
+        memory, chances = jax.vmap(lambda *run: self.store(cursor, *run))(runs.memory, runs.chances, runs.row)
+        return runs._replace(memory=memory, chances=chances)
+
+    def _store(self, cursor: history.Cursor, runs: Experiment, step: jax.Array) -> tuple[history.Cursor, Experiment]:
+        """The same, and the cursor after it. Before the first step there is no row to keep."""
+        after = history.advance(cursor, self.window.length)
+        moved = jax.tree.map(lambda new, old: jnp.where(step > 0, new, old), after, cursor)
+        if self.mapped:
+            return moved, self.store_all(cursor, runs)
+        # As a loop, of one turn or none: nothing is fused across its border. Where it can, XLA on a CPU fuses writing a
+        # row with reading the memory, does it twice, and copies all of it for that.
+        rest = runs.without_memory()
+
+        def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
+            stored = self.store_all(cursor, rest._replace(memory=held[0], chances=held[1]))
+            return stored.memory, stored.chances
+
+        times = (step > 0).astype(jnp.int32)
+        memory, chances = jax.lax.fori_loop(0, times, write, (runs.memory, runs.chances))
+        return moved, runs._replace(memory=memory, chances=chances)
+
+    def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
+        """int32 [S, N]: what every seed does in a step."""
+        epsilon, playing = self.epsilon(tick), runs.without_memory()
+
+        def one(run: Experiment) -> jax.Array:
+            return self.choose(run.agent, run.seen, self.crew.mine(self.draw_act(run.key, step)), epsilon)
+
+        return over_seeds(one, playing)
+
+    def _step(
+        self, runs: Experiment, actions: jax.Array, step: jax.Array
+    ) -> tuple[Experiment, tuple[jax.Array, jax.Array]]:
+        """One step of every copy of every seed; and what the games that ended came to, [S, N] each."""
+
+        def one(given: tuple[Experiment, jax.Array]) -> tuple[Experiment, jax.Array, jax.Array]:
+            assert self.copies is not None
+            run, actions = given
+            worlds, answer = self.copies.step(self.crew.mine(self.step_keys(run.key, step)), run.worlds, actions)
+            return self.observe(run._replace(worlds=worlds), actions, answer)
+
+        memory, chances = runs.memory, runs.chances
+        runs, *ended = over_seeds(one, (runs.without_memory(), actions))
+        return runs._replace(memory=memory, chances=chances), (ended[0], ended[1])
+
+    def rehearse(self, clock: Clock, runs: Experiment) -> Any:
+        """The play of a tick without learning from it: what is seen then."""
+        first = clock.tick * self.config.steps_per_tick
+        for t in range(self.config.steps_per_tick):
+            runs, _ = self._step(runs, self._choose(clock.tick, first + t, runs), first + t)
+        return runs.seen, runs.score, runs.row

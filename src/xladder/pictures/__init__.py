@@ -1,0 +1,1 @@
+"""Charts, replays and animations of runs."""

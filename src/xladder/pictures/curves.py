@@ -1,0 +1,339 @@
+"""Pictures of a run: learning curves and the time per tick of each rung, as PNG.
+
+Shapes: S seeds, T ticks, M ticks at which something was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xladder.core.statistics import last_tenth, mean_and_interval, moving_mean
+from xladder.pictures.charts import BLUE, FAINT, INK, chart_style, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+OTHER_COLOURS = ("#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#000000")
+ITEM_COLOURS = {"gem": "#0072B2", "bone": "#7f7f7f", "food": "#D55E00"}
+MOST_LINES = 6  # in one panel, which can still be told apart
+MOST_DOTS = 60  # on one line, which do not run into each other
+LABELLED = (("23456789", 2.5), ("2346", 20), ("25", 200))  # between powers of ten, on axes shorter than such a factor
+MOST_POINTS = 3000  # of one line: about two for every pixel across the sheet
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel of the curves: what it shows, and how."""
+
+    columns: tuple[str, ...]
+    """Drawn in it, with a legend if there are several. Those that a run does not have are left out."""
+    title: str
+    """What one tick is called takes the place of {tick}."""
+    wide: bool = False
+    """In a row of its own, with references and the mean of the last tenth. The others share the lowest row."""
+    smooth: bool = True
+    """As a moving mean. Not for what follows a rule, nor for what is measured so rarely that every point counts."""
+    logarithmic: bool = False
+    """On a logarithmic axis, if nothing is negative and the values lie more than a factor of three apart."""
+    limits: tuple[float | None, float | None] = (None, None)
+    """Of the axis, where they do not depend on the run."""
+
+
+EPSILON = Panel(("epsilon",), "ε (random actions)", smooth=False, limits=(-0.03, 1.03))
+LOSS = Panel(("loss",), "loss", logarithmic=True)
+
+
+def hunt_panels(items: Sequence[str]) -> tuple[Panel, ...]:
+    """The panels of a treasure hunt in which `items` are collected."""
+    collected = "items" if len(items) > 1 else items[0]
+    return (
+        Panel(("return",), "return per {tick}", wide=True),
+        Panel(tuple(items), collected + " collected per {tick}", limits=(0.0, None)),
+        LOSS,
+        EPSILON,
+    )
+
+
+def flow_panels(exact: bool = True) -> tuple[Panel, ...]:
+    """The panels of a GFlowNet whose distance to its target is computed, or else estimated from samples."""
+    distance = ("tv",) if exact else ("tv_marginal", "tv_floor")
+    how = "exact" if exact else "of coordinates 1 and 2, estimated from samples"
+    return (
+        Panel(distance, f"total variation distance ({how})", wide=True, smooth=False, logarithmic=True),
+        LOSS,
+        Panel(("logz_error",), "error of log Z (absolute)", smooth=False, logarithmic=True),
+        Panel(("length",), "length of a trajectory"),
+    )
+
+
+def value_panels(evaluated: bool) -> tuple[Panel, ...]:
+    """The panels of a learner of values in a world of episodes, whose greedy policy is measured now and then or not.
+
+    What belongs to an episode is not a number in ticks in which none ended.
+    """
+    greedy = "return of the greedy policy (measured now and then)"
+    return (
+        Panel(("return",), "return per episode", wide=True),
+        *[Panel(("eval_return",), greedy, wide=True, smooth=False)] * evaluated,
+        LOSS,
+        EPSILON,
+        Panel(("length",), "steps per episode"),
+    )
+
+
+def draw_curves(
+    path: str | Path,
+    columns: Mapping[str, np.ndarray],
+    title: str,
+    tick: str,
+    panels: Sequence[Panel],
+    references: Mapping[str, float] | None = None,
+    unit: str | None = None,
+    units_per_tick: int = 1,
+) -> None:
+    """Draw how training went, 1600 pixels wide.
+
+    `columns` are float [S, T] by name, NaN where nothing was measured; those that no panel asks for are not drawn.
+    `tick` is what one tick is called ("epoch"); `references` become dashed lines across the wide panels. Where a
+    run is counted in something finer, `unit` says in what ("steps"), and the axis shows that.
+    """
+    wanted = [name for panel in panels for name in panel.columns]
+    measured = {name: np.atleast_2d(np.asarray(columns[name], float)) for name in wanted if name in columns}
+    shown = [panel for panel in panels if measured.keys() & set(panel.columns)]
+    if not shown:
+        raise ValueError(f"Curves need one of {wanted}, but there are only {list(columns)}.")
+    seeds, ticks = next(iter(measured.values())).shape
+    window = max(1, round(0.02 * ticks))
+    small = [panel.title for panel in shown if not panel.wide]
+    rows = [[panel.title] * max(1, len(small)) for panel in shown if panel.wide] + [small] * bool(small)
+    heights = [3.8] * (len(rows) - bool(small)) + [2.6] * bool(small)
+
+    with chart_style():
+        figure = new_figure(height=max(4.4, sum(heights)))
+        places: dict[str, Axes] = figure.subplot_mosaic(rows, height_ratios=heights)
+        for panel in shown:
+            axes, found = places[panel.title], {name: measured[name] for name in panel.columns if name in measured}
+            axes.set_title(panel.title.format(tick=tick))
+            _draw_panel(axes, panel, found, window if panel.smooth else 1, units_per_tick)
+            if panel.wide:
+                _draw_references(axes, references or {})
+            _mark_ticks(axes, ticks, units_per_tick, unit or tick)
+        span = f"{window * units_per_tick:,} {unit or f'{tick}s'}"
+        figure.supxlabel(_note(shown, seeds, window, span), x=0.008, ha="left", fontsize=9.5, color=FAINT)
+        figure.suptitle(title, x=0.008, ha="left")
+        figure.savefig(path)
+
+
+def draw_bars(path: str | Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
+    """Draw the time per tick of each rung, in milliseconds, with its speed-up beside the bar.
+
+    Each row has "rung", one "seconds_per_…" and, where it is known, "speedup".
+    """
+    if not rows:
+        raise ValueError("Bars need one row or more, but there are none.")
+    key = next(name for name in rows[0] if name.startswith("seconds_per_"))
+    times = [1e3 * float(row[key]) for row in rows]
+    wide = max(times) > 30 * min(times) > 0
+    with chart_style():
+        figure = new_figure(height=1.5 + 0.55 * len(rows))
+        axes = figure.add_subplot()
+        bars = axes.barh([str(row["rung"]) for row in rows], times, height=0.62, color=BLUE)
+        for place, (row, bar, time) in enumerate(zip(rows, bars, times, strict=True)):
+            speedup = row.get("speedup")
+            label = f"{_round(time)} ms"
+            if speedup is not None and np.isfinite(speedup):
+                label += f"   $\\bf{{{_round(speedup, 2)}}}$×"
+                if speedup == 1:
+                    bar.set_color("#8c959f")  # the row that the others are measured against
+            axes.annotate(label, (time, place), (8, 0), textcoords="offset points", va="center", fontsize=12)
+        axes.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
+        axes.grid(axis="y", visible=False)
+        axes.tick_params(axis="y", length=0, labelsize=13, labelcolor=INK)
+        unit = key.removeprefix("seconds_per_")
+        axes.set_xlabel(f"milliseconds per {unit}" + (", logarithmic" if wide else ""))
+        if wide:
+            axes.set_xscale("log")
+            axes.set_xlim(10 ** np.floor(np.log10(min(times)) - 0.3), 10 ** (np.log10(max(times)) + 0.9))
+        else:
+            axes.set_xlim(0, 1.3 * max(times) or 1.0)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        figure.suptitle(title, x=0.008, ha="left")
+        figure.savefig(path)
+
+
+def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], window: int, each: int) -> None:
+    if len(found) > MOST_LINES:
+        # Few lines that can be read beat many that cannot: keep those that are highest in the end.
+        highest = sorted(found, key=lambda name: -last_tenth(found[name])[0])[:MOST_LINES]
+        found = {name: values for name, values in found.items() if name in highest}
+    curves = {name: _curve(values, window) for name, values in found.items()}
+    if not any(x.size for x, _ in curves.values()):
+        axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color=FAINT)
+        axes.set_yticks([])
+        return
+    if panel.logarithmic and all(_spans_powers(values) for values in found.values()):
+        axes.set_yscale("log")
+    several, others = len(panel.columns) > 1, iter(OTHER_COLOURS * len(found))
+    for name, (x, values) in curves.items():
+        colour = (ITEM_COLOURS.get(name) or next(others)) if several else BLUE
+        if not several and window > 1 and len(values) == 1:
+            at, measured = _curve(found[name], 1)
+            _draw_line(axes, at * each, measured, color=colour, alpha=0.22, linewidth=0.7)
+        dots: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False}  # whole ones at the edges, too
+        few = len(x) == 1 or len(x) < min(found[name].shape[1], MOST_DOTS)
+        _draw_line(axes, x * each, values, color=colour, linewidth=2, label=name, **dots if few else {})
+    if len(next(iter(found.values()))) > 1:
+        _keep_in_view(axes, [values for _, values in curves.values()])
+    axes.set_ylim(*panel.limits)
+    if several:
+        # Above the lines, in room made for it: a legend must not hide what it explains.
+        axes.set_ylim(top=axes.get_ylim()[1] * (1.12 + 0.14 * ((len(curves) + 2) // 3)))
+        axes.legend(loc="upper left", ncols=3, handlelength=1, columnspacing=1, handletextpad=0.4, borderaxespad=0)
+    elif panel.wide:
+        measured = _curve(found[panel.columns[0]], 1)[1]
+        axes.set_title(f"last tenth: {_number(*last_tenth(measured))}", loc="right", color=BLUE)
+    if axes.get_yscale() == "log":
+        _label_powers(axes)
+
+
+def _curve(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ticks at which any seed was measured, int [M] from 1, and the moving mean there, [S, M]."""
+    at = np.flatnonzero(np.isfinite(values).any(axis=0))
+    if window == 1:
+        return at + 1, values[:, at]
+    if len(at) > MOST_POINTS:  # a moving mean has no spikes to be missed between them
+        at = at[np.linspace(0, len(at) - 1, MOST_POINTS).round().astype(int)]
+    return at + 1, np.stack([_join(line, window)[at] for line in moving_mean(values, window)])
+
+
+def _join(line: np.ndarray, window: int) -> np.ndarray:
+    """A moving mean [T] in the gaps, too: seeds whose episodes end in different ticks could not be averaged."""
+    measured, ticks = np.flatnonzero(np.isfinite(line)), np.arange(len(line))
+    if not len(measured):
+        return line
+    ended = (ticks < measured[0] - window) | (ticks > measured[-1] + window)
+    return np.where(ended, np.nan, np.interp(ticks, measured, line[measured]))
+
+
+def _draw_line(axes: Axes, x: np.ndarray, values: np.ndarray, **look: Any) -> None:
+    """The mean of [S, M] over the seeds and, if there are several, its interval as a band."""
+    mean, half_width = mean_and_interval(values)
+    at = _outline(mean)
+    x, mean, half_width = x[at], mean[at], half_width[at]
+    if len(values) > 1:
+        axes.fill_between(x, mean - half_width, mean + half_width, color=look["color"], alpha=0.2, linewidth=0)
+    axes.plot(x, mean, **look)
+
+
+def _outline(line: np.ndarray) -> np.ndarray:
+    """Which points of a line [M] make it look whole: all of a short one; both ends, highs and lows of a long one."""
+    if len(line) <= MOST_POINTS:
+        return np.arange(len(line))
+    step = -(-2 * len(line) // MOST_POINTS)
+    blocks = np.pad(np.arange(len(line)), (0, -len(line) % step), mode="edge").reshape(-1, step)
+    extremes = [blocks[np.arange(len(blocks)), pick(line[blocks], axis=1)] for pick in (np.argmin, np.argmax)]
+    return np.unique([0, *extremes[0], *extremes[1], len(line) - 1])
+
+
+def _spans_powers(values: np.ndarray) -> bool:
+    """Whether a logarithmic axis shows more than a linear one: within a factor of three both look the same."""
+    values = values[np.isfinite(values)]
+    smallest = values[values > 0].min(initial=np.inf)
+    return bool(values.min(initial=0.0) >= 0 and values.max(initial=0.0) > 3 * smallest)
+
+
+def _keep_in_view(axes: Axes, drawn: list[np.ndarray]) -> None:
+    """Bands over two or three seeds can dwarf the curves: fit the axis to the curves, let the bands run out."""
+    scale, least, share = axes.yaxis.get_transform(), -np.inf, 0.25
+    if axes.get_yscale() == "log":
+        # One seed that happens to come close to zero would stretch the axis by many powers: the means decide.
+        drawn, least, share = [np.asarray(line.get_ydata()) for line in axes.lines], 0.0, 0.5
+    curves = np.concatenate([values.ravel() for values in drawn])
+    curves = curves[np.isfinite(curves) & (curves > least)]
+    if len(np.unique(curves)) > 1:
+        lowest, highest = scale.transform([curves.min(), curves.max()])
+        room = share * (highest - lowest)
+        lowest, highest = scale.inverted().transform([lowest - room, highest + room])
+        bottom, top = axes.get_ylim()
+        axes.set_ylim(max(bottom, lowest), min(top, highest))
+
+
+def _draw_references(axes: Axes, references: Mapping[str, float]) -> None:
+    scale = axes.yaxis.get_transform()
+    if axes.get_yscale() == "log":
+        references = {name: value for name, value in references.items() if value > 0}
+    heights = {name: float(scale.transform(value)) for name, value in references.items()}
+    for value in references.values():
+        axes.axhline(value, color=INK, linewidth=1.1, linestyle=(0, (5, 4)), zorder=1.5)
+    bottom, top = scale.transform(axes.get_ylim())
+    room = 0.1 * (top - bottom)  # what a label needs
+    bottom = min([bottom, *(height - room for height in heights.values())])
+    top = max([top, *(height + room for height in heights.values())])
+    axes.set_ylim(*scale.inverted().transform([bottom, top]))
+    below = -np.inf
+    for name, height in sorted(heights.items(), key=lambda pair: pair[1]):
+        # Of two lines close together, the lower one's label hangs under its line.
+        nearest = min((other - height for other in heights.values() if other > height), default=np.inf)
+        hang = nearest < room < height - below
+        below, label = height, f"{name}: {_round(references[name])}"
+        text = axes.annotate(label, (1, references[name]), xycoords=("axes fraction", "data"), ha="right")
+        text.set(position=(-4, -4 if hang else 4), anncoords="offset points", va="top" if hang else "bottom")
+        text.set_bbox({"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})
+
+
+def _label_powers(axes: Axes) -> None:
+    """Powers of ten alone label too little of a short axis."""
+    bottom, top = axes.get_ylim()
+    labelled = next((digits for digits, span in LABELLED if top < span * bottom), "")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in labelled else "")
+
+
+def _mark_ticks(axes: Axes, ticks: int, each: int, label: str) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if ticks == 1:
+        axes.set(xlim=(0.5 * each, 1.5 * each), xticks=[each])
+    else:
+        axes.set_xlim(each, ticks * each)
+        axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if each == 1 else _thousands(value))
+    axes.set_xlabel(label)
+
+
+def _thousands(value: float) -> str:
+    """20k or 1.5M, for numbers that would run into each other."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:,.4g}{letter}"
+    return f"{value:,.0f}"
+
+
+def _note(shown: Sequence[Panel], seeds: int, window: int, span: str) -> str:
+    note = f"Lines: moving mean over {span}" if window > 1 else "Lines: not smoothed"
+    exact = [panel.title.split(" (")[0] for panel in shown if not panel.smooth]
+    if window > 1 and exact:
+        note += f" (not {', '.join(exact)})"
+    note += "." if seeds == 1 else f", mean of {seeds} seeds."
+    if seeds > 1:
+        note += ("\n" if len(note) > 100 else " ") + "Bands: 95 % interval of that mean (Student's t)."
+    elif window > 1:
+        note += " Faint: as measured."
+    return note
+
+
+def _number(mean: float, half_width: float) -> str:
+    digits = 1 if mean == 0 or not np.isfinite(mean) else max(1, 2 - int(np.floor(np.log10(abs(mean)))))
+    return f"{mean:.{digits}f}" if np.isnan(half_width) else f"{mean:.{digits}f} ± {half_width:.{digits}f}"
+
+
+def _round(value: float, significant: int = 3) -> str:
+    """So many significant digits, without powers of ten and with every digit before the point."""
+    if value == 0 or not np.isfinite(value):
+        return f"{value:g}"
+    return f"{value:,.{max(0, significant - 1 - int(np.floor(np.log10(abs(value)))))}f}".replace("-", "\u2212")

@@ -1,0 +1,321 @@
+"""Pictures of a learned distribution beside its target: panels and a scatter as PNG, its growth as an animated GIF.
+
+Colours follow the square root of a probability: on a linear scale only the highest modes would stand out, on a
+logarithmic one the empty regions, which hardly count. Shapes: H rows, W columns, N states, K distinct rewards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from xladder.pictures.charts import BLUE, FAINT, INK, chart_style, new_figure
+from xladder.pictures.sprites import font
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.image import AxesImage
+
+COLOURS, DIFFERENCES = "viridis", "RdBu_r"  # colour maps that colour-blind readers can use
+COORDINATES = ("coordinate 1", "coordinate 2")
+HEADROOM = 1.25  # how far above the target's largest probability the colours reach, if what was learned does
+ROUND_STEPS = [1, 2, 5, 10]
+DASHED: Any = {"color": INK, "linewidth": 1.1, "linestyle": (0, (5, 4))}
+
+# The animation.
+FRAME_MS, LAST_MS = 160, 2500
+MOST_FRAMES, MOST_BYTES = 60, 1_800_000
+LEVELS, GREYS = 100, 40  # colours: of probabilities, and from black to white
+DARK, GREY, PALE, PAPER = 30, 115, 228, 255  # shades: text, less important text, lines, ground
+SIDE, SHORTEST, MOST_CELLS = 280, 96, 70  # of a panel: pixels of its longer side, of its shorter side, cells per side
+EDGE, GAP, NARROWEST = 40, 44, 440  # pixels: left and right, between panels, the whole
+ABOVE, BELOW = 98, 86  # pixels: what is above the panels, what is below
+
+# The scatter.
+FEW_REWARDS = 12  # so many distinct rewards, or fewer, are drawn as columns of points
+MOST_POINTS = 3000  # that are drawn one by one
+
+
+def draw_distributions(
+    path: str | Path,
+    target: np.ndarray,
+    learned: np.ndarray,
+    title: str,
+    caption: str,
+    labels: tuple[str, str] = COORDINATES,
+) -> None:
+    """Draw target, learned and their difference side by side, 1600 pixels wide.
+
+    Both are float [H, W] and sum to one; `labels` name the rows and the columns. A distribution over one coordinate
+    is [1, W], and the first label is that of its columns.
+    """
+    from matplotlib.colors import Normalize, PowerNorm
+    from matplotlib.ticker import MaxNLocator
+
+    target, learned = np.asarray(target, float), np.asarray(learned, float)
+    top, furthest = _top(target, learned), _largest(np.abs(learned - target)) or 1.0  # a perfect match: any scale
+    shared: Any = {"cmap": COLOURS, "norm": PowerNorm(0.5, 0.0, top)}
+    with chart_style():
+        # A panel is about 2.9 wide. That makes cells square, unless it would leave a thin strip.
+        figure = new_figure(height=2.1 + 2.9 * float(np.clip(target.shape[0] / target.shape[1], 0.4, 1.5)))
+        left, middle, right = figure.subplots(1, 3)
+        _draw_grid(left, "target", target, labels, **shared)
+        shades = _draw_grid(middle, "learned", learned, labels, **shared)
+        around = Normalize(-furthest, furthest)
+        changes = _draw_grid(right, "learned − target", learned - target, labels, cmap=DIFFERENCES, norm=around)
+        above = "max" if _largest(learned) > top else "neither"
+        bars = [
+            figure.colorbar(shades, ax=[left, middle], location="bottom", aspect=56, pad=0.03, extend=above),
+            figure.colorbar(changes, ax=right, location="bottom", aspect=27, pad=0.03),
+        ]
+        for bar, label, ticks in zip(bars, ("probability (colours by square root)", "difference"), (7, 4), strict=True):
+            bar.set_label(label)
+            bar.outline.set_visible(False)
+            bar.ax.xaxis.set_major_locator(MaxNLocator(ticks, steps=ROUND_STEPS))
+            bar.ax.xaxis.set_major_formatter(lambda value, _: _plain(value))
+        figure.supxlabel(caption, x=0.008, ha="left", fontsize=9.5, color=FAINT)
+        figure.suptitle(title, x=0.008, ha="left")
+        figure.savefig(path)
+
+
+def write_animation(
+    path: str | Path,
+    target: np.ndarray,
+    frames: Sequence[tuple[int, np.ndarray, str]],
+    title: str,
+    tick: str = "iteration",
+    labels: tuple[str, str] = COORDINATES,
+) -> None:
+    """Write how a distribution was learned, beside its target, as an animation that loops.
+
+    A frame is a tick, what was learned by then, float [H, W], and a few words ("TV 0.31"). `tick` is what one tick
+    is called. Frames are left out evenly, never the first nor the last, where there are more than `MOST_FRAMES` or
+    where the file would become larger than `MOST_BYTES`.
+    """
+    if not len(frames):
+        raise ValueError("An animation needs one frame or more, but there are none.")
+    last, learned, _ = frames[-1]
+    stage = _Stage(target, learned, title, labels)
+    shown = [frames[i] for i in _evenly(len(frames), MOST_FRAMES)]
+    images = [stage.draw(f"{tick} {at:,}", at / max(last, 1), grid, label) for at, grid, label in shown]
+    file = _encode(images)
+    while len(file) > MOST_BYTES and len(images) > 2:
+        images = [images[i] for i in _evenly(len(images), max(2, len(images) * MOST_BYTES // len(file)))]
+        file = _encode(images)
+    Path(path).write_bytes(file)
+
+
+def draw_scatter(path: str | Path, log_reward: np.ndarray, log_prob: np.ndarray, log_z: float, title: str) -> None:
+    """Draw log-probability against log-reward, float [N] each, and how far off a perfect sampler's it is.
+
+    States that are never reached (log-probability −∞) are counted, not drawn.
+    """
+    log_reward, log_prob = np.asarray(log_reward, float).ravel(), np.asarray(log_prob, float).ravel()
+    finite = np.isfinite(log_reward) & np.isfinite(log_prob)
+    if not finite.any():
+        raise ValueError("A scatter needs a state with finite log-reward and log-probability, but there is none.")
+    log_reward, log_prob, missing = log_reward[finite], log_prob[finite], int((~finite).sum())
+    error = log_prob - (log_reward - log_z)
+    levels, which = np.unique(log_reward.round(4), return_inverse=True)
+    with chart_style():
+        figure = new_figure(height=5.0)
+        left, right = figure.subplots(1, 2, width_ratios=[1.2, 1.0])
+        if len(levels) <= FEW_REWARDS:
+            # To the left they stand where they belong, to the right as far apart as there is room.
+            _draw_columns(left, levels, which, log_prob, half=0.012 * np.ptp(levels) or 0.1)
+            _draw_columns(right, np.arange(len(levels)), which, error, half=0.22)
+            _draw_bars(right, which, error)
+            counts = zip(levels, np.bincount(which), strict=True)
+            right.set_xticks(range(len(levels)), [f"{_plain(level)}\nn = {count:,}" for level, count in counts])
+            note = "Points: states, or some of many. Bars: where 90 % and 50 % of them lie, and their median in white."
+        else:
+            note = _draw_cloud(left, log_reward, log_prob)
+            _draw_cloud(right, log_reward, error)
+        bottom, top = right.get_ylim()
+        right.set_ylim(min(bottom, -0.01), max(top, 0.01))  # rounding errors must not look large
+        left.axline((float(levels[0]), float(levels[0]) - log_z), slope=1, **DASHED)
+        right.axhline(0, **DASHED)
+        left.set(title="log-probability", xlabel="log-reward")
+        right.set(title="error: log p − (log R − log Z)", xlabel="log-reward")
+        left.set_title(f"correlation {_correlation(log_reward, log_prob)}", loc="right", color=BLUE)
+        note = f"Dashed: a perfect sampler, log p = log R − log Z with log Z = {log_z:.3f}.\n{note}"
+        if missing:
+            note += f" Not drawn: {missing:,} with reward or probability 0."
+        figure.supxlabel(note, x=0.008, ha="left", fontsize=9.5, color=FAINT)
+        figure.suptitle(title, x=0.008, ha="left")
+        figure.savefig(path)
+
+
+def _draw_grid(axes: Axes, title: str, values: np.ndarray, labels: tuple[str, str], **look: Any) -> AxesImage:
+    from matplotlib.ticker import MaxNLocator
+
+    image = axes.imshow(values, origin="lower", aspect="auto", **look)
+    axes.set_title(title)
+    axes.grid(visible=False)
+    axes.spines[:].set_visible(False)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(8, steps=ROUND_STEPS, integer=True))
+    if len(values) == 1:
+        axes.set(xlabel=labels[0], yticks=[])
+    else:
+        axes.set(xlabel=labels[1], ylabel=labels[0])
+        axes.label_outer(remove_inner_ticks=True)
+    return image
+
+
+def _largest(values: np.ndarray) -> float:
+    return float(np.nanmax(values, initial=0.0))
+
+
+def _top(target: np.ndarray, learned: np.ndarray) -> float:
+    """The largest probability with a colour of its own. A spike far above the target must not darken the rest."""
+    return min(max(_largest(target), _largest(learned)), HEADROOM * _largest(target)) or 1.0
+
+
+def _evenly(count: int, most: int) -> np.ndarray:
+    """Indices of at most so many out of `count`, the first and the last among them."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(int)
+
+
+class _Stage:
+    """What stays the same from frame to frame, and how a frame is drawn on it.
+
+    A picture is uint8 [pixels, pixels]: indices into one palette of `LEVELS` colours and, after them, `GREYS` greys.
+    """
+
+    def __init__(self, target: np.ndarray, last: np.ndarray, title: str, labels: tuple[str, str]):
+        from matplotlib import colormaps
+
+        colours, greys = colormaps[COLOURS](np.linspace(0, 1, LEVELS))[:, :3], np.linspace(0, 1, GREYS)
+        self.palette = (255 * np.concatenate([colours, np.stack([greys] * 3, axis=1)])).round().astype(np.uint8)
+        cells, pooled = _pool(target)
+        self.top = _top(cells, _pool(last)[0])
+        tile = SIDE // max(cells.shape)
+        self.tile = max(tile, SHORTEST // cells.shape[0]), max(tile, SHORTEST // cells.shape[1])
+        height, width = cells.shape[0] * self.tile[0], cells.shape[1] * self.tile[1]
+        self.width = max(NARROWEST, 2 * (EDGE + width) + GAP)
+        self.lefts = (self.width - GAP) // 2 - width, (self.width + GAP) // 2
+
+        under, end = ABOVE + height, self.width - EDGE
+        sheet = Image.new("L", (self.width, under + BELOW), PAPER)
+        draw = ImageDraw.Draw(sheet)
+        size = next((size for size in range(16, 8, -1) if font(size).getlength(title) <= end - EDGE), 8)
+        draw.text((EDGE, 20), title, DARK, font(size), "lm")
+        rows, columns = np.shape(target)
+        for left, name in zip(self.lefts, ("target", "learned"), strict=True):
+            draw.text((left, ABOVE - 13), name, DARK, font(13), "lm")
+            _write_line(sheet, under + 12, left, left + width, ("0", labels[rows > 1], str(columns - 1)))
+        if rows > 1:
+            upright = Image.new("L", (height, 20), PAPER)
+            _write_line(upright, 10, 0, height, ("0", labels[0], str(rows - 1)))
+            sheet.paste(upright.transpose(Image.Transpose.ROTATE_90), (self.lefts[0] - 24, ABOVE))
+        means = "" if pooled == (1, 1) else f", means of {pooled[0]} × {pooled[1]} cells"
+        scale = f"probability (colours by square root{means})"
+        _write_line(sheet, under + 65, EDGE, end, ("0", scale, f"≥ {_plain(self.top)}"))
+        self.empty = _shade(sheet)
+        self.empty[under + 42 : under + 54, EDGE:end] = self._colour(self.top * np.linspace(0, 1, end - EDGE) ** 2)
+        self._paint(self.empty, self.lefts[0], cells)
+
+    def draw(self, when: str, share: float, learned: np.ndarray, label: str) -> Image.Image:
+        """The frame at which `share` of the training is done."""
+        frame, end = self.empty.copy(), self.width - EDGE
+        header = Image.new("L", (self.width, 36), PAPER)
+        draw = ImageDraw.Draw(header)
+        draw.text((EDGE, 12), when, GREY, font(13), "lm")
+        draw.text((end, 12), label, DARK, font(13), "rm")
+        for done, shade in ((1.0, PALE), (share, GREY)):
+            draw.rectangle([EDGE, 26, EDGE + done * (end - 1 - EDGE), 28], shade)
+        frame[36:72] = _shade(header)
+        self._paint(frame, self.lefts[1], _pool(learned)[0])
+        image = Image.fromarray(frame)
+        image.putpalette(self.palette.tobytes())
+        return image
+
+    def _colour(self, values: np.ndarray) -> np.ndarray:
+        """The colours of probabilities; what is not a number is grey."""
+        share = np.sqrt(np.clip(np.nan_to_num(values) / self.top, 0, 1))
+        return np.where(np.isnan(values), LEVELS + GREYS // 2, np.round(share * (LEVELS - 1))).astype(np.uint8)
+
+    def _paint(self, picture: np.ndarray, left: int, cells: np.ndarray) -> None:
+        """Put a panel into a picture, with the first row of cells at the bottom."""
+        tiles = self._colour(cells[::-1]).repeat(self.tile[0], axis=0).repeat(self.tile[1], axis=1)
+        picture[ABOVE : ABOVE + len(tiles), left : left + tiles.shape[1]] = tiles
+
+
+def _write_line(sheet: Image.Image, y: int, left: int, right: int, texts: tuple[str, str, str]) -> None:
+    """Write at the left, in the middle and at the right."""
+    places = zip((left, (left + right) // 2, right), ("lm", "mm", "rm"), texts, strict=True)
+    for x, anchor, text in places:
+        ImageDraw.Draw(sheet).text((x, y), text, GREY, font(11), anchor)
+
+
+def _shade(sheet: Image.Image) -> np.ndarray:
+    """A grey sheet in the greys of the palette."""
+    return (LEVELS + np.round(np.asarray(sheet) * ((GREYS - 1) / 255))).astype(np.uint8)
+
+
+def _pool(grid: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
+    """Means of neighbouring cells, so that no side has more than `MOST_CELLS`, and how many cells went into each."""
+    grid = np.asarray(grid, float)
+    steps = tuple(-(-side // MOST_CELLS) for side in grid.shape)
+    for axis, step in enumerate(steps):
+        starts = np.arange(0, grid.shape[axis], step)
+        sizes = np.diff(starts, append=grid.shape[axis])  # the last can be smaller
+        grid = np.add.reduceat(grid, starts, axis) / np.expand_dims(sizes, 1 - axis)
+    return grid, steps
+
+
+def _encode(images: list[Image.Image]) -> bytes:
+    file = BytesIO()
+    durations = [FRAME_MS] * (len(images) - 1) + [LAST_MS]
+    # One palette that all of them have already: optimising it would only take time.
+    images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
+    return file.getvalue()
+
+
+def _draw_columns(axes: Axes, places: np.ndarray, which: np.ndarray, values: np.ndarray, half: float) -> None:
+    """The values [N] that belong to each of K rewards as a column of points, at its place [K] and so wide."""
+    for k, place in enumerate(places):
+        column = values[which == k]
+        some = column[_evenly(len(column), MOST_POINTS)]
+        # Set apart by the golden ratio: more even than chance, and the same every time.
+        beside = half * (2 * (0.618034 * np.arange(len(some)) % 1) - 1)
+        size, alpha = (5, 0.25) if len(some) > 300 else (8, 0.5)
+        axes.plot(place + beside, some, ".", color=BLUE, alpha=alpha, markersize=size, markeredgewidth=0)
+
+
+def _draw_bars(axes: Axes, which: np.ndarray, values: np.ndarray) -> None:
+    """Beside each of the columns at 0 … K − 1, where most of it lies."""
+    rewards = int(which.max()) + 1
+    for k in range(rewards):
+        low, lower, middle, upper, high = np.quantile(values[which == k], [0.05, 0.25, 0.5, 0.75, 0.95])
+        axes.plot([k + 0.32] * 2, [low, high], color=INK, linewidth=1.5)
+        axes.plot([k + 0.32] * 2, [lower, upper], color=INK, linewidth=6, solid_capstyle="butt")
+        axes.plot(k + 0.32, middle, "o", color="white", markersize=3.5)
+    axes.set_xlim(-0.6, rewards - 0.4)
+
+
+def _draw_cloud(axes: Axes, x: np.ndarray, y: np.ndarray) -> str:
+    """Points or, of too many, how dense they lie; the result says which."""
+    from matplotlib.colors import LogNorm
+
+    if len(x) <= MOST_POINTS:
+        axes.plot(x, y, ".", color=BLUE, alpha=0.35, markersize=6, markeredgewidth=0)
+        return "Points: states."
+    axes.hexbin(x, y, gridsize=80, norm=LogNorm(vmin=0.1), cmap="Blues", mincnt=1, linewidths=0.2)
+    return "The darker, the more states (logarithmic)."
+
+
+def _correlation(x: np.ndarray, y: np.ndarray) -> str:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return "undefined"
+    return f"{np.corrcoef(x, y)[0, 1]:.4f}".replace("-", "\u2212")
+
+
+def _plain(value: float) -> str:
+    return f"{value:.3g}".replace("-", "\u2212")

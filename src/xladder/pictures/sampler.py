@@ -1,0 +1,46 @@
+"""The pictures of a GFlowNet: its curves' panels, the learned distribution beside the target, and how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xladder.core.mapping import pick
+from xladder.families.gflownet.evaluation import distribution, target_picture
+from xladder.pictures.curves import Panel, flow_panels
+from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
+from xladder.rungs.running import compiled
+from xladder.worlds import hypergrid as world
+
+if TYPE_CHECKING:
+    from xladder.families.gflownet.config import Config
+    from xladder.results import Result
+
+
+def panels(config: Config) -> tuple[Panel, ...]:
+    """What the curves show."""
+    return flow_panels(config.exact)
+
+
+def references(score: Mapping[str, Any] | None) -> dict[str, float]:
+    """Lines across the curves."""
+    return {"noise floor": score["tv_floor"]} if score and "tv_floor" in score else {}
+
+
+def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
+    """Draw the first seed's sampler, as often as it was measured. Returns what was drawn."""
+    w, drawn = result.config.world, {}
+    if result.snapshots:
+        target, last = target_picture(result.config), result.snapshots[-1]
+        shown = "all cells" if w.dim <= 2 else "marginal of coordinates 1 and 2"
+        drawn["sampled"] = folder / "distribution.png"
+        draw_distributions(drawn["sampled"], target, last.picture, title, f"{shown} · {last.label}")
+        drawn["movie"] = folder / "distribution.gif"
+        frames = [(snapshot.tick, snapshot.picture, snapshot.label) for snapshot in result.snapshots]
+        write_animation(drawn["movie"], target, frames, title)
+    if result.config.exact:
+        drawn["scatter"] = folder / "scatter.png"
+        log_p = distribution(result.config, pick(result.params, 0), compiled)
+        draw_scatter(drawn["scatter"], world.all_log_rewards(w), log_p, world.log_z(w), title)
+    return drawn

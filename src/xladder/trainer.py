@@ -1,0 +1,316 @@
+"""One group of seeds, from its start or from where it was left to its end: chunk by chunk, measured, saved, checked.
+
+The rung works in a thread of its own, so that the caller can show progress and answer signals while XLA compiles or
+computes. That thread is the same from start to end: PyTorch's thread count belongs to the thread that set it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from xladder import devices
+from xladder.core.state import Arrays, capture, restore
+from xladder.errors import Diverged
+from xladder.results import Plan, Result, Snapshot
+
+OnNan = Literal["stop", "continue"]
+CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
+
+
+class Observer:
+    """What a run tells while it goes on. This one is silent; the command line has one that talks."""
+
+    def waiting(self, what: str, seconds: float) -> None:
+        """Called several times a second while a rung starts (`what` = "compiling" …) or computes."""
+
+    def started(self, seeds: Sequence[int], running: Any) -> None:
+        """The rung is ready to train these seeds."""
+
+    def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
+        """Ticks `first` … are done; `columns` are [seeds, ticks]; `seconds` is how long they took."""
+
+    def told(self, line: str) -> None:
+        """Something has happened that whoever looks after the run should know."""
+
+    def ended(self, running: Any) -> None:
+        """A group of seeds is trained; called in the rung's own thread."""
+
+    def stop(self) -> int:
+        """The signal because of which to end after this chunk; 0 if there was none."""
+        return 0
+
+    def stop_too(self, signal: int) -> None:
+        """Another process of the run has had a signal."""
+
+    leads = True
+    """Whether this process is the one that measures and writes; others of the run follow it."""
+
+
+class Keeper:
+    """Who keeps checkpoints. This one keeps none."""
+
+    keeps = False
+    """Whether there is any point in calling `save`."""
+    every = 0
+    """Ticks between two checkpoints, or 0 if that goes by the clock."""
+    last: str | None = None
+    """The name of the last one."""
+
+    def due(self, tick: int) -> bool:
+        """Whether to save now, `tick` ticks into the run of a group of seeds."""
+        return False
+
+    def save(self, step: int, arrays: Arrays, facts: Mapping[str, Any], score: float) -> None:
+        """Keep a state; `score` says how good what it has learned is."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """Where a run that is taken up again had come to: a checkpoint, and the metrics by then."""
+
+    arrays: Arrays
+    facts: Mapping[str, Any]
+    metrics: Mapping[str, np.ndarray]
+    """Name → float [seed, tick]."""
+
+    def snapshots(self) -> list[Snapshot]:
+        """What was seen of the first seed."""
+        told = enumerate(self.facts["snapshots"])
+        return [Snapshot(tick, self.arrays[f"snapshots.{i}"], label) for i, (tick, label) in told]
+
+
+@dataclass
+class Trial:
+    """One group of seeds, trained from its start or from where it was left."""
+
+    plan: Plan
+    number: int
+    seeds: tuple[int, ...]
+    starting: str
+    start: Callable[..., Any]
+    device: Any
+    thread: ThreadPoolExecutor
+    observer: Observer
+    keeper: Keeper
+    on_nan: OnNan
+    earlier: Sequence[Result]
+    """Of the groups before this one."""
+    running: Any = None
+    done: int = 0
+    learning: bool = False
+    parts: list[Mapping[str, np.ndarray]] = field(default_factory=list)
+    tick_seconds: list[float] = field(default_factory=list)
+    compile_seconds: float = 0.0
+    snapshots: list[Snapshot] = field(default_factory=list)
+    saved: int = 0
+    """The tick of the last checkpoint."""
+
+    def run(self, past: Past | None) -> Result:
+        """Train until the plan is fulfilled or the observer says stop; what the rung has opened is closed again."""
+        try:
+            return self.see_through(past)
+        finally:
+            if hasattr(self.running, "close"):
+                self.thread.submit(self.running.close).result()
+
+    def see_through(self, past: Past | None) -> Result:
+        """The same, with everything left open."""
+        plan, config, observer = self.plan, self.plan.config, self.observer
+        self.running = self.wait(self.starting, self.start, config, self.seeds, self.device)
+        self.compile_seconds = self.running.compile_seconds
+        if past:
+            self.wait("restoring", self.take_up, past)
+        observer.started(self.seeds, self.running)
+        if config.interval and not past:
+            self.measure()
+        size, ended = 1, self.done == config.ticks
+        while not ended:
+            count = min([size, config.ticks - self.done, *self.distances()])
+            seconds, signal, due = self.agree(self.advance(count), observer.stop(), self.keeper.due(self.done))
+            if signal and not observer.stop():
+                observer.stop_too(signal)
+            ended = self.done == config.ticks or bool(signal)
+            if self.keeper.keeps and (due or ended):
+                self.wait("saving", self.save)
+            # Not from a chunk that was cut short: it says little about how long the next one may be.
+            size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
+        metrics = {name: np.concatenate([part[name] for part in self.parts], axis=1) for name in self.parts[0]}
+        params = self.running.params()
+        if self.on_nan == "stop":
+            self.check_arrays(capture(params, "params."))
+        self.wait("finishing", observer.ended, self.running)
+        return Result(plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots)
+
+    def agree(self, seconds: float, signal: int, due: bool) -> tuple[float, int, bool]:
+        """What all processes of the run go by after a chunk, where there are several."""
+        if not hasattr(self.running, "agree"):
+            return seconds, signal, due
+        numbers = self.wait("training", self.running.agree, [seconds, signal, due])
+        return numbers[0], int(numbers[1]), bool(numbers[2])
+
+    def wait(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call in the rung's thread, and let the observer see that something goes on."""
+        begun, future = time.perf_counter(), self.thread.submit(call, *arguments)
+        while not future.done():
+            self.observer.waiting(what, time.perf_counter() - begun)
+            time.sleep(0.002)
+        return future.result()
+
+    def distances(self) -> list[int]:
+        """Ticks to the next measurement, and to the next checkpoint, where they come at fixed ticks."""
+        return [every - self.done % every for every in (self.plan.config.interval, self.keeper.every) if every]
+
+    def advance(self, count: int) -> float:
+        """Train for so many ticks and tell what came of them. Returns their seconds."""
+        config, settings = self.plan.config, self.plan.workload.family
+        try:
+            reported, seconds = self.wait("training", _timed, self.running.advance, count)
+        finally:
+            for line in getattr(self.running, "news", list)():
+                self.observer.told(line)
+        columns = settings.columns(config, reported)
+        if self.on_nan == "stop":
+            self.check_loss(columns["loss"], columns.get("updates"))
+        self.done += count
+        if config.interval:
+            due = self.done % config.interval == 0 or self.done == config.ticks
+            measured = self.measure() if due else settings.measured(config)
+            columns |= _in_last_tick(measured, len(self.seeds), count)
+        self.parts.append(columns)
+        self.tick_seconds.append(seconds / count / len(self.seeds))
+        self.observer.chunk(self.seeds, self.done - count, columns, seconds)
+        return float(seconds)
+
+    def measure(self) -> Mapping[str, np.ndarray]:
+        """How good what is learned by now is."""
+        if not self.observer.leads:
+            self.wait("measuring", self.running.params)  # which are gathered from all
+            nothing: Mapping[str, np.ndarray] = self.plan.workload.family.measured(self.plan.config)
+            return nothing
+        found = self.wait("measuring", _measure, self.plan, self.running, self.done)
+        if self.seeds[0] == self.plan.seeds[0] and found.picture is not None:
+            label = self.plan.workload.family.label(found.columns)
+            self.snapshots.append(Snapshot(self.done, found.picture, label))
+        columns: Mapping[str, np.ndarray] = found.columns
+        return columns
+
+    def save(self) -> None:
+        """Hand everything that the run would go on from to the keeper."""
+        state = capture(self.running.state(), "state.")
+        if self.on_nan == "stop":
+            self.check_arrays(state)
+        arrays = state | capture({"finished": [result.params for result in self.earlier]})
+        shown = self.earlier[0].snapshots if self.earlier else self.snapshots
+        arrays |= {f"snapshots.{i}": snapshot.picture for i, snapshot in enumerate(shown)}
+        facts = {
+            "rung": self.plan.rung,
+            "group": self.number,
+            "done": self.done,
+            "ticks": self.plan.config.ticks,
+            "compile_seconds": self.compile_seconds,
+            "tick_seconds": float(np.median(self.tick_seconds)),
+            "snapshots": [[snapshot.tick, snapshot.label] for snapshot in shown],
+        }
+        returns = np.concatenate([part["return"] for part in self.parts], axis=1)[:, self.saved :]
+        score = float(np.mean(returns[np.isfinite(returns)])) if np.isfinite(returns).any() else np.nan
+        self.saved = self.done
+        self.keeper.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
+
+    def take_up(self, past: Past) -> None:
+        """Go on from a checkpoint."""
+        self.running.take_state(restore(self.running.state(), past.arrays, "state."))
+        facts, rows = past.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
+        self.done = self.saved = facts["done"]
+        metrics = {name: values[rows, : self.done] for name, values in past.metrics.items()}
+        self.parts = [metrics]
+        self.learning = bool(np.isfinite(metrics["loss"]).any())
+        self.compile_seconds += facts["compile_seconds"]
+        self.tick_seconds = [facts["tick_seconds"]]
+        self.snapshots = [] if self.number else past.snapshots()
+
+    def check_loss(self, loss: np.ndarray, updates: np.ndarray | None) -> None:
+        """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
+
+        Learning starts with the first update, where these are counted, else with the first number.
+        """
+        finite = np.isfinite(loss)
+        begun = finite if updates is None else finite | (updates > 0)
+        started = self.learning | np.logical_or.accumulate(begun, axis=1)
+        bad = ~finite & (started | np.isinf(loss))
+        if bad.any():
+            row, column = np.argwhere(bad)[0]
+            leaf = first_bad(self.wait("looking for the cause", capture, self.running.state(), "state."))
+            what = f"The loss of seed {self.seeds[row]} stopped being a number"
+            raise self.diverged(what, self.done + int(column), int(row), leaf)
+        self.learning = bool(started[:, -1].all())
+
+    def check_arrays(self, arrays: Arrays) -> None:
+        """What was learned has to be numbers, or it is not kept."""
+        leaf = first_bad(arrays)
+        if leaf:
+            raise self.diverged("A parameter is not a number", self.done, None, leaf)
+
+    def diverged(self, what: str, tick: int, row: int | None, leaf: BadLeaf | None) -> Diverged:
+        """The error that ends a run whose numbers are none, with all that is known of it."""
+        where = ""
+        report: dict[str, Any] = {"tick": tick, "last_checkpoint": self.keeper.last}
+        if leaf:
+            row = leaf.place[0] if leaf.place and leaf.name.startswith("runs.") else row
+            agents = self.plan.config.num_learners
+            agent = leaf.place[1] if agents > 1 and len(leaf.place) > 1 else None
+            where = f" The first bad array is `{leaf.name}`{'' if agent is None else f' of agent {agent}'}."
+            report |= {"leaf": leaf.name, "index": list(leaf.place), "agent": agent}
+        report["seed"] = None if row is None else self.seeds[row]
+        kept = f"The last checkpoint is {self.keeper.last}." if self.keeper.last else "There is no checkpoint yet."
+        error = Diverged(
+            f"{what} at {self.plan.workload.tick} {tick}.{where} {kept} "
+            "A smaller `--learner.lr` is the first thing to try."
+        )
+        error.report = report
+        return error
+
+
+class BadLeaf(NamedTuple):
+    """An array with something in it that is not a number, and where."""
+
+    name: str
+    place: tuple[int, ...]
+
+
+def first_bad(arrays: Arrays) -> BadLeaf | None:
+    """The first array of an agent that holds nan or infinity."""
+    for name, array in arrays.items():
+        learned = any(word in name for word in ("params", "moments", "target", "nets"))
+        if learned and array.dtype.kind == "f" and not np.isfinite(array).all():
+            return BadLeaf(name.removeprefix("state."), tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0]))
+    return None
+
+
+def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
+    """What a call gives, and its seconds; in the rung's own thread, so that nobody's waiting is counted."""
+    begun = time.perf_counter()
+    return call(*arguments), time.perf_counter() - begun
+
+
+def _measure(plan: Plan, running: Any, tick: int) -> Any:
+    import jax
+
+    from xladder.rungs.running import compiled
+
+    with jax.default_device(devices.find(plan.device)):
+        return plan.config.family.measure(plan.config, running.params(), tick, compiled)
+
+
+def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> dict[str, np.ndarray]:
+    """Columns [seeds, ticks] that are empty but for values [seeds] in the last tick."""
+    table = {}
+    for name, column in values.items():
+        table[name] = np.full((seeds, ticks), np.nan, np.float32)
+        table[name][:, -1] = column
+    return table

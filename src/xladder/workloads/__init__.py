@@ -1,1 +1,0 @@
-"""Workloads: the published settings, as typed Python that imports nothing heavy."""

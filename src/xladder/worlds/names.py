@@ -1,0 +1,166 @@
+"""The names of the value learners' worlds as users type them: `cartpole`, `minatar/breakout`, `atari/pong`, `gym/ID`.
+
+Names are compared without regard to case, `-`, `_` and blanks, so `atari/SpaceInvaders` is `atari/space_invaders`, and
+gymnax's own ids are understood too. What is said of a world here is written down, not asked: reading this module
+imports neither JAX nor any package of worlds, and a test holds it against them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from xladder.errors import UsageError
+
+
+@dataclass(frozen=True)
+class GymnaxWorld:
+    """A world of gymnax that the value learners can play in."""
+
+    name: str
+    id: str
+    """What gymnax calls it."""
+    shape: tuple[int, ...]
+    """Of one frame, as it is remembered: a vector, or a picture [height, width, channels]."""
+    actions: int
+    summary: str
+    dtype: Literal["float32", "uint8"] = "float32"
+
+
+class Place(NamedTuple):
+    """Where a world comes from."""
+
+    family: Literal["gymnax", "atari", "gym"]
+    id: str
+    """Its name there."""
+    name: str
+    """Its name here, spelled as it is listed."""
+
+
+GYMNAX = {
+    world.name: world
+    for world in [
+        GymnaxWorld("cartpole", "CartPole-v1", (4,), 2, "balance a pole on a cart, 500 steps"),
+        GymnaxWorld("acrobot", "Acrobot-v1", (6,), 3, "swing two links up by their joint"),
+        GymnaxWorld("mountaincar", "MountainCar-v0", (2,), 3, "rock a weak car out of a valley"),
+        GymnaxWorld("catch", "Catch-bsuite", (50,), 3, "move a paddle under a falling ball"),
+        GymnaxWorld("deepsea", "DeepSea-bsuite", (64,), 2, "dive 8 steps: only one path pays"),
+        GymnaxWorld("memorychain", "MemoryChain-bsuite", (3,), 2, "recall a bit shown at the start"),
+        GymnaxWorld("umbrellachain", "UmbrellaChain-bsuite", (3,), 2, "one early choice pays 10 steps later"),
+        GymnaxWorld("discountingchain", "DiscountingChain-bsuite", (2,), 5, "choose once between delayed rewards"),
+        GymnaxWorld("simplebandit", "SimpleBandit-bsuite", (1,), 11, "11 arms, shuffled before every pull"),
+        GymnaxWorld("fourrooms", "FourRooms-misc", (4,), 4, "walk to a goal through four rooms"),
+        GymnaxWorld("metamaze", "MetaMaze-misc", (15,), 4, "find a maze's hidden goal repeatedly"),
+        GymnaxWorld("bernoullibandit", "BernoulliBandit-misc", (4,), 2, "2 arms with new odds in every game"),
+        GymnaxWorld("gaussianbandit", "GaussianBandit-misc", (4,), 2, "a safe arm and one of unknown mean"),
+        GymnaxWorld("pong", "Pong-misc", (30, 40, 3), 3, "a rally against a computed opponent", "uint8"),
+        GymnaxWorld("frozenlake", "FrozenLake-misc", (16,), 4, "cross slippery ice between holes"),
+        GymnaxWorld("minatar/asterix", "Asterix-MinAtar", (10, 10, 4), 5, "gather gold and dodge enemies", "uint8"),
+        GymnaxWorld("minatar/breakout", "Breakout-MinAtar", (10, 10, 4), 3, "break bricks with a ball", "uint8"),
+        GymnaxWorld("minatar/freeway", "Freeway-MinAtar", (10, 10, 7), 3, "cross a road among cars", "uint8"),
+        GymnaxWorld("minatar/seaquest", "Seaquest-MinAtar", (10, 10, 10), 6, "rescue divers by submarine", "uint8"),
+        GymnaxWorld(
+            "minatar/spaceinvaders", "SpaceInvaders-MinAtar", (10, 10, 6), 4, "shoot aliens before they land", "uint8"
+        ),
+    ]
+}
+
+WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
+_CONTINUOUS = "continuous actions, and value learners choose among a few"
+# gymnax ids that have no name here, and why.
+GYMNAX_LEFT_OUT = {
+    "MNISTBandit-bsuite": "it downloads its pictures when it is made, and needs the network",
+    "Pendulum-v1": _CONTINUOUS,
+    "MountainCarContinuous-v0": _CONTINUOUS,
+    "PointRobot-misc": _CONTINUOUS,
+    "Reacher-misc": _CONTINUOUS,
+    "Swimmer-misc": _CONTINUOUS,
+}
+
+ATARI_GAMES = tuple(
+    """
+    adventure air_raid alien amidar assault asterix asteroids atlantis atlantis2 backgammon bank_heist basic_math
+    battle_zone beam_rider berzerk blackjack bowling boxing breakout carnival casino centipede chopper_command
+    crazy_climber crossbow darkchambers defender demon_attack donkey_kong double_dunk earthworld elevator_action enduro
+    entombed et fishing_derby flag_capture freeway frogger frostbite galaxian gopher gravitar hangman haunted_house
+    hero human_cannonball ice_hockey jamesbond journey_escape kaboom kangaroo keystone_kapers king_kong klax koolaid
+    krull kung_fu_master laser_gates lost_luggage mario_bros miniature_golf montezuma_revenge mr_do ms_pacman
+    name_this_game othello pacman phoenix pitfall pitfall2 pong pooyan private_eye qbert riverraid road_runner robotank
+    seaquest sir_lancelot skiing solaris space_invaders space_war star_gunner superman surround tennis tetris
+    tic_tac_toe_3d time_pilot trondead turmoil tutankham up_n_down venture video_checkers video_chess video_cube
+    video_pinball wizard_of_wor word_zapper yars_revenge zaxxon
+    """.split()  # noqa: SIM905 - a hundred quoted names would hide each other
+)
+
+# Games whose files ale-py has, and which it cannot play alone. Trying ends the whole process.
+ATARI_LEFT_OUT = ("combat", "joust", "maze_craze", "warlords")
+ATARI_LEFT_OUT_WHY = "needs two players, and the emulator has no version for one"
+
+
+def locate(name: str) -> Place:
+    """Where the world of this name comes from. Whether `gym/ID` exists only Gymnasium knows."""
+    family, slash, rest = name.partition("/")
+    if slash and family.lower() == "atari":
+        game = find_atari(rest)
+        return Place("atari", game, f"atari/{game}")
+    if slash and family.lower() == "gym":
+        return Place("gym", rest, f"gym/{rest}")
+    if _squash(name) not in _GYMNAX and _squash(name) in _ATARI:
+        game = _ATARI[_squash(name)]
+        also = [world for world in GYMNAX if _squash(world) == f"minatar/{_squash(game)}"]
+        raise UsageError(
+            f"There is no world `{name}`. There {'are' if also else 'is'} "
+            + " and ".join(f"`{world}`" for world in [f"atari/{game}", *also])
+            + "."
+        )
+    world = find_gymnax(name)
+    return Place("gymnax", world.id, world.name)
+
+
+def find_gymnax(name: str) -> GymnaxWorld:
+    """A world of gymnax, by its name here or its id there."""
+    squashed = _squash(name)
+    for left_out, reason in GYMNAX_LEFT_OUT.items():
+        if squashed in (_squash(left_out), _squash(left_out.split("-")[0])):
+            near = difflib.get_close_matches(squashed, _GYMNAX, n=1, cutoff=0.5)
+            hint = f" The nearest that can be played is `{_GYMNAX[near[0]].name}`." if near else f" {_LISTED}"
+            raise UsageError(f"gymnax's `{left_out}` is left out: {reason}.{hint}")
+    if squashed not in _GYMNAX:
+        raise _unknown_world(name)
+    return _GYMNAX[squashed]
+
+
+def find_atari(game: str) -> str:
+    """The name of an Atari game as the emulator spells it; `atari/` before it may be left out."""
+    bare = game.partition("/")[2] if game.lower().startswith("atari/") else game
+    squashed = _squash(bare)
+    for left_out in ATARI_LEFT_OUT:
+        if squashed == _squash(left_out):
+            raise UsageError(f"`atari/{left_out}` {ATARI_LEFT_OUT_WHY}. Choose another game, such as `atari/breakout`.")
+    if squashed not in _ATARI:
+        near = difflib.get_close_matches(squashed, _ATARI, n=1, cutoff=0.5)
+        hint = f" Did you mean `{_ATARI[near[0]]}`?" if near else ""
+        raise UsageError(f"There is no Atari game `{bare}`.{hint} `xladder worlds atari` lists all {len(_ATARI)}.")
+    return _ATARI[squashed]
+
+
+def _unknown_world(name: str) -> UsageError:
+    """The error for a name that is nowhere: the nearest of them all, and where to look, but not a hundred names."""
+    spellings = {_squash(known): known for known in WORLDS_OF_OUR_OWN}
+    spellings |= {spelling: f"atari/{game}" for spelling, game in _ATARI.items()}
+    spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}
+    near = difflib.get_close_matches(_squash(name), spellings, n=1)
+    hint = f" Did you mean `{spellings[near[0]]}`?" if near else ""
+    kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME"])
+    return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and gym/ID. {_LISTED}")
+
+
+def _squash(name: str) -> str:
+    return re.sub(r"[-_\s]", "", name.lower())
+
+
+_LISTED = "`xladder worlds` lists all."
+_GYMNAX = {_squash(spelling): world for world in GYMNAX.values() for spelling in (world.id, world.name)}
+_ATARI = {_squash(game): game for game in ATARI_GAMES}
