@@ -73,6 +73,12 @@ def uneven(flag: str, value: int, devices: int) -> UsageError:
     )
 
 
+def brief(error: BaseException) -> str:
+    """The kind of an error and the first line of its text."""
+    text = printable(" ".join((str(error).splitlines() or [""])[0].split()).removesuffix("."))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def printable(value: object, most: int = 200) -> str:
     """What somebody else has said, without anything that a terminal would obey."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(value)[:most])

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder import devices
+from xladder import devices, user_code
 from xladder.core.state import unflatten
 from xladder.errors import UsageError
 from xladder.registry import (
@@ -45,15 +45,46 @@ def plan(
     """A checked plan, on the workload's usual rung if none is named.
 
     `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`. They may also come as one mapping,
-    `changes`.
+    `changes`. Code of your own that they name, as `module:Name`, may be imported.
     """
+    user_code.allow_typed([workload])
+    for module in user_code.modules_in({**(changes or {}), **fields}):
+        user_code.allow(module)
+    return make_plan(
+        workload,
+        rung,
+        seed=seed,
+        seeds=seeds,
+        device=device,
+        preset=preset,
+        protocol=protocol,
+        config=config,
+        options=options,
+        changes={**(changes or {}), **fields},
+    )
+
+
+def make_plan(
+    workload: str,
+    rung: str | None = None,
+    *,
+    seed: int = 0,
+    seeds: int = 1,
+    device: str | None = None,
+    preset: str = "default",
+    protocol: str | None = None,
+    config: Any = None,
+    options: RungOptions | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The same from names that somebody else has written: nothing is imported that the user did not name."""
     found, options = find_workload(workload), options or RungOptions()
     rung = rung or ("mesh" if options.mesh else found.rung)
     find_rung(rung, found)
     settings = found.family
     presets = settings.presets(found.name, protocol)
     start = chosen(presets, preset, protocol)
-    config = updated(start if config is None else config, {**(changes or {}), **fields})
+    config = updated(start if config is None else config, changes or {})
     settings.check(config)
     check_name(found, config)
     check_rung(rung, found, config)

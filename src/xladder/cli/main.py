@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
 
-from xladder import __version__
+from xladder import __version__, user_code
 from xladder.cli.signals import end_at_once_on_signals
 from xladder.errors import UsageError, XladderError, unknown
 
@@ -51,6 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ε gets a question mark, not a traceback
     try:
+        words = take_imports(words)
         if not words or words[0] in ("-h", "--help", "help"):
             print(overview())
             return 0
@@ -70,12 +71,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(*in_words(error))
 
 
+def take_imports(words: Sequence[str]) -> list[str]:
+    """Take `--import MODULE` and `--changed-code` out of a command line, and allow what the user has named."""
+    rest: list[str] = []
+    given = iter(words)
+    for word in given:
+        if word == "--import":
+            user_code.allow(next(given, ""))
+        elif word.startswith("--import="):
+            user_code.allow(word.removeprefix("--import="))
+        elif word == "--changed-code":
+            user_code.accept_changes()
+        else:
+            rest.append(word)
+    for module in user_code.allowed():
+        if not module:
+            raise UsageError("`--import` needs the name of a module, such as `--import my_worlds`.")
+        user_code.import_module(module)  # it may register worlds
+    user_code.allow_typed(rest)
+    return rest
+
+
 def overview() -> str:
     """What `xladder --help` prints."""
     commands = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
     return (
         "xladder trains the same learner on a ladder of rungs, from PyTorch to one XLA program.\n\n"
-        f"Commands (each has its own --help):\n{commands}\n\nTo begin with:\n{EXAMPLES}"
+        f"Commands (each has its own --help):\n{commands}\n\nTo begin with:\n{EXAMPLES}\n\n"
+        "Worlds, networks and rewards of your own are named `module:Name`; every command takes `--import MODULE`."
     )
 
 

@@ -6,13 +6,17 @@ In lock step they wait for each other, and it is the synchronous algorithm: the 
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
 
+from xladder import user_code
 from xladder.devices import beside, cores
 from xladder.distributed.actor import Player
 from xladder.distributed.asynchronous import Asynchronous
@@ -37,7 +41,8 @@ class ActorsRun:
             begun = time.perf_counter()
             student = Student(config, seed, device.platform, compiler.verb, *hands(device))
             self.compile_seconds = time.perf_counter() - begun
-            self.fleet = Fleet.hire(config, seed, layout, engine, make_player, lock_step, self.lines.append)
+            make = partial(make_player, user_code.allowed(), os.getcwd())
+            self.fleet = Fleet.hire(config, seed, layout, engine, make, lock_step, self.lines.append)
             kind = LockStep if lock_step else Asynchronous
             self.experiment: Any = kind(config, self.fleet, student)
         self.note = in_words(layout, lock_step)
@@ -92,8 +97,12 @@ def hands(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     return aside, lambda tree: jax.device_put(tree, device)
 
 
-def make_player(config: Any, seed: int, first: int, count: int) -> Player:
-    """Who plays some copies, in a process of its own."""
+def make_player(imports: Sequence[str], folder: str, config: Any, seed: int, first: int, count: int) -> Player:
+    """Who plays some copies, in a process of its own, which may import what this one may."""
+    if imports and folder not in sys.path:
+        sys.path.insert(0, folder)
+    for module in imports:
+        user_code.allow(module)
     return Player(config, seed, first, count, compiled)
 
 

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from xladder import user_code
 from xladder.errors import UsageError, XladderError
 from xladder.registry import find_rung, find_workload, options_of
 from xladder.results import Plan
@@ -65,7 +66,7 @@ def measure_apart(plan: Plan) -> dict[str, Any]:
     """`measure` in a fresh process."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "xladder.runs.measure"],
-        input=json.dumps(describe_plan(plan)),
+        input=json.dumps(describe_plan(plan) | {"imports": user_code.allowed()}),
         capture_output=True,
         text=True,
         check=False,

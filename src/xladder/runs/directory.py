@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder import devices
+from xladder import devices, user_code
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
@@ -45,11 +45,11 @@ from xladder.runs.disk import replace_synced
 from xladder.runs.locks import Lock
 from xladder.settings import to_dict
 from xladder.trainer import OnNan, first_bad
-from xladder.training import plan
+from xladder.training import make_plan
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
-NOT_OF_THE_RUN = ("rung", "device", "options")  # it may go on elsewhere and is the same run
+NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # it may go on elsewhere and is the same run
 MOST_LIVES = 20  # of a run that is taken up again and again, whose environments are remembered
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
@@ -337,6 +337,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "device": plan.device,
         "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
         "config": _spelled(to_dict(plan.config)),
+        **({"code": code} if (code := user_code.digests(to_dict(plan.config))) else {}),
     }
 
 
@@ -375,7 +376,12 @@ def parse_plan(data: Any, where: str) -> Plan:
         raise UsageError(f"`options` in {where} is {told!r}, which is not what xladder wrote.")
     options = {k: data[k] for k in ("rung", "seed", "seeds")}
     changes = _read(data["config"])
-    return plan(data["workload"], **options, device=device, options=RungOptions(**told), changes=changes)
+    found = make_plan(data["workload"], **options, device=device, options=RungOptions(**told), changes=changes)
+    recorded = data.get("code") or {}
+    if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
+        raise UsageError(f"`code` in {where} is {recorded!r}, which is not what xladder wrote.")
+    user_code.check_unchanged(recorded, where.strip("`"))
+    return found
 
 
 def _is_utf8(text: str) -> bool:

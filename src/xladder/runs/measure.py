@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder import devices
+from xladder import devices, user_code
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import XladderError
 from xladder.results import Plan
@@ -105,7 +105,10 @@ def main() -> int:
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        plan = parse_plan(json.load(sys.stdin), "the plan")
+        told = json.load(sys.stdin)
+        for module in told.pop("imports", []):
+            user_code.allow(module)
+        plan = parse_plan(told, "the plan")
         if plan.device == "cpu":
             os.environ["JAX_PLATFORMS"] = "cpu"
         row = measure(plan)

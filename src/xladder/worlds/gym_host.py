@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from xladder.errors import UsageError, XladderError, missing_extra
+from xladder import user_code
+from xladder.errors import UsageError, XladderError, brief, missing_extra
 from xladder.worlds.copies import Step, View, copy_seeds
 
 MOST_PICTURE_AXES = 3  # height, width, channels
@@ -32,6 +33,8 @@ class GymCopies:
         env_id = env_id.removeprefix("gym/")
         if env_id.startswith("ALE/"):  # it would show bare screens, and play by none of the published rules
             raise UsageError(f"Atari games have names of their own here: instead of `gym/{env_id}`, say `atari/GAME`.")
+        if ":" in env_id:  # Gymnasium would import whatever module is named
+            user_code.require(env_id.partition(":")[0], "world", f"gym/{env_id}")
         self.num_envs, self._id = num_envs, env_id
         self._envs: Any = _make(env_id, num_envs)
         try:
@@ -74,7 +77,7 @@ class GymCopies:
             return getattr(self._envs, verb)(*given, **named)
         except Exception as error:
             raise XladderError(
-                f"`gym/{self._id}` failed in its `{verb}`: {_in_words(error)}. Put that right in the world, and train "
+                f"`gym/{self._id}` failed in its `{verb}`: {brief(error)}. Put that right in the world, and train "
                 "again."
             ) from error
 
@@ -134,14 +137,8 @@ def _make(env_id: str, num_envs: int) -> Any:
         raise _explain(env_id, reason, known) from reason
     except Exception as reason:
         raise UsageError(
-            f"`gym/{env_id}` fails when it is made: {_in_words(reason)}. Put that right in the world."
+            f"`gym/{env_id}` fails when it is made: {brief(reason)}. Put that right in the world."
         ) from reason
-
-
-def _in_words(error: Exception) -> str:
-    """The kind of an error and the first line of what it says."""
-    said = " ".join((str(error).splitlines() or [""])[0].split()).removesuffix(".")[:200]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
