@@ -17,7 +17,7 @@ Shapes: N copies, A agents, D numbers in a frame, K actions.
 from __future__ import annotations
 
 import math
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from io import StringIO
@@ -202,11 +202,8 @@ def load(name: str) -> Environment:
     """The world with this name, looked at closely enough to step it; or a sentence on what is wrong with it."""
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         source, _, rest = name.partition("/")
-        if source == "jaxmarl":
-            env = _of_jaxmarl(rest)
-        else:
-            env = instantiate(user_code.find_world(rest, name), name)
-        return _inspect(name, env)
+        found = _of_jaxmarl(rest) if source == "jaxmarl" else user_code.find_world(rest, name)
+        return _inspect(name, instantiate(found, name))
 
 
 def names() -> list[str]:
@@ -325,7 +322,7 @@ def _of_jaxmarl(name: str) -> Any:
 
 def _jaxmarl() -> Any:
     try:
-        with redirect_stdout(StringIO()):  # it says which optional worlds it does not have
+        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it says which optional worlds it lacks
             import jaxmarl
     except ImportError as error:
         raise missing_extra("jaxmarl", "jaxmarl") from error
