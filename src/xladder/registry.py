@@ -215,6 +215,7 @@ WORKLOADS = {
 }
 
 _EMULATED = "its emulators belong to one process, and a mesh needs worlds inside the program"
+_ON_HOST_ZOO = "it needs a world inside the program, and PettingZoo's live on the host"
 _ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
 SOURCES = {
     "gymnax": Workload(
@@ -258,6 +259,19 @@ SOURCES = {
         VALUE,
         length="steps",
         missing={"actors": ("its agents act in one shared world, step by step", "fused")},
+    ),
+    "zoo": Workload(
+        "zoo/module:parallel_env",
+        "independent value learners in a world that they share, with PettingZoo's parallel API",
+        VALUE,
+        length="steps",
+        missing={
+            **{rung: (_ON_HOST_ZOO, "parallel") for rung in ("fused", "mesh", "hosts")},
+            "actors": ("its agents act in one shared world, step by step", "parallel"),
+        },
+        package="pettingzoo",
+        extra="zoo",
+        rung="parallel",
     ),
 }
 """Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""

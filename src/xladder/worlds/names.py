@@ -32,7 +32,7 @@ class GymnaxWorld:
 class Place(NamedTuple):
     """Where a world comes from."""
 
-    family: Literal["gymnax", "atari", "gym", "jax", "marl"]
+    family: Literal["gymnax", "atari", "gym", "jax", "marl", "zoo"]
     id: str
     """Its name there."""
     name: str
@@ -109,6 +109,8 @@ def locate(name: str) -> Place:
         return Place("gym", rest, f"gym/{rest}")
     if slash and family == "jax":
         return Place("jax", rest, name)
+    if slash and family == "zoo":
+        return Place("zoo", rest, name)
     if slash and family in ("marl", "jaxmarl"):
         return Place("marl", rest, name)
     if slash and family == "gymnax":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from xladder.families.value import atari_presets, gym_presets, gymnax_presets, marl_presets, own_presets
+from xladder.families.value import atari_presets, gym_presets, gymnax_presets, marl_presets, own_presets, zoo_presets
 from xladder.families.value.checks import check_learner
 from xladder.worlds import names
 
@@ -14,6 +14,7 @@ SOURCES = {
     "gym": gym_presets,
     "jax": own_presets,
     "marl": marl_presets,
+    "zoo": zoo_presets,
 }
 
 
