@@ -436,6 +436,8 @@ BAD = {
     "no rate": (mlp(), flax_mlp(), X, {"optimiser": "adam"}, "has no learning rate"),
     "half a pair": (mlp(), flax_mlp(), X, {"optimiser": optax.sgd(0.1)}, "or a pair"),
     "updates": (mlp(), flax_mlp(), X, {"updates": 0}, "from 1 on"),
+    "names": (mlp(), flax_mlp(), X, {"names": ["0"]}, "has to be a dict"),
+    "tolerance": (mlp(), flax_mlp(), X, {"tolerances": {"loss": "1"}}, "has to be a number"),
     "level": (mlp(), flax_mlp(), X, {"tolerances": {"forwards": 1.0}}, "Did you mean `forward`"),
 }
 

@@ -36,6 +36,8 @@ def propose(ours: Sequence[Layer], theirs: Sequence[Layer], names: Mapping[str, 
 
     `names` may hold names of layers or of what they are in: {"encoder": "Encoder_0", "head.0": "Dense_2"}.
     """
+    if names and not (isinstance(names, Mapping) and all(isinstance(name, str) for x in names.items() for name in x)):
+        raise UsageError('`names` has to be a dict of PyTorch\'s names and Flax\'s: {"encoder.0": "Dense_0"}.')
     waiting, wanted, pairs = list(ours), list(theirs), []
     for key, value in sorted((names or {}).items(), key=lambda item: -len(_parts(item[0]))):
         if not _under(key, ours):
