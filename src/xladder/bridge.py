@@ -3,6 +3,8 @@
 The names and layouts are those of `parameters.py`. A file is only ever read as data: before PyTorch opens it, what it
 would build is looked at, and PyTorch then opens it with `weights_only=True`, once without room for any numbers, to see
 how large they claim to be, and once for good.
+
+Of any other pair of modules `convert`, `convert_back` and `match` find out which layers belong together (`twins/`).
 """
 
 from __future__ import annotations
@@ -34,6 +36,115 @@ _BUILDERS = re.compile(
 )
 _NAMERS = {"STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "NEWOBJ_EX"}  # other ways to name what is to be built
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
+
+
+def convert(
+    torch_module: Any,
+    flax_module: Any,
+    inputs: Any = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    flax_inputs: Any = None,
+) -> dict[str, Any]:
+    """The parameters of any PyTorch module as those of its Flax twin.
+
+    Layers are paired by name, kind, shape and the order of calls; where that leaves a choice, both modules are called
+    and have to say the same. A `UsageError` names the first pair that does not fit.
+
+    Args:
+        torch_module: where the parameters are; it is left as it is.
+        flax_module: a Flax Linen module of the same structure.
+        inputs: what both are called with: an array, a tuple of arguments or a dict of them by name. The shapes of a
+            Flax module follow from it. It may be left out if the network begins with a linear layer or the like.
+        names: names of layers, or of what they are in, where they cannot be found:
+            {"encoder": "Encoder_0", "head.0": "Dense_2"}.
+        flax_inputs: the inputs of the Flax module if they are others, such as pictures with their channels last.
+
+    Returns:
+        NumPy arrays as `flax_module.apply({"params": …})` takes them. (The statistics of a BatchNorm are no
+        parameters: `match(…).to_flax(torch_module.state_dict())` has them, too.)
+    """
+    twins = _meet(torch_module, flax_module, inputs, names, flax_inputs)
+    return _copied(twins.match.to_flax(_numbers(torch_module))["params"])
+
+
+def convert_back(
+    params: Mapping[str, Any],
+    torch_module: Any,
+    flax_module: Any = None,
+    inputs: Any = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    flax_inputs: Any = None,
+) -> dict[str, torch.Tensor]:
+    """The parameters of any Flax module as a state_dict of its PyTorch twin.
+
+    Args:
+        params: parameters as `flax_module.init` makes them; with or without {"params": …} and "batch_stats" round them.
+        torch_module: whose state_dict it shall be; it is left as it is.
+        flax_module: the module they are of. Without it, names and shapes have to tell all layers apart.
+        inputs: as for `convert`.
+        names: as for `convert`: PyTorch's name → Flax's.
+        flax_inputs: as for `convert`.
+
+    Returns:
+        All that `torch_module.load_state_dict` takes; what Flax does not have is as the module has it now. (Where
+        PyTorch adds two biases and Flax keeps their sum, in a GRU or LSTM, the first is the sum and the second 0.)
+    """
+    from xladder.twins import layers_torch, matching
+
+    if not isinstance(params, Mapping):
+        raise UsageError(f"The parameters are a {type(params).__name__}, and have to be a dict as Flax makes them.")
+    variables = params if isinstance(params.get("params"), Mapping) else {"params": params}
+    if flax_module is None:
+        found = matching.match_parameters(variables, torch_module, names)
+    else:
+        found = _meet(torch_module, flax_module, inputs, names, flax_inputs).match
+        if "batch_stats" not in variables:  # they stay what they are
+            variables = {**found.to_flax(_numbers(torch_module)), **variables}
+    return layers_torch.state_dict(torch_module, found.to_torch(variables))
+
+
+def match(
+    torch_module: Any,
+    flax_module: Any,
+    inputs: Any = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    flax_inputs: Any = None,
+) -> Any:
+    """Which layers of two modules belong together. Print it to see them, and how each pair was found.
+
+    Args:
+        torch_module: a PyTorch module.
+        flax_module: a Flax Linen module.
+        inputs: as for `convert`.
+        names: as for `convert`.
+        flax_inputs: as for `convert`.
+
+    Returns:
+        A `Match`: `.pairs`; `.to_flax(state_dict)` and `.to_torch(variables)`, for numbers that change often.
+    """
+    return _meet(torch_module, flax_module, inputs, names, flax_inputs).match
+
+
+def _meet(torch_module: Any, flax_module: Any, inputs: Any, names: Mapping[str, str] | None, flax_inputs: Any) -> Any:
+    """The twins, if there is no doubt about their pairs."""
+    from xladder.twins import matching  # brings JAX
+
+    twins = matching.meet(torch_module, flax_module, inputs, names, flax_inputs)
+    if twins.match.doubt:
+        raise UsageError(twins.match.doubt)
+    return twins
+
+
+def _numbers(torch_module: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: _array(x) for name, x in torch_module.state_dict().items()}
+
+
+def _copied(tree: Any) -> Any:
+    """The same without a share in PyTorch's memory."""
+    return {name: _copied(x) for name, x in tree.items()} if isinstance(tree, dict) else np.array(tree, order="C")
 
 
 def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, Any]:
