@@ -225,9 +225,9 @@ class Family:
         """A run whose worlds are stepped on the host while the device learns."""
         raise NotImplementedError
 
-    def sharded_fields(self, config: Any) -> tuple[str, ...]:
-        """Fields of the training state whose second axis, behind that of seeds, a mesh may share out."""
-        return ()
+    def sharded_fields(self, config: Any) -> Mapping[str, int]:
+        """Fields of the training state of which a mesh may share out an axis, and which: seeds are axis 0."""
+        return {}
 
     def to_program(self, loop: Any) -> tuple[Any, Any]:
         """Counters and state of a JAX host loop as the program holds them, leaves [1, …]."""

@@ -17,11 +17,10 @@ Shapes: N copies, A agents, D numbers in a frame, K actions.
 from __future__ import annotations
 
 import math
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from io import StringIO
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +43,7 @@ class MarlState(NamedTuple):
 
     world: Any  # the world's own state, leaves [N, …]
     over: jax.Array  # bool [N]: the episode is over for all, and the next step begins another
-    absent: jax.Array  # bool [A, N]: it is over for this agent
+    absent: jax.Array  # bool [N, A]: it is over for this agent
 
 
 class Environment(NamedTuple):
@@ -94,12 +93,11 @@ class MarlCopies:
         """State and first frames [A, N, *shape], from keys [N]."""
         world, frames = jax.vmap(self._reset_one, out_axes=(0, 1))(keys)
         over = jnp.zeros(keys.shape, bool)
-        return MarlState(world, over, jnp.zeros((len(load(self.name).agents), *keys.shape), bool)), frames
+        return MarlState(world, over, jnp.zeros((*keys.shape, len(load(self.name).agents)), bool)), frames
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
         """One step of every copy; actions int32 [A, N], keys [N]."""
-        axes: Any = MarlState(0, 0, 1), Step(1, 1, 1, 1, 1)  # type: ignore[arg-type]
-        return jax.vmap(self._step_one, in_axes=(0, axes[0], 1), out_axes=axes)(keys, state, actions)
+        return jax.vmap(self._step_one, in_axes=(0, 0, 1), out_axes=(0, 1))(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
         found = load(self.name)
@@ -322,7 +320,8 @@ def _of_jaxmarl(name: str) -> Any:
 
 def _jaxmarl() -> Any:
     try:
-        with redirect_stdout(StringIO()), redirect_stderr(StringIO()):  # it says which optional worlds it lacks
+        # It prints which optional worlds it lacks, and one of its imports undoes what redirects standard output.
+        with patch("builtins.print"):
             import jaxmarl
     except ImportError as error:
         raise missing_extra("jaxmarl", "jaxmarl") from error

@@ -223,7 +223,7 @@ def laid_over(config: Any, devices: int) -> Any:
         raise UsageError("PQN shuffles the steps of all copies: lay seeds over devices, not data.")
     if c.prioritised:
         raise UsageError("Priorities are those of one memory: lay seeds over devices, not data, or replay uniformly.")
-    for flag, count in (("learner.batch-size", c.batch_size), ("world.num-envs", envs)):
+    for flag, count in (("learner.batch-size", c.batch_size), ("world.num-envs", config.world.num_envs)):
         if count % devices:
             raise uneven(flag, count, devices)
     if c.strata % devices == 0:
