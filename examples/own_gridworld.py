@@ -61,9 +61,7 @@ class ButtonDoor:
         """Each sees where it is and where the other is, one-hot, and whether the door is open."""
         cells = jax.nn.one_hot(state.positions[:, 0] * SIDE + state.positions[:, 1], SIDE * SIDE)
         open_door = (state.positions == BUTTON).all(1).any().astype(jnp.float32)[None]
-        return {
-            agent: jnp.concatenate([cells[i], cells[1 - i], open_door]) for i, agent in enumerate(self.agents)
-        }
+        return {agent: jnp.concatenate([cells[i], cells[1 - i], open_door]) for i, agent in enumerate(self.agents)}
 
     def action_space(self, agent):
         """Five moves."""

@@ -19,6 +19,7 @@ COMMANDS = {
     "launch": "several processes of a run on this machine, to try `--rung hosts`",
     "compare": "the same experiment on several rungs: a table of speed and return",
     "inspect": "what a rung compiles, what a tick costs, and how near that is to the machine's limits",
+    "check": "whether a world keeps its contract: shapes, dtypes, ends, spaces",
     "parity": "prove that JAX and PyTorch learn the same, level by level",
     "eval": "how good the agents of a run are, against chance",
     "sample": "objects drawn from a trained sampler, as CSV",
