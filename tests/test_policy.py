@@ -11,6 +11,7 @@ import pytest
 from tests import fresh_runs
 from tests.conftest import TINY, TINY_CART, TINY_GRID
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.errors import UsageError
 from xladder.families.gflownet import evaluation as hypergrid_evaluation
@@ -18,7 +19,6 @@ from xladder.families.gflownet.program import Program as GridProgram
 from xladder.families.multi_agent import evaluation as treasurehunt_evaluation
 from xladder.families.value import config as value
 from xladder.families.value import evaluation as value_evaluation
-from xladder.rungs.running import compiled
 from xladder.runs import nets
 from xladder.worlds import treasurehunt as world
 

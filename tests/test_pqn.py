@@ -14,13 +14,13 @@ import pytest
 from tests.conftest import assert_trees_close, assert_trees_equal
 from tests.test_compiles import counted
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value.config import LearnerConfig, PQNConfig, presets
 from xladder.families.value.evaluation import play
 from xladder.families.value.pqn import Program, shuffle
 from xladder.learners.pqn import Knobs, Lessons, PQNLearner, Rollout
 from xladder.rungs import fused, parallel
-from xladder.rungs.running import compiled
 from xladder.worlds.copies import Step, View
 
 COPIES, STEPS = 3, 10

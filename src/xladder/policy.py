@@ -89,7 +89,7 @@ def of_result(result: Result, seed: int | None = None, agent: int = 0) -> Policy
     import jax
 
     from xladder import devices
-    from xladder.rungs.running import compiled
+    from xladder.core.compiling import compiled
     from xladder.runs import nets
 
     place = nets.places(result, result.plan.seeds[0] if seed is None else seed, agent)[0]

@@ -69,7 +69,7 @@ class Result:
         """How good it is without exploring, and chance beside it; the keys are those of `xladder eval --json`."""
         import jax
 
-        from xladder.rungs.running import compiled
+        from xladder.core.compiling import compiled
 
         episodes = episodes or self.plan.workload.family.train_episodes
         evaluation = self.config.family
