@@ -80,9 +80,9 @@ class Result:
 
     def policy(self, seed: int | None = None, agent: int = 0) -> Policy:
         """What one agent does, as a function of what it sees; of the first seed if none is named."""
-        from xladder.policy import of_result
+        from xladder.runs.nets import policy
 
-        return of_result(self, seed, agent)
+        return policy(self, seed, agent)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory: config, metrics, agents, pictures."""
