@@ -94,11 +94,6 @@ class Workload:
         """What one tick is called."""
         return self.family.tick
 
-    @property
-    def agents(self) -> bool:
-        """Whether parameters have an axis of agents."""
-        return self.family.agents
-
 
 def _torch() -> Start:
     from xladder.rungs import torch
@@ -250,6 +245,19 @@ SOURCES = {
         package="gymnasium",
         extra="gym",
         rung="parallel",
+    ),
+    "jax": Workload(
+        "jax/module:Name",
+        "a value learner in copies of a world of your own, with gymnax's API",
+        VALUE,
+        length="steps",
+    ),
+    "marl": Workload(
+        "jaxmarl/NAME",
+        "independent value learners in a world that they share, with JaxMARL's API",
+        VALUE,
+        length="steps",
+        missing={"actors": ("its agents act in one shared world, step by step", "fused")},
     ),
 }
 """Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""

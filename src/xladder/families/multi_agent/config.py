@@ -122,6 +122,7 @@ class Config:
     """Several IQN agents take turns in one world. A world's own settings say which: they add `name` and `world`."""
 
     family: ClassVar[Family]
+    agent_axis: ClassVar[bool] = True
     name: ClassVar[str]
     world: WorldSettings
     learner: LearnerConfig = field(default_factory=LearnerConfig)
