@@ -61,6 +61,20 @@ ALLOWED = {
     ("results", "runs.nets"),
 }
 
+SHARING = {
+    # Types and names only.
+    "learners.gflownet_torch",
+    "nets.flow_torch",
+    "nets.noisy_torch",
+    "replay.history_host",
+    # Constants of the published rewards; the reward itself is computed twice.
+    "worlds.hypergrid_host",
+    # To be cut: fractions, shapes and block sizes of the side that is to be checked.
+    "learners.value_torch",
+    "replay.priorities_host",
+}
+"""Twins that import something from their originals. There should be no others, and fewer."""
+
 TORCH = ("*_torch.py", "torch_backend.py", "bridge.py", "parity.py", "parity/*.py", "rungs/torch.py", "rungs/hybrid.py")
 """Files that may import PyTorch."""
 
@@ -177,6 +191,15 @@ def test_no_module_imports_itself_by_way_of_others():
 
     for module in modules():
         visit(module, ())
+
+
+def test_twins_have_their_numbers_from_the_settings_and_not_from_their_originals():
+    def original(module: str) -> str:
+        return module.removesuffix("_torch").removesuffix("_host")
+
+    twins = [i for i in of_the_house() if original(i.importer) != i.importer]
+    wrong = [i for i in twins if i.imported == original(i.importer) and i.importer not in SHARING]
+    assert not wrong, in_words(wrong)
 
 
 def test_pytorch_is_imported_only_by_its_twins_and_what_compares_them():
