@@ -142,13 +142,13 @@ class ValueFamily(Family):
 
     def panels(self, config: Any) -> tuple[Panel, ...]:
         """What the curves show."""
-        from xladder.pictures.game import panels
+        from xladder.families.value.pictures import panels
 
         return panels(config)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """A replay of one episode."""
-        from xladder.pictures.game import draw
+        from xladder.families.value.pictures import draw
 
         return draw(result, score, folder, title)
 

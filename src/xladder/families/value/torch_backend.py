@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from xladder import bridge
+from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.families.value.acting import ActDraws
 from xladder.families.value.host_loop import HostMemory
@@ -19,7 +20,6 @@ from xladder.learners.value_torch import TorchLearner
 from xladder.nets import torsos_torch
 from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
-from xladder.rungs.running import compiled
 
 
 class Verbs(TorchVerbs):
