@@ -33,8 +33,10 @@ ORDER = (
     "worlds",
     "learners",
     # What families are made of, and families.
+    "twins",
     "bridge",
     "parity",
+    "hybrid",
     "policy",
     "pictures",
     "protocols",
@@ -67,6 +69,9 @@ SHARING = {
     "nets.flow_torch",
     "nets.noisy_torch",
     "replay.history_host",
+    # Kinds of layers and names of optimisers, which belong to neither side.
+    "twins.layers_torch",
+    "twins.optimisers_torch",
     # Constants of the published rewards; the reward itself is computed twice.
     "worlds.hypergrid_host",
     # To be cut: fractions, shapes and block sizes of the side that is to be checked.
