@@ -20,6 +20,7 @@ import numpy as np
 from xladder import parameters
 from xladder.errors import UsageError, missing_extra
 from xladder.parameters import LEARNERS as LEARNERS
+from xladder.parameters import TorsoNames
 
 try:
     import torch
@@ -36,14 +37,129 @@ _NAMERS = {"STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "NEWOBJ_EX"}  # other
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 
-def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+def convert(
+    torch_module: Any,
+    flax_module: Any,
+    inputs: Any = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    flax_inputs: Any = None,
+) -> dict[str, Any]:
+    """The parameters of any PyTorch module as those of its Flax twin.
+
+    Layers are paired by name, kind, shape and the order of calls; where that leaves a choice, both modules are called
+    and have to say the same. A `UsageError` names the first pair that does not fit.
+
+    Args:
+        torch_module: where the parameters are; it is left as it is.
+        flax_module: a Flax Linen module of the same structure.
+        inputs: what both are called with: an array, a tuple of arguments or a dict of them by name. The shapes of a
+            Flax module follow from it. It may be left out if the network begins with a linear layer or the like.
+        names: names of layers, or of what they are in, where they cannot be found:
+            {"encoder": "Encoder_0", "head.0": "Dense_2"}.
+        flax_inputs: the inputs of the Flax module if they are others, such as pictures with their channels last.
+
+    Returns:
+        NumPy arrays as `flax_module.apply({"params": …})` takes them. (The statistics of a BatchNorm are no
+        parameters: `match(…).to_flax(torch_module.state_dict())` has them, too.)
+    """
+    twins = _meet(torch_module, flax_module, inputs, names, flax_inputs)
+    return _copied(twins.match.to_flax(_numbers(torch_module))["params"])
+
+
+def convert_back(
+    params: Mapping[str, Any],
+    torch_module: Any,
+    flax_module: Any = None,
+    inputs: Any = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    flax_inputs: Any = None,
+) -> dict[str, torch.Tensor]:
+    """The parameters of any Flax module as a state_dict of its PyTorch twin.
+
+    Args:
+        params: parameters as `flax_module.init` makes them; with or without {"params": …} and "batch_stats" round them.
+        torch_module: whose state_dict it shall be; it is left as it is.
+        flax_module: the module they are of. Without it, names and shapes have to tell all layers apart.
+        inputs: as for `convert`.
+        names: as for `convert`: PyTorch's name → Flax's.
+        flax_inputs: as for `convert`.
+
+    Returns:
+        All that `torch_module.load_state_dict` takes; what Flax does not have is as the module has it now. (Where
+        PyTorch adds two biases and Flax keeps their sum, in a GRU or LSTM, the first is the sum and the second 0.)
+    """
+    from xladder.twins import layers_torch, matching
+
+    if not isinstance(params, Mapping):
+        raise UsageError(f"The parameters are a {type(params).__name__}, and have to be a dict as Flax makes them.")
+    variables = params if isinstance(params.get("params"), Mapping) else {"params": params}
+    if flax_module is None:
+        found = matching.match_parameters(variables, torch_module, names)
+    else:
+        found = _meet(torch_module, flax_module, inputs, names, flax_inputs).match
+        if "batch_stats" not in variables:  # they stay what they are
+            variables = {**found.to_flax(_numbers(torch_module)), **variables}
+    return layers_torch.state_dict(torch_module, found.to_torch(variables))
+
+
+def match(
+    torch_module: Any,
+    flax_module: Any,
+    inputs: Any = None,
+    *,
+    names: Mapping[str, str] | None = None,
+    flax_inputs: Any = None,
+) -> Any:
+    """Which layers of two modules belong together. Print it to see them, and how each pair was found.
+
+    Args:
+        torch_module: a PyTorch module.
+        flax_module: a Flax Linen module.
+        inputs: as for `convert`.
+        names: as for `convert`.
+        flax_inputs: as for `convert`.
+
+    Returns:
+        A `Match`: `.pairs`; `.to_flax(state_dict)` and `.to_torch(variables)`, for numbers that change often.
+    """
+    return _meet(torch_module, flax_module, inputs, names, flax_inputs).match
+
+
+def _meet(torch_module: Any, flax_module: Any, inputs: Any, names: Mapping[str, str] | None, flax_inputs: Any) -> Any:
+    """The twins, if there is no doubt about their pairs."""
+    from xladder.twins import matching  # brings JAX
+
+    twins = matching.meet(torch_module, flax_module, inputs, names, flax_inputs)
+    if twins.match.doubt:
+        raise UsageError(twins.match.doubt)
+    return twins
+
+
+def _numbers(torch_module: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: _array(x) for name, x in torch_module.state_dict().items()}
+
+
+def _copied(tree: Any) -> Any:
+    """The same without a share in PyTorch's memory."""
+    return {name: _copied(x) for name, x in tree.items()} if isinstance(tree, dict) else np.array(tree, order="C")
+
+
+def to_jax(learner: str, state_dict: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, Any]:
     """A PyTorch state_dict as the parameters that `net.apply` takes (NumPy arrays, float32)."""
-    return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()})
+    return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()}, torso)
 
 
-def to_torch(learner: str, params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def to_torch(learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, torch.Tensor]:
     """JAX parameters of one agent as a PyTorch state_dict."""
-    return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params).items()}
+    return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params, torso).items()}
+
+
+def whole_state(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A module's state_dict with these parameters in it, also under the other names of shared ones."""
+    by_id = {id(param): state[name] for name, param in module.named_parameters()}
+    return {name: by_id.get(id(x), x.detach()) for name, x in module.state_dict(keep_vars=True).items()}
 
 
 def load_file(learner: str, path: str | Path) -> dict[str, Any]:

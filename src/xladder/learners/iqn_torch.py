@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xladder.learners.iqn import IQNLearner
 from xladder.learners.value_torch import TorchLearner
 from xladder.nets.codes_torch import CodesTorso
+from xladder.nets.value_torch import Head, ValueNet
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import LearnerConfig
@@ -19,7 +19,17 @@ class TorchAgent(TorchLearner):
 
     def __init__(self, config: LearnerConfig, actions: int, num_codes: int, cells: int, device: str = "cpu"):
         torso = CodesTorso(config.n_frames, num_codes, cells, config.width)
-        super().__init__(IQNLearner(config, actions, num_codes, cells).plain, torso, config.lr, device)
+        head = Head(
+            actions,
+            features=config.width,
+            width=config.width,
+            cosines=config.cosines,
+            dueling=True,
+            apart=False,
+            sigma=config.sigma,
+            factorised=False,
+        )
+        super().__init__(config, ValueNet(torso, head), device)
 
     def greedy(self, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in one state, int8 [F, V], given fractions [Q]; no noise on the weights."""

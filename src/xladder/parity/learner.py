@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder import bridge
 from xladder.core.types import Params
 from xladder.errors import missing_extra
 from xladder.learners.value import Agent, Draws, Knobs, ValueLearner
@@ -60,7 +59,7 @@ def levels(
         name: torch.zeros_like(param) if param.grad is None else param.grad
         for name, param in other.net.named_parameters()
     }
-    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("value", grads)))
+    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(other.to_jax(grads)))
 
     other = to_torch(agent, twin)
     pupil = study(learner, agent, other, batches[:1], draws[:1])
@@ -80,7 +79,8 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
     ours = compiled(_say)(learner, params, states, taus, normals)[:2]
     with torch.no_grad():
         noise = other.net.head.split_noise(torch.from_numpy(normals))
-        theirs = [other.net(other.tensor(states), torch.from_numpy(taus), one).numpy() for one in (noise, None)]
+        seen, _ = other.split_mask(other.tensor(states))
+        theirs = [other.net(seen, torch.from_numpy(taus), one).numpy() for one in (noise, None)]
     return compare("forward", TRAINED, ours, tuple(theirs))
 
 
@@ -92,8 +92,8 @@ def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float
 def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
     """The PyTorch twin of a JAX agent that has not learned yet."""
     other = twin()
-    other.net.load_state_dict(bridge.to_torch("value", agent.params))
-    other.target.load_state_dict(bridge.to_torch("value", agent.target))
+    other.load(agent.params)
+    other.load(agent.target, target=True)
     return other
 
 
@@ -125,7 +125,7 @@ def say(
     """What online and target networks say on both sides: with noise and without, and what acting looks at."""
     drawn, theirs = torch_draws(draws), []
     with torch.no_grad():
-        states = other.tensor(batch.states)
+        states, _ = other.split_mask(other.tensor(batch.states))
         noise = other.net.head.split_noise(drawn.noise[0])
         for net in (other.net, other.target):
             noisy, plain = net(states, drawn.taus[0], noise), net(states, drawn.taus[0])
@@ -165,6 +165,6 @@ def _moments_torch(other: value_torch.TorchLearner) -> Any:
 
     def collected(which: str) -> np.ndarray:
         found = {name: state.get(which, torch.zeros_like(params[name])) for name, state in states.items()}
-        return as_vector(bridge.to_jax("value", found))
+        return as_vector(other.to_jax(found))
 
     return collected("mean" if own else "exp_avg"), np.sqrt(collected("square" if own else "exp_avg_sq"))

@@ -35,6 +35,13 @@ class View(NamedTuple):
     dtype: Any  # of one frame, as it is remembered
     actions: int
     brightest: int = 1  # what stands for 1 in a frame of bytes
+    masked: bool = False  # the last `actions` numbers of a frame say which are available; frames are then flat
+    fields: tuple[tuple[str, tuple[int, ...], Any], ...] = ()  # name, shape, dtype of the parts of a flat frame
+
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """The shape of a frame as a network sees it: without the mask of actions."""
+        return (*self.shape[:-1], self.shape[-1] - self.actions) if self.masked else self.shape
 
 
 class Copies(Protocol):

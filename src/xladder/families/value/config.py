@@ -15,7 +15,8 @@ import numpy as np
 
 from xladder.core.statistics import in_words, signed
 from xladder.errors import UsageError, uneven
-from xladder.families.value.torsos import suited, takes
+from xladder.families.value import own_torsos
+from xladder.families.value.torsos import is_own, suited, takes
 from xladder.protocols import Family
 
 SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
@@ -30,8 +31,8 @@ OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
 class LearnerConfig:
     """A value learner: torso × head × ingredients."""
 
-    torso: Literal["mlp", "nature", "minatar"] = "mlp"
-    """mlp for vectors, nature for screens of 84 × 84, minatar for small pictures."""
+    torso: str = "mlp"
+    """mlp for vectors, nature for screens of 84 × 84, minatar for small pictures, or module:Name of your own."""
     hidden: tuple[int, ...] = (128,)
     """Widths of the mlp torso's layers."""
     width: int = 128
@@ -186,11 +187,13 @@ def lacking(config: Any) -> dict[str, tuple[str, str]]:
         why = "PQN learns from many copies at once, inside the program"
         none = "PQN remembers nothing that actors could send"
         return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")} | {"actors": (none, "fused")}
+    found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
-        return {"actors": ("its memories draw from all their copies alike (`--learner.strata 1`)", "parallel")}
-    if config.learner.precision != "float32":
-        return {rung: ("the PyTorch twin computes in float32", "sequential") for rung in ("torch", "hybrid")}
-    return {}
+        found["actors"] = ("its memories draw from all their copies alike (`--learner.strata 1`)", "parallel")
+    torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
+    if is_own(config.learner.torso):
+        torch = own_torsos.why_no_twin(config.learner.torso) or torch
+    return found | ({rung: (torch, "sequential") for rung in ("torch", "hybrid")} if torch else {})
 
 
 def laid_over(config: Any, devices: int) -> Any:
@@ -213,8 +216,12 @@ def laid_over(config: Any, devices: int) -> Any:
     return replace(config, learner=replace(c, strata=strata))
 
 
-def check_torso(torso: str, shape: tuple[int, ...], name: str) -> None:
-    """Raise a `UsageError` if a torso cannot take frames of that shape; it says which one can."""
+def check_torso(config: Any, shape: tuple[int, ...]) -> None:
+    """Raise a `UsageError` if the torso cannot take the world's frames, which have that shape; it says which one can."""
+    torso, name = config.learner.torso, config.world.name
+    if is_own(torso):
+        own_torsos.check(torso, config.world.view, config.world.stack, name)
+        return
     if takes(torso, shape):
         return
     other = suited(shape)

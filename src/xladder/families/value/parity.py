@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder import bridge, parameters
+from xladder import parameters
 from xladder.core import keys
 from xladder.core.keys import Stream
 from xladder.core.types import Params
@@ -55,7 +55,7 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
     """What one network says on both sides of states that are made up; PyTorch's is loaded from a state_dict."""
     config = replace(config, learner=replace(config.learner, precision="float32"))
     program, other = Program(config), make_learner(config)
-    other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("value", state)))
+    other.load(parameters.to_tree("value", state, other.torso_names))
     view, rng = program.view, np.random.default_rng(0)
     shape = (STATES, config.world.stack, *view.shape)
     most = {"u": 256, "b": 2}.get(np.dtype(view.dtype).kind)

@@ -7,17 +7,22 @@ from typing import Any
 import numpy as np
 import torch
 
-from xladder import bridge
 from xladder.core.types import Params
+from xladder.families.value import own_torsos
 from xladder.families.value.acting import ActDraws
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
+from xladder.families.value.torsos import is_own
 from xladder.learners.state_torch import TorchVerbs
 from xladder.learners.value_torch import TorchLearner
+from xladder.losses.heads_torch import make_head
 from xladder.nets import torsos_torch
+from xladder.nets.fields_torch import unflatten
+from xladder.nets.value_torch import Head, ValueNet
 from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
 from xladder.rungs.running import compiled
+from xladder.worlds.copies import View
 
 
 class Verbs(TorchVerbs):
@@ -42,13 +47,13 @@ class Verbs(TorchVerbs):
 
     def draw(self, step: int) -> ActDraws:
         """The draws for one choice of action."""
-        n, learner = self.config.world.num_envs, self.program.learner
-        fractions = self.config.learner.act_quantiles if learner.fractions else 0
+        n = self.config.world.num_envs
+        fractions = self.config.learner.act_quantiles if self.agent.head.fractions else 0
         return ActDraws(
             explore=self.rng.random(n, dtype=np.float32),
             action=self.rng.integers(0, self.program.view.actions, n, dtype=np.int32),
             taus=self.rng.random((n, fractions), dtype=np.float32),
-            noise=self.rng.standard_normal((n, learner.noise_size), dtype=np.float32),
+            noise=self.rng.standard_normal((n, self.agent.net.head.noise_size), dtype=np.float32),
         )
 
     def greedy(self, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
@@ -72,11 +77,11 @@ class Verbs(TorchVerbs):
 
     def give(self, agent: int) -> Params:
         """The parameters of the agent as the JAX pytree."""
-        return bridge.to_jax("value", self.agent.net.state_dict())
+        return self.agent.to_jax(self.agent.net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
         """Go on with these parameters."""
-        self.agent.net.load_state_dict(bridge.to_torch("value", params))
+        self.agent.load(params)
 
     def params(self) -> Params:
         """Parameters as the JAX pytree."""
@@ -93,14 +98,38 @@ class Verbs(TorchVerbs):
 
 
 def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
-    """The twin of the learner that the settings describe."""
-    program = Program(config)
-    c, view, stack = config.learner, program.view, config.world.stack
-    torso: torch.nn.Module
-    if c.torso == "nature":
-        torso = torsos_torch.NatureCnn(stack)
-    elif c.torso == "minatar":
-        torso = torsos_torch.MinAtarCnn(view.shape[-1], stack, brightest=view.brightest)
-    else:
-        torso = torsos_torch.Mlp(stack * int(np.prod(view.shape)), c.hidden, brightest=view.brightest)
-    return TorchLearner(program.learner, torso, c.lr, device)
+    """The PyTorch learner that the settings describe, made from them and from what the world shows alone."""
+    c, view, stack = config.learner, config.world.view(), config.world.stack
+    torso, own = own_torsos.make_twin(c.torso, view, stack) if is_own(c.torso) else make_torso(c, view, stack), None
+    net = make_net(c, torso, view, stack)
+    if is_own(c.torso):
+        own = own_torsos.torso_names(c.torso, view, stack)
+    return TorchLearner(c, net, device, view.masked, own)
+
+
+def make_torso(config: Any, view: View, stack: int) -> torch.nn.Module:
+    """One of the built-in torsos."""
+    if config.torso == "nature":
+        return torsos_torch.NatureCnn(stack)
+    if config.torso == "minatar":
+        return torsos_torch.MinAtarCnn(view.seen[-1], stack, brightest=view.brightest)
+    return torsos_torch.Mlp(stack * int(np.prod(view.seen)), config.hidden, brightest=view.brightest)
+
+
+def make_net(config: Any, torso: torch.nn.Module, view: View, stack: int) -> ValueNet:
+    """The network round a torso; how many features that has is found out by calling it."""
+    fields = view.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
+    state = torch.from_numpy(np.zeros((1, stack, *view.seen), view.dtype))
+    with torch.no_grad():
+        features = torso(unflatten(state, fields) if fields else state).shape[-1]
+    kind = make_head(config)
+    head = Head(
+        view.actions,
+        features,
+        config.width,
+        atoms=kind.outputs,
+        cosines=kind.cosines,
+        dueling=config.dueling,
+        sigma=config.sigma if config.noisy else None,
+    )
+    return ValueNet(torso, head, fields)
