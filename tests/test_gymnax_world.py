@@ -15,7 +15,8 @@ from xladder.errors import UsageError
 from xladder.rungs.running import compiled
 from xladder.worlds import gymnax_world
 from xladder.worlds.copies import Step
-from xladder.worlds.gymnax_world import GymnaxCopies, HostGymnax
+from xladder.worlds.gymnax_world import GymnaxCopies
+from xladder.worlds.hosted import HostedCopies
 from xladder.worlds.names import GYMNAX
 
 N, T = 2, 110  # long enough for worlds whose limit is 100
@@ -194,7 +195,7 @@ def test_the_host_sees_the_games_of_a_fused_program_bit_for_bit(name):
     actions = np.random.default_rng(0).integers(0, copies.view.actions, (T, N), np.int32)
     frames, steps, _ = jax.device_get(jax.jit(lambda run: play(copies, run, actions))(root(3)))
     assert steps.first.any()
-    host = HostGymnax(name, N, 3, compiled)
+    host = HostedCopies(GymnaxCopies(name, N), 3, compiled)
     for _ in range(2):  # beginning anew begins the same
         np.testing.assert_array_equal(host.reset(), frames)
         answers = []
@@ -205,9 +206,9 @@ def test_the_host_sees_the_games_of_a_fused_program_bit_for_bit(name):
         assert_trees_equal(Step(*map(np.stack, zip(*answers, strict=True))), steps)
     host.close()
     host.close()
-    np.testing.assert_array_equal(HostGymnax(name, N, root(3), compiled).reset(), frames)
+    np.testing.assert_array_equal(HostedCopies(GymnaxCopies(name, N), root(3), compiled).reset(), frames)
     if name == "cartpole":  # the lake always begins the same
-        assert np.any(HostGymnax(name, N, 4, compiled).reset() != frames)
+        assert np.any(HostedCopies(GymnaxCopies(name, N), 4, compiled).reset() != frames)
 
 
 def test_keys_are_addresses_of_step_and_copy():
@@ -234,4 +235,4 @@ def test_equal_worlds_are_equal_whatever_they_are_called():
 def test_without_gymnax_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnax", None)
     with pytest.raises(UsageError, match=r"pip install 'xladder\[gymnax\]'"):
-        gymnax_world._make.__wrapped__("CartPole-v1")
+        gymnax_world.load.__wrapped__("cartpole")

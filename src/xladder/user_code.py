@@ -112,6 +112,13 @@ def find(name: str, what: str, where: str = "") -> Any:
     return thing
 
 
+def find_world(name: str, shown: str) -> Any:
+    """A world of the user's: `module:Name`, or the name of an installed entry point."""
+    if ":" not in name and name in entry_points("world"):
+        return load_entry_point("world", name)
+    return find(name, "world", shown)
+
+
 def give(thing: Any) -> str:
     """Keep an object under the name that its class or function has. Returns that name, `module:Name`."""
     owner = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)

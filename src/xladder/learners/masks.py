@@ -1,4 +1,4 @@
-"""Actions that are not available in a state: where their mask lies, and how values and draws keep to it.
+"""Actions that are not available in a state: where their mask lies, and how values keep to it.
 
 A learner that is `masked` finds the mask in the state: the last A numbers of the newest frame are 1 for actions that
 are available and 0 for the others. The network does not see them. If none is available all count as equal, so that
@@ -24,13 +24,3 @@ def split_mask(states: jax.Array, actions: int) -> tuple[jax.Array, jax.Array]:
 def mask_values(values: jax.Array, mask: jax.Array | None) -> jax.Array:
     """float32 […, A]: the values of actions that are available, and `MASKED_VALUE`; no mask changes nothing."""
     return values if mask is None else jnp.where(mask, values, jnp.float32(MASKED_VALUE))
-
-
-def random_available(uniforms: jax.Array, mask: jax.Array) -> jax.Array:
-    """int32 […]: an action drawn evenly from the available ones, from a number in [0, 1) […] and a mask […, A].
-
-    It is 0 where none is available.
-    """
-    count = mask.sum(-1)
-    wanted = jnp.minimum((uniforms * count).astype(jnp.int32), count - 1)
-    return jnp.argmax(jnp.cumsum(mask, axis=-1) > wanted[..., None], axis=-1).astype(jnp.int32)

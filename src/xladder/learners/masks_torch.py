@@ -1,11 +1,10 @@
-"""Actions that are not available: the twins of `masks.py` in PyTorch, and in NumPy where a host loop draws.
+"""Actions that are not available: the twins of `masks.py` in PyTorch.
 
 Shapes: B batch, F frames, D numbers per frame, A actions.
 """
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,10 +19,3 @@ def split_mask(states: Tensor, actions: int) -> tuple[Tensor, Tensor]:
 def mask_values(values: Tensor, mask: Tensor | None) -> Tensor:
     """float32 [B, A]: the values of actions that are available, and `MASKED_VALUE`; no mask changes nothing."""
     return values if mask is None else torch.where(mask, values, MASKED_VALUE)
-
-
-def random_available(uniforms: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """int32 […]: an action drawn evenly from the available ones; 0 where none is available."""
-    count = mask.sum(-1)
-    wanted = np.minimum((uniforms.astype(np.float32) * count.astype(np.float32)).astype(np.int32), count - 1)
-    return np.argmax(np.cumsum(mask, axis=-1) > wanted[..., None], axis=-1).astype(np.int32)

@@ -33,10 +33,12 @@ class View(NamedTuple):
 
     shape: tuple[int, ...]  # of one frame
     dtype: Any  # of one frame, as it is remembered
-    actions: int
+    actions: int  # of the agent that has most of them
     brightest: int = 1  # what stands for 1 in a frame of bytes
-    masked: bool = False  # the last `actions` numbers of a frame say which are available; frames are then flat
-    fields: tuple[tuple[str, tuple[int, ...], Any], ...] = ()  # name, shape, dtype of the parts of a flat frame
+    agents: tuple[str, ...] = ()  # names of agents that learn independently; empty where one agent is alone
+    masked: bool = False  # whether the last `actions` numbers of a frame say which actions are available
+    absences: bool = False  # whether an agent's episode may be over before those of the others
+    fields: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape and dtype of the parts of a flat frame
 
     @property
     def seen(self) -> tuple[int, ...]:
@@ -45,7 +47,12 @@ class View(NamedTuple):
 
 
 class Copies(Protocol):
-    """N copies as pure functions; may be hashed, so that it can be a static argument."""
+    """N copies as pure functions; may be hashed, so that it can be a static argument.
+
+    Where several agents learn independently (`view.agents`), frames, actions and everything in a `Step` have an axis of
+    agents before that of copies, [A, N, …]. An agent whose episode is over before the others' is *absent* until the
+    next one begins: its steps bring no reward and are marked `terminated` and `truncated` at once, as nothing else is.
+    """
 
     @property
     def num_envs(self) -> int:

@@ -1,4 +1,4 @@
-"""Copies of a gymnax world, as pure functions and called from the host.
+"""Copies of a world with gymnax's API, as pure functions: gymnax's own, and any subclass of its `Environment`.
 
 gymnax resets a world in the step that ends it. Here its single steps and resets are put together anew, so that the
 last frame of a game is seen, and the next step begins another (see `copies.py`). What gymnax calls its time limit is a
@@ -9,6 +9,8 @@ Shapes: N copies, D numbers in a vector.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -17,12 +19,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.core.keys import Stream, reset_keys, root, step_keys
-from xladder.core.state import Stateful
+from xladder import user_code
+from xladder.core.keys import Stream
 from xladder.core.types import Compiled
-from xladder.errors import missing_extra
+from xladder.errors import UsageError, brief, missing_extra
 from xladder.worlds.copies import Step, View
+from xladder.worlds.hosted import HostedCopies
 from xladder.worlds.names import GYMNAX, find_gymnax
+from xladder.worlds.observations import Layout, describe, layout_of
+
+MOST_PICTURE_AXES = 3  # height, width, channels
 
 
 class GymnaxState(NamedTuple):
@@ -32,138 +38,223 @@ class GymnaxState(NamedTuple):
     over: jax.Array  # bool [N]: the game is over, and the next step begins another
 
 
+class Environment(NamedTuple):
+    """A world as its author wrote it, and what is known of it."""
+
+    env: Any
+    params: Any
+    layout: Layout
+    actions: int
+    truncates: bool
+    """Whether it has a time limit that `is_truncated` tells of."""
+
+
 @dataclass(frozen=True)
 class GymnaxCopies:
-    """N copies of the world with this name, or with this id of gymnax's. See `copies.Copies`."""
+    """N copies of a world; see `copies.Copies`.
+
+    `name` is a name of ours (`cartpole`), an id of gymnax's, or `jax/module:Name` for a world of the user's.
+    """
 
     name: str
     num_envs: int
 
     def __post_init__(self):
-        object.__setattr__(self, "name", find_gymnax(self.name).name)  # so that equal worlds are equal, and hash so
+        if not is_own(self.name):
+            object.__setattr__(self, "name", find_gymnax(self.name).name)  # so that equal worlds are equal, and hash so
 
     @property
     def view(self) -> View:
         """What its frames look like, and how many actions there are."""
+        if is_own(self.name):
+            found = load(self.name)
+            return View(
+                found.layout.shape,
+                found.layout.dtype,
+                found.actions,
+                found.layout.brightest,
+                fields=found.layout.fields,
+            )
         world = GYMNAX[self.name]
         return View(world.shape, np.dtype(world.dtype), world.actions)
 
     def reset(self, keys: jax.Array) -> tuple[GymnaxState, jax.Array]:
         """State and first frames [N, *shape], from keys [N]."""
         world, frames = jax.vmap(self._reset_one)(keys)
-        return GymnaxState(world, jnp.zeros((self.num_envs,), bool)), frames
+        return GymnaxState(world, jnp.zeros(keys.shape, bool)), frames
 
     def step(self, keys: jax.Array, state: GymnaxState, actions: jax.Array) -> tuple[GymnaxState, Step]:
         """One step of every copy; actions int32 [N], keys [N]."""
         return jax.vmap(self._step_one)(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        environment, params = _make(GYMNAX[self.name].id)
-        with jax.numpy_dtype_promotion("standard"):
-            observation, world = environment.reset_env(key, params)
-        return _settle(world), self._frame(observation)
+        found = load(self.name)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            observation, world = found.env.reset_env(key, found.params)
+            frame = found.layout.flatten(observation)
+        return settled(world), frame
 
     def _step_one(self, key: jax.Array, state: GymnaxState, action: jax.Array) -> tuple[GymnaxState, Step]:
-        environment, params = _make(GYMNAX[self.name].id)
-        with jax.numpy_dtype_promotion("standard"):
-            observation, moved, reward, terminated, _ = environment.step_env(key, state.world, action, params)
-            truncated = environment.is_truncated(moved, params) & ~terminated
+        found = load(self.name)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            observation, moved, reward, terminated, _ = found.env.step_env(key, state.world, action, found.params)
+            terminated = jnp.asarray(terminated, bool)
+            truncated = jnp.zeros((), bool)
+            if found.truncates:
+                truncated = jnp.asarray(found.env.is_truncated(moved, found.params), bool) & ~terminated
+            frame = found.layout.flatten(observation)
         fresh, first_frame = self._reset_one(jax.random.fold_in(key, int(Stream.RESET)))
         first = state.over
-        world = jax.tree.map(lambda new, old: jnp.where(first, new, old), fresh, _settle(moved))
+        world = jax.tree.map(lambda new, old: jnp.where(first, new, old), fresh, settled(moved))
         step = Step(
-            frame=jnp.where(first, first_frame, self._frame(observation)),
-            reward=jnp.where(first, 0.0, reward.astype(jnp.float32)),
+            frame=jnp.where(first, first_frame, frame),
+            reward=jnp.where(first, 0.0, jnp.asarray(reward).astype(jnp.float32)),
             terminated=terminated & ~first,
             truncated=truncated & ~first,
             first=first,
         )
         return GymnaxState(world, step.terminated | step.truncated), step
 
-    def _frame(self, observation: jax.Array) -> jax.Array:
-        """An observation as it is remembered: an index becomes one-hot, a small board a vector."""
-        view = self.view
-        if observation.ndim == 0:
-            return jax.nn.one_hot(observation, *view.shape, dtype=view.dtype)
-        return observation.reshape(view.shape).astype(view.dtype)
 
-
-class HostGymnax(Stateful):
-    """The same copies, called from the host step by step; see `copies.HostCopies`.
-
-    Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games, as far as the compiler
-    rounds alike in both. `seed` may also be the root key itself. Copies are counted from `first`, where others play
-    those before.
-    """
-
-    STATE = ("_state", "_steps")
-
-    def __init__(self, name: str, num_envs: int, seed: int | jax.Array, compiled: Compiled, first: int = 0):
-        self.copies, self._first = GymnaxCopies(name, num_envs), np.int32(first)
-        self.num_envs, self.view = num_envs, self.copies.view
-        self._root = seed if isinstance(seed, jax.Array) else root(seed)
-        self._reset = compiled(_reset)
-        self._step = compiled(_step, donate=(4,))
-        self._state: Any = None
-        self._answer: Any = None
-        self._steps = 0
-
-    def reset(self) -> np.ndarray:
-        """Begin anew: first frames [N, *shape]."""
-        self._state, frames = self._reset(self.copies, self._root, self._first)
-        self._steps = 0
-        return np.asarray(frames)
-
-    def send(self, actions: np.ndarray) -> None:
-        """Begin a step of every copy; actions int [N]."""
-        actions = np.asarray(actions, np.int32)
-        given = self._root, self._first, np.int32(self._steps), self._state, actions
-        self._state, self._answer = self._step(self.copies, *given)
-        self._steps += 1
-
-    def recv(self) -> Step:
-        """Wait for what `send` began."""
-        return jax.device_get(self._answer)
-
-    def place(self) -> GymnaxState:
-        """Where the copies stand, as a program would hold it."""
-        state: GymnaxState = self._state
-        return state
-
-    def go_to(self, state: GymnaxState, steps: int) -> None:
-        """Go on from there, after so many steps."""
-        self._state, self._steps = jax.tree.map(jnp.array, state), steps
-
-    def close(self) -> None:
-        """Let go of the games."""
-        self._state = self._answer = None
-
-
-def _reset(copies: GymnaxCopies, run: jax.Array, first: jax.Array) -> tuple[GymnaxState, jax.Array]:
-    return copies.reset(reset_keys(run, copies.num_envs, first))
-
-
-def _step(
-    copies: GymnaxCopies, run: jax.Array, first: jax.Array, step: jax.Array, state: GymnaxState, actions: jax.Array
-) -> tuple[GymnaxState, Step]:
-    return copies.step(step_keys(run, step, copies.num_envs, first), state, actions)
-
-
-def _settle(world: Any) -> Any:
-    """gymnax begins with Python numbers, whose types are weak: give leaves the types that they keep."""
+def settled(world: Any) -> Any:
+    """A state whose leaves have the types that they keep: Python numbers, with which worlds may begin, are weak."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), world)
 
 
+def is_own(name: str) -> bool:
+    """Whether a name is not in our table: a world of the user's, or one that gymnax has besides."""
+    return name.startswith(("jax/", "gymnax/"))
+
+
 @cache
-def _make(gymnax_id: str) -> tuple[Any, Any]:
-    """gymnax's world and its parameters."""
+def load(name: str) -> Environment:
+    """The world with this name, looked at closely enough to step it; or a sentence on what is wrong with it."""
+    # Maps have to be arrays, even when a program is being traced; and worlds mix types freely.
+    with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        if not is_own(name):
+            world = GYMNAX[name]
+            env, params = _gymnax().make(world.id)
+            layout = Layout(world.shape, np.dtype(world.dtype))
+            return Environment(env, params, layout, world.actions, truncates=True)
+        env, params = _find(name)
+        return _inspect(name, env, params)
+
+
+def instantiate(thing: Any, shown: str) -> Any:
+    """What a name stands for: an instance as it is, or what a class or function without arguments makes."""
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return thing
+    try:
+        return thing()
+    except Exception as error:
+        raise UsageError(f"`{shown}` cannot be made without arguments: {brief(error)}.") from error
+
+
+def attempt(shown: str, function: str, call: Callable[[], Any]) -> Any:
+    """Trace a function of a world's; what goes wrong in there is said of the world and the function."""
+    try:
+        return call()
+    except UsageError:
+        raise
+    except Exception as error:
+        kind = "cannot be traced by `jit`" if _is_of_tracing(error) else "fails"
+        raise UsageError(f"`{shown}` {kind} in its `{function}`: {brief(error)}.") from error
+
+
+def kinds(tree: Any) -> Any:
+    """Shapes and dtypes of a tree of arrays or Python numbers, without weak types."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
+
+
+def difference(before: Any, after: Any) -> str:
+    """Which leaf of two trees of shapes differs first, in words; empty if none does."""
+    one, one_tree = jax.tree_util.tree_flatten_with_path(before)
+    two, two_tree = jax.tree_util.tree_flatten_with_path(after)
+    if str(one_tree) != str(two_tree):
+        return f"its structure changes from {one_tree} to {two_tree}"
+    for (path, was), (_, now) in zip(one, two, strict=True):
+        if (was.shape, was.dtype) != (now.shape, now.dtype):
+            where = jax.tree_util.keystr(path, simple=True, separator=".") or "it"
+            return f"`{where}` changes from {describe(was)} to {describe(now)}"
+    return ""
+
+
+def _inspect(name: str, env: Any, params: Any) -> Environment:
+    """Look at a world's spaces, shapes and dtypes."""
+    for function in ("reset_env", "step_env", "action_space"):
+        if not callable(getattr(env, function, None)):
+            raise UsageError(f"`{name}` is no world with gymnax's API: it has no `{function}`.")
+    actions = attempt(name, "action_space", lambda: env.action_space(params))
+    if not hasattr(actions, "n"):
+        raise UsageError(
+            f"`{name}` has the actions {type(actions).__name__} (its `action_space`), and value learners choose "
+            "among a few: they have to be `Discrete`."
+        )
+    key = jax.random.key(0)
+    observation, state = attempt(name, "reset_env", lambda: jax.eval_shape(lambda: _pair(env.reset_env(key, params))))
+    layout = layout_of(kinds(observation), name)
+    state = kinds(state)
+    made = attempt(
+        name,
+        "step_env",
+        lambda: jax.eval_shape(lambda s, a: tuple(env.step_env(key, s, a, params)[:4]), state, jnp.int32(0)),
+    )
+    if len(made) != 4:
+        raise UsageError(
+            f"`{name}` returns {len(made)} values from `step_env`: observation, state, reward, done, info."
+        )
+    next_observation, next_state, reward, done = (kinds(part) for part in made)
+    for field, before, after in [("observation", observation, next_observation), ("state", state, next_state)]:
+        if changed := difference(kinds(before), after):
+            raise UsageError(f"`{name}` does not keep its {field}: in `step_env`, {changed}.")
+    for field, leaf in [("reward", reward), ("done", done)]:
+        if getattr(leaf, "shape", None) != ():
+            raise UsageError(f"`{name}` returns a {field} of {describe(leaf)} from `step_env`: it has to be a scalar.")
+    return Environment(env, params, layout, int(actions.n), _truncates(env, params, next_state))
+
+
+def _truncates(env: Any, params: Any, state: Any) -> bool:
+    """Whether a world has a time limit; its author need not have written one."""
+    if not callable(getattr(env, "is_truncated", None)):
+        return False
+    try:
+        jax.eval_shape(lambda s: env.is_truncated(s, params), state)
+    except AttributeError:  # gymnax's own asks for `state.time` and `params.max_steps_in_episode`
+        return False
+    return True
+
+
+def _find(name: str) -> tuple[Any, Any]:
+    source, _, rest = name.partition("/")
+    if source == "gymnax":
+        gymnax = _gymnax()
+        if rest not in gymnax.registered_envs:
+            raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
+        found: Any = attempt(name, "make", lambda: gymnax.make(rest))
+    else:
+        found = instantiate(user_code.find_world(rest, name), name)
+    if isinstance(found, tuple):
+        env, params = found
+    else:
+        env, params = found, attempt(name, "default_params", lambda: found.default_params)
+    return env, params
+
+
+def _pair(made: Any) -> tuple[Any, Any]:
+    observation, state = made
+    return observation, state
+
+
+def _is_of_tracing(error: Exception) -> bool:
+    return isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
+
+
+def _gymnax() -> Any:
     try:
         import gymnax
     except ImportError as error:
         raise missing_extra("gymnax", "gymnax") from error
-    # Its maps have to be arrays, even when a program is being traced; and it mixes types freely.
-    with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"):
-        return gymnax.make(gymnax_id)
+    return gymnax
 
 
 def view(world: Any) -> View:
@@ -176,6 +267,6 @@ def inside(world: Any, seed: int) -> GymnaxCopies:
     return GymnaxCopies(world.name, world.num_envs)
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostGymnax:
+def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
     """Copies of a configured world, to be stepped from the host."""
-    return HostGymnax(world.name, num_envs, seed, compiled, first)
+    return HostedCopies(GymnaxCopies(world.name, num_envs), seed, compiled, first)

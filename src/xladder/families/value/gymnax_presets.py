@@ -12,7 +12,8 @@ from xladder.worlds import names
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
     from xladder.worlds.copies import View
-    from xladder.worlds.gymnax_world import GymnaxCopies, HostGymnax
+    from xladder.worlds.gymnax_world import GymnaxCopies
+    from xladder.worlds.hosted import HostedCopies
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class WorldConfig:
 
         return inside(self, seed)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostGymnax:
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
         """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.gymnax_world import on_host
 
