@@ -41,6 +41,9 @@ def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
     """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
     if config.algorithm == "pqn":
         raise UsageError("PQN has no PyTorch twin to compare with: leave `--preset pqn` out.")
+    why = config.family.why_no_torch(config)
+    if why:
+        raise UsageError(f"There is nothing to compare with: {why}.")
     if config.learner.precision != "float32":
         raise UsageError(
             f"`--learner.precision` is {config.learner.precision}, and the PyTorch twin computes in float32: "
