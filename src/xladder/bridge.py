@@ -3,6 +3,8 @@
 The names and layouts are those of `parameters.py`. A file is only ever read as data: before PyTorch opens it, what it
 would build is looked at, and PyTorch then opens it with `weights_only=True`, once without room for any numbers, to see
 how large they claim to be, and once for good.
+
+Of any other pair of modules `convert`, `convert_back` and `match` find out which layers belong together (`twins/`).
 """
 
 from __future__ import annotations

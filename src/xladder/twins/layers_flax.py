@@ -32,7 +32,6 @@ Path = tuple[str, ...]
 COLLECTIONS = ("params", "batch_stats")
 # What twins are told in order to leave dropout out and to take the statistics as they are.
 _EVALUATING = {"train": False, "training": False, "deterministic": True}
-_NORMS = re.compile(r"(Layer|RMS|Group|Instance)Norm")
 
 
 def check_module(module: Any) -> None:
@@ -146,7 +145,8 @@ def _kind(shapes: Mapping[str, tuple[int, ...]], name: str) -> Kind | None:
         return EMBEDDING
     if {"mean", "var"} <= names <= {"mean", "var", "scale", "bias"}:
         return BATCH_NORM
-    if names <= {"scale", "bias"} and ("scale" in names or _NORMS.fullmatch(name)):
+    # Somebody's own parameter may be called `scale`, too.
+    if names <= {"scale", "bias"} and (name.endswith("Norm") or (not name and shapes.get("scale"))):
         return NORM
     return None
 

@@ -136,15 +136,8 @@ def capture(module: nn.Module, calls: Calls) -> Iterator[None]:
 
 def find_layers(module: nn.Module, given: Call | None) -> list[Layer]:
     """All layers that have parameters, in the order of their first call; or of declaration, if nothing is given."""
-    calls: Calls = []
-    if given is not None:
-        with capture(module, calls):
-            call(module, None, given)
-    order: dict[str, int] = {}
-    for name, _, _ in calls:
-        order.setdefault(name, len(order))
     seen: set[int] = set()
-    layers = []
+    layers: list[tuple[str, Layer]] = []
     for name, part in module.named_modules():
         # Shared numbers belong to the first who has them.
         arrays = {short: x for short, x in part.named_parameters(recurse=False) if id(x) not in seen}
@@ -152,8 +145,15 @@ def find_layers(module: nn.Module, given: Call | None) -> list[Layer]:
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
             arrays.update((short, x) for short, x in part.named_buffers(recurse=False) if short.startswith("running"))
         if arrays:
-            layers += [(order.get(name, len(order)), layer) for layer in _layers_at(name, part, arrays)]
-    return [layer for _, layer in sorted(layers, key=lambda pair: pair[0])]
+            layers += [(name, layer) for layer in _layers_at(name, part, arrays)]
+    calls: Calls = []
+    if given is not None:
+        with capture(module, calls):
+            call(module, None, given)
+    order: dict[str, int] = {}
+    for name, _, _ in calls:
+        order.setdefault(name, len(order))
+    return [layer for _, layer in sorted(layers, key=lambda pair: order.get(pair[0], len(order)))]
 
 
 def _layers_at(name: str, part: nn.Module, arrays: Mapping[str, Tensor]) -> list[Layer]:
@@ -168,8 +168,8 @@ def _layers_at(name: str, part: nn.Module, arrays: Mapping[str, Tensor]) -> list
             return [_layer(name, title, kind, name, {short: short for short in arrays}, arrays)]
     if type(part).__module__.startswith("torch.nn"):
         raise UsageError(
-            f"`{name or title}` is a {title}, which the bridge does not know. It knows {_KNOWN}; and parameters of your own "
-            "modules, which cross as they are."
+            f"`{name or title}` is a {title}, which the bridge does not know. It knows {_KNOWN}; and parameters of "
+            "your own modules, which cross as they are."
         )
     prefix = f"{name}." if name else ""
     return [_layer(prefix + short, "parameter", PARAMETER, name, {"value": short}, arrays) for short in arrays]

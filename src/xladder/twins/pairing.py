@@ -24,6 +24,8 @@ class Pair(NamedTuple):
     torch: Layer
     flax: Layer
     how: str
+    group: str = ""
+    """The name given by the user that both are under, if there is one."""
 
     def __str__(self) -> str:
         return f"`{self.torch.title}` ↔ `{self.flax.title}`"
@@ -41,7 +43,8 @@ def propose(ours: Sequence[Layer], theirs: Sequence[Layer], names: Mapping[str, 
         if not _under(value, theirs):
             raise unknown("layer in the Flax module that is called", value, _names(theirs))
         some, others = _under(key, waiting), _under(value, wanted)
-        pairs += _pair(some, others, len(_parts(key)), len(_parts(value)))
+        found = _pair(some, others, len(_parts(key)), len(_parts(value)))
+        pairs += [pair._replace(group=key) for pair in found]
         waiting = [layer for layer in waiting if layer not in some]
         wanted = [layer for layer in wanted if layer not in others]
     pairs += _pair(waiting, wanted)
@@ -53,14 +56,14 @@ def alternatives(pairs: Sequence[Pair]) -> list[list[int]]:
     groups: dict[tuple, list[int]] = {}
     for i, pair in enumerate(pairs):
         if pair.how != GIVEN:
-            groups.setdefault(pair.torch.key, []).append(i)
+            groups.setdefault((pair.group, pair.torch.key), []).append(i)
     return [group for group in groups.values() if len(group) > 1]
 
 
 def exchange(pairs: Sequence[Pair], partners: Mapping[int, int], how: str) -> list[Pair]:
     """The same pairs, but the PyTorch layer of pair `i` gets the Flax layer of pair `partners[i]`."""
     return [
-        Pair(pair.torch, pairs[partners[i]].flax, how) if partners.get(i, i) != i else pair
+        pair._replace(flax=pairs[partners[i]].flax, how=how) if partners.get(i, i) != i else pair
         for i, pair in enumerate(pairs)
     ]
 
