@@ -136,7 +136,7 @@ def weights(head: Head) -> np.ndarray:
 
 def torch_head(head: Head) -> value_torch.Head:
     """A head in PyTorch with the same settings."""
-    settings = "actions features width atoms cosines dueling apart sigma factorised".split()
+    settings = ["actions", "features", "width", "atoms", "cosines", "dueling", "apart", "sigma", "factorised"]
     return value_torch.Head(**{name: getattr(head, name) for name in settings})
 
 

@@ -1,6 +1,7 @@
 """Torsos that users bring, on every rung, against their twins, and what is said of wrong ones; masks of actions."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,14 +18,13 @@ from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value.config import MEMBERS, LearnerConfig
 from xladder.families.value.torch_backend import make_learner, make_net, make_torso
 from xladder.learners.masks import MASKED_VALUE
-from xladder.learners.value import Knobs
 from xladder.learners.value_torch import Draws, TorchLearner
 from xladder.registry import RungOptions
 from xladder.replay.batch import Batch
 from xladder.training import execute, plan
 from xladder.worlds.copies import View
 
-SMALL = dict(width=8, batch_size=8, memory=400, learning_starts=32, steps_per_update=4, soft=0.01)
+SMALL = {"width": 8, "batch_size": 8, "memory": 400, "learning_starts": 32, "steps_per_update": 4, "soft": 0.01}
 ENVS = {"num_envs": 4}
 ONE_THREAD = RungOptions(threads=1)
 
@@ -49,13 +49,17 @@ def command(words):
 
 
 def config_of(torso, **learner):
-    return gymnax.Config(gymnax.WorldConfig(num_envs=4), LearnerConfig(**{**SMALL, "torso": torso, **learner}), steps=160)
+    return gymnax.Config(
+        gymnax.WorldConfig(num_envs=4), LearnerConfig(**{**SMALL, "torso": torso, **learner}), steps=160
+    )
 
 
 # ---- rungs and parity ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rung", ["torch", "hybrid", "sequential", "parallel", "fused"])
+@pytest.mark.parametrize(
+    "rung", ["torch", "hybrid", "sequential", pytest.param("parallel", marks=pytest.mark.slow), "fused"]
+)
 def test_an_own_torso_trains_on_every_rung(rung):
     result = execute(planned("tests.own_nets:Torso", rung))
     assert result.params["torso"]["Dense_0"]["kernel"].shape == (1, 4, 12)
@@ -71,6 +75,7 @@ def test_every_level_of_parity_passes_and_names_are_found_by_structure():
     assert all(level.passed for level in levels), levels
 
 
+@pytest.mark.slow
 def test_a_twin_with_the_same_layers_that_computes_something_else_fails_the_forward_pass():
     levels = parity.levels(config_of("tests.own_nets:WrongNumbers"), 1)
     assert next(level.level for level in levels if not level.passed) == "forward"
@@ -88,7 +93,7 @@ def test_classes_functions_and_modules_may_be_given_in_python():
 def test_parameters_cross_to_pytorch_and_back_bit_by_bit():
     config = config_of("tests.own_nets:Torso")
     program, other = acting.Games(config), make_learner(config)
-    params = jax.tree.map(np.asarray, program.init_params(jax.random.key(0)))
+    params = jax.device_get(jax.jit(program.init_params)(jax.random.key(0)))
     other.load(params)
     returned = other.to_jax(other.net.state_dict())
     assert jax.tree.structure(returned) == jax.tree.structure(params)
@@ -108,6 +113,7 @@ def test_making_the_map_leaves_pytorchs_generator_alone():
 # ---- files ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_is_exported_for_pytorch_and_imported_again(tmp_path, capsys):
     run, file = tmp_path / "run", tmp_path / "net.pt"
     flags = "--steps 160 --world.num-envs 4 --evaluate-episodes 0 --learner.width 8 --learner.batch-size 8"
@@ -174,8 +180,8 @@ def test_a_torso_may_ask_for_the_parts_of_an_observation():
     learner = acting.build(config, TREE, 2)
     rng = np.random.default_rng(0)
     states = np.concatenate([rng.integers(0, 9, (5, 2, 2)), rng.normal(size=(5, 2, 6))], axis=-1).astype(np.float32)
-    params = learner.net.init(jax.random.key(0), states)["params"]
-    values = learner.values(params, jnp.asarray(states), None, None)
+    params = jax.jit(learner.net.init)(jax.random.key(0), states)["params"]
+    values = jax.jit(lambda params, states: learner.values(params, states, None, None))(params, states)
     other = TorchLearner(
         config,
         make_net(config, own_torsos.make_twin(config.torso, TREE, 2), TREE, 2),
@@ -203,55 +209,63 @@ def twins(member):
     config = replace(config, noisy=False, prioritised=False)
     learner = acting.build(config, MASKED, 2)
     taus = jnp.zeros((4,)) if learner.fractions else None
-    params, target = (learner.net.init(jax.random.key(i), jnp.zeros((2, 5)), taus)["params"] for i in range(2))
-    agent = learner.init(params, Knobs(jnp.float32(1e-3), jnp.float32(0.9)))._replace(target=target)
+    init = jax.jit(lambda i: learner.net.init(jax.random.key(i), jnp.zeros((2, 5)), taus)["params"])
+    params, target = init(0), init(1)
     other = TorchLearner(config, make_net(config, make_torso(config, MASKED, 2), MASKED, 2), masked=True)
     other.load(jax.tree.map(np.asarray, params))
     other.load(jax.tree.map(np.asarray, target), target=True)
-    return learner, agent, other
+    return learner, params, target, other
 
 
-@pytest.mark.parametrize("member", ["dqn", "double", "c51", "qrdqn", "iqn", "munchausen"])
+@partial(jax.jit, static_argnums=0)
+def judge(learner, params, target, batch, taus):
+    """The values of states for acting, losses and errors."""
+    values = learner.values(params, batch.states, taus[0] if learner.fractions else None, None)
+    return values, *learner.losses(params, target, batch, taus, (None, None, None))
+
+
+def batch_of(rng, states, next_states):
+    actions = np.argmax(states[:, -1, -3:], axis=1).astype(np.int8)
+    returns, discounts = np.float32(rng.normal(size=len(states))), np.full(len(states), 0.9, np.float32)
+    return Batch(states, actions, returns, discounts, next_states, np.ones(len(states), np.float32))
+
+
+SLOW = [pytest.param(member, marks=pytest.mark.slow) for member in ("double", "qrdqn", "iqn")]
+
+
+@pytest.mark.parametrize("member", ["dqn", "c51", "munchausen", *SLOW])
 def test_unavailable_actions_are_never_chosen_nor_bootstrapped_from(member):
-    learner, agent, other = twins(member)
+    learner, params, target, other = twins(member)
     rng = np.random.default_rng(1)
-    states, next_states = masked_states(rng, 8), masked_states(rng, 8)
+    batch = batch_of(rng, masked_states(rng, 8), masked_states(rng, 8))
     taus = rng.random((3, 8, learner.fractions), np.float32)
-    acting_taus = taus[0] if learner.fractions else None
-    values = np.asarray(learner.values(agent.params, jnp.asarray(states), acting_taus, None))
-    available = states[:, -1, -3:] > 0
+    values, *losses = jax.device_get(judge(learner, params, target, batch, taus))
+    available, next_available = (states[:, -1, -3:] > 0 for states in (batch.states, batch.next_states))
     assert np.all((values == np.float32(MASKED_VALUE)) == ~available)
-    np.testing.assert_allclose(values, other.values(states, acting_taus), rtol=1e-4, atol=1e-5)
-
-    actions = np.argmax(available, axis=1).astype(np.int8)
-    batch = Batch(states, actions, np.float32(rng.normal(size=8)), np.full(8, 0.9, np.float32), next_states, np.ones(8))
-    batch = batch._replace(valid=np.ones(8, np.float32))
-    losses = learner.losses(agent.params, agent.target, batch, jnp.asarray(taus), (None, None, None))
+    np.testing.assert_allclose(values, other.values(batch.states, taus[0]), rtol=1e-4, atol=1e-5)
     theirs = other.losses(batch, Draws(torch.from_numpy(taus), torch.zeros(3, 0)))
     for ours, twin in zip(losses, theirs, strict=True):
         assert np.all(np.isfinite(ours))
         np.testing.assert_allclose(ours, twin.detach().numpy(), rtol=1e-3, atol=1e-5)
 
-    # What the network says of an action that is not available changes nothing, however good it looks.
-    tempting = jax.tree.map(jnp.array, agent.target)
+    # What is said of an action that is not available changes nothing, however good it looks.
+    advantage = target["head"]["advantage"]
     for action in range(3):
-        bias = tempting["head"]["advantage"]["bias"].reshape(-1, 3)
-        lifted = bias.at[:, action].add(jnp.float32(50) * (jnp.arange(len(bias)) == len(bias) - 1))
-        changed = {**tempting, "head": {**tempting["head"], "advantage": {
-            **tempting["head"]["advantage"], "bias": lifted.reshape(-1)}}}  # fmt: skip
-        if member != "double":
-            again = learner.losses(agent.params, changed, batch, jnp.asarray(taus), (None, None, None))
-            shut = ~(next_states[:, -1, -3:] > 0)[:, action] & ~available[:, action]
-            assert shut.any()
-            np.testing.assert_allclose(np.asarray(again[0])[shut], np.asarray(losses[0])[shut], rtol=1e-5, atol=1e-6)
+        bias = np.array(advantage["bias"]).reshape(-1, 3)
+        bias[-1, action] += 50.0
+        tempting = {**target, "head": {**target["head"], "advantage": {**advantage, "bias": bias.reshape(-1)}}}
+        _, again, _ = jax.device_get(judge(learner, params, tempting, batch, taus))
+        shut = ~next_available[:, action] & ~available[:, action]
+        assert shut.any()
+        np.testing.assert_allclose(again[shut], losses[0][shut], rtol=1e-5, atol=1e-6)
+        open_ = next_available[:, action] & (batch.discounts > 0)
+        assert member == "double" or not np.allclose(again[open_], losses[0][open_])
 
 
 def test_a_state_in_which_nothing_is_available_stays_finite():
-    learner, agent, other = twins("munchausen")
-    states = np.zeros((2, 2, 8), np.float32)
-    batch = Batch(states, np.zeros(2, np.int8), np.zeros(2, np.float32), np.zeros(2, np.float32), states, np.ones(2))
-    batch = batch._replace(valid=np.ones(2, np.float32))
-    taus = np.zeros((3, 2, 0), np.float32)
-    losses = learner.losses(agent.params, agent.target, batch, jnp.asarray(taus), (None, None, None))
-    theirs = other.losses(batch, Draws(torch.from_numpy(taus), torch.zeros(3, 0)))
-    np.testing.assert_allclose(losses[0], theirs[0].detach().numpy(), rtol=1e-4, atol=1e-6)
+    learner, params, target, other = twins("munchausen")
+    rng, states = np.random.default_rng(2), np.zeros((8, 2, 8), np.float32)
+    batch, taus = batch_of(rng, states, states), np.zeros((3, 8, 0), np.float32)
+    _, losses, _ = jax.device_get(judge(learner, params, target, batch, taus))
+    theirs, _ = other.losses(batch, Draws(torch.from_numpy(taus), torch.zeros(3, 0)))
+    np.testing.assert_allclose(losses, theirs.detach().numpy(), rtol=1e-4, atol=1e-6)

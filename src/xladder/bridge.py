@@ -158,12 +158,6 @@ def to_torch(learner: str, params: Mapping[str, Any], torso: TorsoNames | None =
     return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params, torso).items()}
 
 
-def whole_state(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """A module's state_dict with these parameters in it, also under the other names of shared ones."""
-    by_id = {id(param): state[name] for name, param in module.named_parameters()}
-    return {name: by_id.get(id(x), x.detach()) for name, x in module.state_dict(keep_vars=True).items()}
-
-
 def load_file(learner: str, path: str | Path) -> dict[str, Any]:
     """Read a `.pt` file: a state_dict, or sorrel's dict of `local`, `target` and `optim`.
 

@@ -1,7 +1,7 @@
 """The value learner in PyTorch: the twin of `value.py`, one agent with its networks and optimiser.
 
-What is random comes in as `Draws` when a test supplies it, and from PyTorch's generator otherwise. All sizes follow from
-the settings and the network: nothing is taken from the JAX side that this is to check.
+What is random comes in as `Draws` when a test supplies it, and from PyTorch's generator otherwise. All sizes follow
+from the settings and the network: nothing is taken from the JAX side that this is to check.
 
 Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 """
@@ -16,15 +16,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xladder import bridge
+from xladder import bridge, parameters
 from xladder.core.types import Params
 from xladder.learners.masks_torch import mask_values, split_mask
 from xladder.learners.state_torch import TorchState
 from xladder.losses.heads_torch import ReturnHead, make_head
 from xladder.losses.value_torch import munchausen_bonus, soft_values
 from xladder.nets.value_torch import ValueNet
-from xladder.parameters import TorsoNames
 from xladder.replay.batch import Batch
+from xladder.twins import layers_torch
 
 
 class Draws(NamedTuple):
@@ -53,7 +53,7 @@ class TorchLearner(TorchState):
         net: ValueNet,
         device: str = "cpu",
         masked: bool = False,
-        torso_names: TorsoNames | None = None,
+        torso_names: parameters.TorsoNames | None = None,
     ):
         self.config, self.device, self.masked, self.torso_names = config, device, masked, torso_names
         self.net = net.to(device)
@@ -73,10 +73,12 @@ class TorchLearner(TorchState):
 
     def load(self, params: Params, target: bool = False) -> None:
         """Take the parameters of the JAX network into the network, or into the target network."""
-        net, state = (self.target if target else self.net), bridge.to_torch("value", params, self.torso_names)
-        if self.torso_names:  # it may have buffers, or parameters under two names
-            state = bridge.whole_state(net, state)
-        net.load_state_dict(state)
+        net = self.target if target else self.net
+        if self.torso_names is None:
+            net.load_state_dict(bridge.to_torch("value", params))
+        else:  # it may have buffers, or parameters under two names
+            state = parameters.to_state("value", params, self.torso_names)
+            net.load_state_dict(layers_torch.state_dict(net, state))
 
     def tensor(self, values: np.ndarray) -> Tensor:
         """An array on this learner's device."""

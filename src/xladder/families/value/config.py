@@ -217,7 +217,7 @@ def laid_over(config: Any, devices: int) -> Any:
 
 
 def check_torso(config: Any, shape: tuple[int, ...]) -> None:
-    """Raise a `UsageError` if the torso cannot take the world's frames, which have that shape; it says which one can."""
+    """Raise a `UsageError` if the torso cannot take the world's frames, of this shape; it says which one can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
         own_torsos.check(torso, config.world.view, config.world.stack, name)

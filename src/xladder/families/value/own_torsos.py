@@ -120,7 +120,7 @@ def _check_features(name: str, torso: Any, view: View, stack: int, world: str) -
     def init(state: Any) -> Any:
         return torso.init_with_output(jax.random.key(0), state)
 
-    shapes = []
+    shapes: list[int] = []
     for given in (state, jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape), x.dtype), state)):
         try:
             found, variables = jax.eval_shape(init, given)
