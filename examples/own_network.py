@@ -15,9 +15,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-import xladder.bridge
-import xladder.hybrid
-import xladder.parity
+from xladder import bridge, hybrid, parity
 
 SYMBOLS, LENGTH = 6, 8
 
@@ -78,25 +76,22 @@ def main():
     rng = np.random.default_rng(0)
     net, twin, batch = Reader(), FlaxReader(), draw(rng)
 
-    print("Which layers belong together:\n")
-    print(xladder.bridge.match(net, twin, batch["words"]))
-
-    print("\nIs it the same network, loss and optimiser?\n")
+    print("Is it the same network, loss and optimiser?\n")
     adam, losses = ("adam", 3e-3), (torch_loss, jax_loss)
-    print(xladder.parity.check(net, twin, batch["words"], losses, adam, batch=batch, updates=10))
+    report = parity.check(net, twin, batch["words"], losses, adam, batch=batch, updates=10)
+    print(report)
+    print(f"\nWhich layers belong together:\n\n{report.match}")
 
-    params = xladder.bridge.convert(net, twin, batch["words"])
+    params = bridge.convert(net, twin, batch["words"])
     print(f"\nConverted: {sum(x.size for x in jax.tree.leaves(params))} numbers in Flax.")
 
     print("\nPyTorch acts, JAX computes the gradient step:")
-    trainer = xladder.hybrid.JaxStep(net, twin, jax_loss, adam, inputs=batch["words"])
+    trainer = hybrid.JaxStep(net, twin, jax_loss, adam, inputs=batch["words"])
     for step in range(201):
         loss = trainer.step(draw(rng))
         if step % 100 == 0:
-            test = draw(rng, 500)
-            with torch.no_grad():
-                said = net(torch.from_numpy(test["words"]))[1].argmax(1).numpy()
-            right = np.mean(said == test["words"][:, -1])
+            words = torch.from_numpy(draw(rng, 500)["words"])
+            right = (net(words)[1].argmax(1) == words[:, -1]).float().mean()
             print(f"  step {step:3d}: loss {loss:.3f}; PyTorch's network names the last symbol in {right:.0%} of words")
 
 

@@ -1,10 +1,12 @@
 """A workload small enough to compile at once, with a fault in it: what debugging has to find."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
+
+from xladder.protocols import Family
 
 
 class Clock(NamedTuple):
@@ -21,20 +23,25 @@ class Metrics(NamedTuple):
     loss: jax.Array
 
 
+class World:
+    jittable = True
+
+
+class StandinFamily(Family):
+    def program_for(self, config, platform, seeds=()):
+        return Program(config)
+
+
 @dataclass(frozen=True)
 class Config:
+    family: ClassVar[Family] = StandinFamily()
+    world: ClassVar[World] = World()
     fault: str = ""
-    program: str = "tests.standin"
-    world: None = None
 
 
 @dataclass(frozen=True)
 class Program:
     config: Config
-
-    @classmethod
-    def laid_out(cls, config, platform, seeds=()):
-        return cls(config)
 
     def init_clock(self):
         return Clock(jnp.int32(0))

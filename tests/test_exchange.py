@@ -21,7 +21,7 @@ from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, assert_trees_
 from xladder import parameters
 from xladder.cli.main import main
 from xladder.families.multi_agent.program import Program
-from xladder.families.value import config as value
+from xladder.families.value import presets as named
 from xladder.parity.levels import Level
 from xladder.runs import directory, exchange, nets, state_files
 
@@ -140,9 +140,9 @@ def test_sorrels_state_dicts_and_files_are_taken(whole, runs, tmp_path):
 
 SMALL = {"width": 16, "memory": 64, "batch_size": 8}
 MEMBERS = {
-    "rainbow": lambda: ("cartpole", value.presets("cartpole")["rainbow"], {"hidden": (16,)}),
-    "iqn": lambda: ("cartpole", value.presets("cartpole")["iqn"], {"hidden": (16,)}),
-    "minatar, qrdqn": lambda: ("minatar/breakout", value.presets("minatar/breakout")["qrdqn"], {}),
+    "rainbow": lambda: ("cartpole", named.presets("cartpole")["rainbow"], {"hidden": (16,)}),
+    "iqn": lambda: ("cartpole", named.presets("cartpole")["iqn"], {"hidden": (16,)}),
+    "minatar, qrdqn": lambda: ("minatar/breakout", named.presets("minatar/breakout")["qrdqn"], {}),
     "atari, dueling": lambda: ("atari/breakout", TINY_ATARI, {"dueling": True, "precision": "bfloat16"}),
     "flows, separate": lambda: ("hypergrid", replace(TINY_GRID, loss="subtb"), {"trunk": "separate", "layers": 3}),
 }
@@ -160,7 +160,7 @@ def test_every_kind_of_network_goes_out_and_comes_back(member, tmp_path):
 
 
 def test_pqn_has_no_twin(tmp_path, capsys):
-    config = value.presets("cartpole")["pqn"]
+    config = named.presets("cartpole")["pqn"]
     fresh_runs.make(tmp_path / "run", "cartpole", config)
     assert main(["export", str(tmp_path / "run"), "--to", "torch", "--out", str(tmp_path / "net.pt")]) == 2
     assert "no twin in PyTorch" in capsys.readouterr().err
@@ -179,7 +179,7 @@ def test_nothing_is_left_where_the_two_sides_differ(runs, tmp_path, capsys, monk
 @pytest.mark.parametrize("workload", CONFIGS)
 def test_a_network_of_other_weights_says_something_else(workload, runs):
     result = directory.load(runs[workload])
-    params, names = nets.take(result, nets.places(result)[0]), result.plan.workload.names
+    params, names = nets.take(result, nets.places(result)[0]), result.config.family.layer_names
     forward = result.config.family.parity_forward
     state = parameters.to_state(names, params)
     assert forward(result.config, params, state).passed

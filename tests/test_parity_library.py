@@ -4,6 +4,7 @@ import copy
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import flax.linen as fnn
 import jax
@@ -313,6 +314,21 @@ def test_names_may_be_of_what_layers_are_in():
         bridge.match(net, twin, X, names={"lefd": "one"})
 
 
+def test_numbers_in_names_count_only_if_both_sides_count_to_the_same():
+    deep = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4))
+
+    class Deep(fnn.Module):
+        def setup(self):
+            self.layers = [fnn.Dense(4) for _ in range(3)]
+
+        def __call__(self, x):
+            for layer in self.layers[:-1]:
+                x = fnn.relu(layer(x))
+            return self.layers[-1](x)
+
+    assert pairs(deep, Deep(), X) == {"0": "layers_0", "2": "layers_1", "4": "layers_2"}
+
+
 # ---- twins that are not ---------------------------------------------------------------------------------------------
 
 
@@ -420,6 +436,8 @@ BAD = {
     "no rate": (mlp(), flax_mlp(), X, {"optimiser": "adam"}, "has no learning rate"),
     "half a pair": (mlp(), flax_mlp(), X, {"optimiser": optax.sgd(0.1)}, "or a pair"),
     "updates": (mlp(), flax_mlp(), X, {"updates": 0}, "from 1 on"),
+    "names": (mlp(), flax_mlp(), X, {"names": ["0"]}, "has to be a dict"),
+    "tolerance": (mlp(), flax_mlp(), X, {"tolerances": {"loss": "1"}}, "has to be a number"),
     "level": (mlp(), flax_mlp(), X, {"tolerances": {"forwards": 1.0}}, "Did you mean `forward`"),
 }
 
@@ -433,11 +451,11 @@ def test_what_cannot_be_compared_is_said_in_a_sentence(name):
 
 def test_neither_library_is_loaded_before_it_is_used_and_pytorch_is_asked_for():
     code = (
-        "import sys; sys.modules['torch'] = None; import xladder.parity\n"
+        "import sys; sys.modules['torch'] = None; import xladder; xladder.parity\n"
         "assert 'jax' not in sys.modules\n"
         "from xladder.errors import UsageError\n"
         "for name in ('bridge', 'hybrid'):\n"
-        "    try: __import__('xladder.' + name)\n"
+        "    try: getattr(xladder, name)\n"
         "    except UsageError as error: assert \"pip install 'xladder[torch]'\" in str(error)\n"
         "    else: raise SystemExit(name)\n"
     )
@@ -462,7 +480,7 @@ def train_torch(net, batches, optimiser):
 def test_the_hybrid_step_trains_the_module_as_pytorch_would(name):
     make, make_twin, inputs = TWINS[name]
     net, alone = make(), make()
-    batches = [inputs, *(np.roll(inputs, i, axis=0)[:-1] for i in range(5))]
+    batches = [np.roll(inputs, i, axis=1) for i in range(5)]
     trainer = JaxStep(net, make_twin(), jax_loss, ("adam", 0.01), inputs=inputs)
     held = next(net.parameters())
     losses = [trainer.step(batch) for batch in batches]
@@ -504,3 +522,10 @@ def test_what_the_hybrid_step_cannot_do_is_said_in_a_sentence():
         JaxStep(mlp(), flax_mlp(), jax_loss).step(np.ones((2, 9)))
     with pytest.raises(UsageError, match="has to be a function"):
         JaxStep(mlp(), flax_mlp(), 3)
+
+
+@pytest.mark.slow
+def test_the_example_runs_from_any_folder(tmp_path):
+    example = Path(__file__).parents[1] / "examples" / "own_network.py"
+    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "FAILED" not in done.stdout and "100% of words" in done.stdout

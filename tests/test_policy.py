@@ -16,8 +16,8 @@ from xladder.errors import UsageError
 from xladder.families.gflownet import evaluation as hypergrid_evaluation
 from xladder.families.gflownet.program import Program as GridProgram
 from xladder.families.multi_agent import evaluation as treasurehunt_evaluation
-from xladder.families.value import config as value
 from xladder.families.value import evaluation as value_evaluation
+from xladder.families.value import presets as named
 from xladder.rungs.running import compiled
 from xladder.runs import nets
 from xladder.worlds import treasurehunt as world
@@ -62,7 +62,7 @@ def test_one_observation_gives_an_int_and_a_batch_as_many_whether_numpy_jax_or_l
 
 @pytest.mark.parametrize("algorithm", ["iqn", "rainbow"])
 def test_members_that_draw_something_are_the_same_every_time(algorithm, tmp_path):
-    config = value.presets("cartpole")[algorithm]
+    config = named.presets("cartpole")[algorithm]
     small = replace(config.learner, hidden=(16,), width=16, memory=64, batch_size=8)
     config = replace(config, learner=small)
     policy = fresh_runs.make(tmp_path / "run", "cartpole", config).policy()

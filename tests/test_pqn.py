@@ -15,9 +15,10 @@ from tests.conftest import assert_trees_close, assert_trees_equal
 from tests.test_compiles import counted
 from xladder.core import keys
 from xladder.families.value import gymnax_presets as gymnax
-from xladder.families.value.config import LearnerConfig, PQNConfig, presets
+from xladder.families.value.config import LearnerConfig, PQNConfig
 from xladder.families.value.evaluation import play
 from xladder.families.value.pqn import Program, shuffle
+from xladder.families.value.presets import presets
 from xladder.learners.pqn import Knobs, Lessons, PQNLearner, Rollout
 from xladder.rungs import fused, parallel
 from xladder.rungs.running import compiled
@@ -58,17 +59,13 @@ class Lane:
         return jnp.stack([state.place, state.age], axis=1).astype(jnp.float32)
 
 
-def inside(world, seed):
-    return Lane(world.num_envs)
-
-
-def view(world):
-    return Lane.view
-
-
 @dataclass(frozen=True)
 class LaneConfig(gymnax.WorldConfig):
-    maker: ClassVar[str] = "tests.test_pqn"
+    def inside(self, seed):
+        return Lane(self.num_envs)
+
+    def view(self):
+        return Lane.view
 
 
 TINY = gymnax.Config(

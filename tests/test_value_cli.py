@@ -19,6 +19,7 @@ from xladder import registry
 from xladder.cli import compare, rungs, worlds
 from xladder.families.value import atari_presets as atari
 from xladder.families.value import config as value
+from xladder.families.value import presets as named
 from xladder.pictures import curves as pictures
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
 from xladder.results import Result
@@ -191,7 +192,7 @@ def test_atari_is_trained_on_other_rungs(rung, tmp_path):
 
 def judged(preset, frames, score, game="pong", protocol=None, world=(), learner=(), **other):
     """What `judge` says under a preset with some changes."""
-    config = value.presets(f"atari/{game}", protocol)[preset]
+    config = named.presets(f"atari/{game}", protocol)[preset]
     world, learner = replace(config.world, **dict(world)), replace(config.learner, **dict(learner))
     return replace(config, world=world, learner=learner, frames=frames, **other).judge(score, frames)
 
@@ -435,7 +436,7 @@ def test_no_return_is_shown_where_no_episode_ended():
 
 def test_a_comparison_without_rungs_takes_those_that_can():
     gymnax, gym = find_workload("cartpole"), find_workload("gym/CartPole-v1")
-    presets = value.presets("cartpole")
+    presets = named.presets("cartpole")
     everything = ["torch", "hybrid", "sequential", "parallel", "fused"]
     assert compare.chosen_rungs(None, gymnax, presets["default"]) == everything
     assert compare.chosen_rungs(None, gym, presets["default"]) == everything[:-1]

@@ -11,12 +11,13 @@ from xladder.errors import UsageError
 from xladder.families.value import atari_presets as atari
 from xladder.families.value import config as value
 from xladder.families.value import gymnax_presets as gymnax
+from xladder.families.value import presets as named
 from xladder.families.value.program import Program
 from xladder.settings import to_dict, updated
 from xladder.training import plan
 
 WORLDS = ["cartpole", "minatar/breakout", "atari/pong", "gym/CartPole-v1"]
-PRESETS = [(world, preset) for world in WORLDS for preset in value.presets(world)]
+PRESETS = [(world, preset) for world in WORLDS for preset in named.presets(world)]
 
 
 # ---- presets -------------------------------------------------------------------------------------------------------
@@ -24,12 +25,12 @@ PRESETS = [(world, preset) for world in WORLDS for preset in value.presets(world
 
 @pytest.mark.parametrize(("world", "preset"), PRESETS, ids=map("-".join, PRESETS))
 def test_every_preset_is_sound_and_survives_being_written_down(world, preset):
-    config = value.presets(world)[preset]
+    config = named.presets(world)[preset]
     assert config.name == world
-    value.check(config)
-    value.check(value.compared(config))
+    named.check(config)
+    named.check(value.compared(config))
     assert updated(config, to_dict(config)) == config
-    other = updated(value.presets("cartpole" if world == "minatar/breakout" else world)["default"], {})
+    other = updated(named.presets("cartpole" if world == "minatar/breakout" else world)["default"], {})
     written = json.loads(json.dumps(to_dict(config)))  # as a run directory holds it
     assert updated(other, written) == config
     assert hash(config) == hash(updated(other, written))
@@ -50,7 +51,7 @@ INGREDIENTS = {
 
 @pytest.mark.parametrize("world", WORLDS)
 def test_the_named_members_have_the_ingredients_they_are_named_for_and_a_worlds_own_settings_for_the_rest(world):
-    found = value.presets(world)
+    found = named.presets(world)
     assert set(INGREDIENTS) == set(value.MEMBERS) <= set(found)
     for name, ingredients in INGREDIENTS.items():
         c = found[name].learner
@@ -75,7 +76,7 @@ PROTOCOLS = {
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_protocols_have_their_published_numbers(protocol):
-    config = value.presets("atari/breakout")[protocol]
+    config = named.presets("atari/breakout")[protocol]
     w, c = config.world, config.learner
     assert config.protocol == protocol
     assert (
@@ -103,13 +104,13 @@ def test_protocols_have_their_published_numbers(protocol):
 
 def test_members_follow_the_protocol_that_is_asked_for():
     for protocol in PROTOCOLS:
-        found = value.presets("atari/pong", protocol=protocol)
-        assert found["default"] == found[protocol] == found["dqn"] == value.presets("atari/pong")[protocol]
+        found = named.presets("atari/pong", protocol=protocol)
+        assert found["default"] == found[protocol] == found["dqn"] == named.presets("atari/pong")[protocol]
         assert found["iqn"] == replace(found[protocol], learner=replace(found[protocol].learner, head="implicit"))
         assert {found[name].protocol for name in value.MEMBERS} == {protocol}
-    assert value.presets("atari/pong")["default"].protocol == "cleanrl"
+    assert named.presets("atari/pong")["default"].protocol == "cleanrl"
     with pytest.raises(UsageError, match=re.escape("no protocol `natur`. Did you mean `nature`?")):
-        value.presets("atari/pong", protocol="natur")
+        named.presets("atari/pong", protocol="natur")
 
 
 def test_a_protocol_of_a_world_without_protocols_is_refused():
@@ -171,7 +172,7 @@ def test_a_run_that_is_over_before_learning_starts_says_so():
     assert value.note(replace(config, steps=1008)) == ""
     short = value.note(replace(atari.CLEANRL, frames=128_000))
     assert short.startswith("a tick is") and "protocol cleanrl; nothing will be learned" in short
-    assert value.note(replace(value.presets("cartpole")["pqn"], steps=2048)) == ""
+    assert value.note(replace(named.presets("cartpole")["pqn"], steps=2048)) == ""
 
 
 # ---- wrong settings ------------------------------------------------------------------------------------------------

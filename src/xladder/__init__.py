@@ -27,9 +27,12 @@ _HOMES = {
     "plan": "xladder.training",
     "train": "xladder.training",
 }
+_MODULES = ("bridge", "hybrid", "parity")  # for networks of one's own
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"xladder.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'xladder' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -70,6 +70,10 @@ class Config(Protocol):
     def num_learners(self) -> int:
         """How many agents learn independently of each other."""
 
+    @property
+    def agent_axis(self) -> bool:
+        """Whether parameters have an axis of agents, [seed, agent, …]."""
+
 
 class Program(Protocol):
     """One tick of a workload as pure functions over a population of seeds."""
@@ -88,6 +92,9 @@ class Program(Protocol):
 
     def params(self, runs: Any) -> Params:
         """The parameters of a population, leaves [S, …]."""
+
+    def fresh_params(self, seed: Any) -> Params:
+        """The parameters of one fresh run."""
 
     def carried(self, runs: Any) -> Any:
         """What of a population goes into a checkpoint."""
@@ -151,8 +158,6 @@ class Family:
     """What a tick is called in tables and files."""
     layer_names: ClassVar[str] = "value"
     """Whose names the networks have in PyTorch: a key of `parameters.LEARNERS`."""
-    agents: ClassVar[bool] = False
-    """Whether parameters have an axis of agents, [seed, agent, …]."""
     samples: ClassVar[bool] = False
     """Whether it builds objects that `xladder sample` can draw."""
     shown: ClassVar[Mapping[str, str]] = {}
@@ -224,9 +229,9 @@ class Family:
         """A run whose worlds are stepped on the host while the device learns."""
         raise NotImplementedError
 
-    def sharded_fields(self, config: Any) -> tuple[str, ...]:
-        """Fields of the training state whose second axis, behind that of seeds, a mesh may share out."""
-        return ()
+    def sharded_fields(self, config: Any) -> Mapping[str, int]:
+        """Fields of the training state of which a mesh may share out an axis, and which: seeds are axis 0."""
+        return {}
 
     def to_program(self, loop: Any) -> tuple[Any, Any]:
         """Counters and state of a JAX host loop as the program holds them, leaves [1, …]."""

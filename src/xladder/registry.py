@@ -94,11 +94,6 @@ class Workload:
         """What one tick is called."""
         return self.family.tick
 
-    @property
-    def agents(self) -> bool:
-        """Whether parameters have an axis of agents."""
-        return self.family.agents
-
 
 def _torch() -> Start:
     from xladder.rungs import torch
@@ -220,6 +215,7 @@ WORKLOADS = {
 }
 
 _EMULATED = "its emulators belong to one process, and a mesh needs worlds inside the program"
+_ON_HOST_ZOO = "it needs a world inside the program, and PettingZoo's live on the host"
 _ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
 SOURCES = {
     "gymnax": Workload(
@@ -251,6 +247,34 @@ SOURCES = {
         extra="gym",
         rung="parallel",
     ),
+    "jax": Workload(
+        "jax/module:Name",
+        "a value learner in copies of a world of your own, with gymnax's API",
+        VALUE,
+        length="steps",
+    ),
+    "marl": Workload(
+        "jaxmarl/NAME",
+        "independent value learners in a world that they share, with JaxMARL's API",
+        VALUE,
+        length="steps",
+        missing={"actors": ("its agents act in one shared world, step by step", "fused")},
+        package="jaxmarl",
+        extra="jaxmarl",
+    ),
+    "zoo": Workload(
+        "zoo/module:parallel_env",
+        "independent value learners in a world that they share, with PettingZoo's parallel API",
+        VALUE,
+        length="steps",
+        missing={
+            **{rung: (_ON_HOST_ZOO, "parallel") for rung in ("fused", "mesh", "hosts")},
+            "actors": ("its agents act in one shared world, step by step", "parallel"),
+        },
+        package="pettingzoo",
+        extra="zoo",
+        rung="parallel",
+    ),
 }
 """Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""
 
@@ -261,7 +285,9 @@ def find_workload(name: str) -> Workload:
         return WORKLOADS[name]
     place = names.locate(name)
     found = SOURCES[place.family]
-    if found.package and found.extra and not is_installed(found.package):
+    # A world of one's own may have JaxMARL's API without needing the package.
+    needed = not name.startswith("marl/")
+    if needed and found.package and found.extra and not is_installed(found.package):
         raise missing_extra(found.package, found.extra)
     return replace(found, name=place.name)
 

@@ -13,7 +13,14 @@ from xladder.cli.options import parse
 from xladder.registry import RUNGS, SOURCES, WORKLOADS
 
 # What a family's worlds are called; short, because the matrix has to fit.
-SOURCE_NAMES = {"gymnax": "cartpole, minatar/…", "atari": "atari/GAME", "gym": "gym/ID"}
+SOURCE_NAMES = {
+    "gymnax": "cartpole, minatar/…",
+    "atari": "atari/GAME",
+    "gym": "gym/ID",
+    "jax": "jax/module:Name",
+    "marl": "jaxmarl/, marl/…",
+    "zoo": "zoo/module:…",
+}
 
 Missing = Mapping[str, tuple[str, str]]  # rungs: why, and the nearest one
 

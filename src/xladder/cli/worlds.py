@@ -27,7 +27,7 @@ class WorldsOptions:
     """What to list."""
 
     family: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY]")] = None
-    """gymnax, atari or gym; everything if not given."""
+    """gymnax, atari, gym, jax, marl or zoo; everything if not given."""
     json: Path | None = None
     """Write the list as JSON to this file (- for standard output)."""
 
@@ -95,7 +95,38 @@ def show_gym(console: Console, whole: bool) -> None:
     console.print("gym/CartPole-v1. Those of your own are gym/module:ID, whose module registers them.")
 
 
-SECTIONS = {"gymnax": show_gymnax, "atari": show_atari, "gym": show_gym}
+def show_jax(console: Console, whole: bool) -> None:
+    """How worlds of one's own are named."""
+    console.print("Worlds of your own with gymnax's API (`reset_env`, `step_env`, spaces) as jax/module:Name;")
+    console.print("what gymnax has besides as gymnax/ID. `xladder check jax/module:Name` says whether it keeps to it.")
+
+
+def show_marl(console: Console, whole: bool) -> None:
+    """JaxMARL's worlds, and those of one's own with its API."""
+    console.print(f"Worlds that several agents share, of JaxMARL, as jaxmarl/NAME: {need('marl')}")
+    console.print("Each agent has its own network and memory, or all share one (--world.shared).")
+    console.print("Actions have to be Discrete: for example jaxmarl/MPE_simple_spread_v3, jaxmarl/coin_game.")
+    console.print("Those of your own, with the same API, are marl/module:Name.")
+    if whole and is_installed("marl"):
+        from xladder.worlds.marl_world import names as registered
+
+        console.print(f"JaxMARL has {', '.join(registered())}.")
+
+
+def show_zoo(console: Console, whole: bool) -> None:
+    """Worlds with PettingZoo's parallel API."""
+    console.print(f"Worlds with PettingZoo's parallel API as zoo/module:parallel_env: {need('zoo')}")
+    console.print("For example zoo/pettingzoo.sisl.pursuit_v5:parallel_env.")
+
+
+SECTIONS = {
+    "gymnax": show_gymnax,
+    "atari": show_atari,
+    "gym": show_gym,
+    "jax": show_jax,
+    "marl": show_marl,
+    "zoo": show_zoo,
+}
 
 
 def need(family: str) -> str:
@@ -127,6 +158,8 @@ def listed() -> Iterator[dict[str, Any]]:
     for game in names.ATARI_GAMES:
         yield row(f"atari/{game}", "atari", SOURCES["atari"].summary, list(SHAPE))
     yield row("gym/ID", "gym", SOURCES["gym"].summary)
+    for source in ("jax", "marl", "zoo"):
+        yield row(SOURCES[source].name, source, SOURCES[source].summary)
 
 
 def row(

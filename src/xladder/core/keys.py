@@ -41,6 +41,12 @@ def address(run: jax.Array, tick: jax.Array | int, agent: jax.Array | int, strea
     return jax.random.fold_in(jax.random.fold_in(key, agent), int(stream))
 
 
+def of_agents(run: jax.Array, agents: int) -> jax.Array:
+    """Keys [A] of agents that learn independently in one world: the first one's is the run's own."""
+    others = jax.vmap(lambda agent: jax.random.fold_in(run, WORLD - agent))(jnp.arange(1, agents))
+    return jnp.concatenate([run[None], others])
+
+
 def reset_keys(run: jax.Array, copies: int, first: jax.Array | int = 0) -> jax.Array:
     """Keys [N] of the games that the copies of a run's world begin with; of copies `first` … where others have some."""
     return addresses(run, 0, copies, Stream.RESET, first)

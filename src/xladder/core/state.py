@@ -40,6 +40,11 @@ class Portable:
         """What of a population is kept."""
         return runs
 
+    def fresh_params(self, seed: Any) -> Any:
+        """The parameters of one fresh run, whose shapes are asked for."""
+        program: Any = self
+        return program.params(program.init(seed))
+
     def put_back(self, fresh: Any, kept: Any) -> Any:
         """A population that goes on from what was kept; `fresh` is one that has just begun."""
         return kept

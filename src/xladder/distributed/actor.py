@@ -18,10 +18,9 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.types import Compiled, Params
-from xladder.families.value.host_loop import Score
 from xladder.families.value.program import Program
-from xladder.replay import history_host
-from xladder.replay.history import History
+from xladder.families.value.stepping import Stepper
+from xladder.replay.history import History, action_dtype
 
 LADDER_TOP = 0.4  # ε of the first of several players, at least
 
@@ -58,39 +57,31 @@ class Player:
         if getattr(world, "threads", None) == 0:
             world = replace(world, threads=1)  # the other players need the other cores
         seed = self.seed if life == 0 else int(np.random.SeedSequence((self.seed, life)).generate_state(1)[0] >> 1)
-        self.worlds = world.on_host(seat.count, seed, self.compiled, seat.first)
-        frames = self.worlds.reset()
-        self.score, self.first = Score(seat.count), np.ones(seat.count, bool)
-        stack = np.zeros((seat.count, world.stack, *frames.shape[1:]), frames.dtype)
-        self.stack = history_host.push(stack, frames, self.first)
+        self.games = Stepper(world.on_host(seat.count, seed, self.compiled, seat.first), world.stack)
 
     def play(self, params: Params, epsilon: float, step: int, steps: int) -> tuple[History, Played]:
         """So many steps of every copy, from step number `step` on: their rows, leaves [N, T, …], and the games."""
         params = jax.tree.map(jnp.asarray, params)
-        clip = self.seat.program.config.learner.clip_rewards
         rows, ended = [], []
         for number in range(step, step + steps):
-            given = self.key, np.int32(number), np.float32(epsilon), params, self.stack
-            actions = np.asarray(self._choose(self.seat, *given))
-            self.worlds.send(actions)
-            answer = self.worlds.recv()
-            reward = np.clip(answer.reward, -1.0, 1.0) if clip else answer.reward
-            rows.append(
-                History(self.stack[:, -1], actions, reward, answer.terminated, answer.truncated, self.first)._asdict()
-            )
-            self.stack = history_host.push(self.stack, np.asarray(answer.frame), answer.first)
-            self.first = np.asarray(answer.first)
-            ended += self.score.add(answer)
+            given = self.key, np.int32(number), np.float32(epsilon), params, self.games.stack
+            self.games.send(np.asarray(self._choose(self.seat, *given)))
+            made = self.games.recv()
+            reward, came = self.seat.program.reward(made.step), made.step
+            row = History(made.frames, made.actions, reward, came.terminated, came.truncated, made.first)
+            rows.append(row._asdict())
+            ended.append(made.ended)
         chunk = History(**{name: np.stack([row[name] for row in rows], axis=1) for name in History._fields})
-        totals, lengths = np.array(ended, np.float32).reshape(-1, 2).T
+        over = np.concatenate([np.isfinite(one.totals) for one in ended])
+        totals = np.concatenate([one.totals for one in ended])[over]
+        lengths = np.concatenate([one.lengths for one in ended])[over]
         played = Played(steps * self.seat.count, totals, lengths.astype(np.int32))
-        return chunk._replace(actions=chunk.actions.astype(np.int8)), played
+        smallest = action_dtype(self.seat.program.view.actions)
+        return chunk._replace(actions=chunk.actions.astype(smallest)), played
 
     def state(self) -> dict[str, Any]:
         """What its games go on from; nothing where they cannot be carried over."""
-        if not hasattr(self.worlds, "take_state"):
-            return {}
-        return {"worlds": self.worlds, "score": self.score, "stack": self.stack, "first": self.first}
+        return self.games.state()
 
     def save(self) -> Arrays:
         """The same as named arrays."""
@@ -98,8 +89,7 @@ class Player:
 
     def load(self, arrays: Arrays) -> None:
         """Go on from there."""
-        for name, value in restore(self.state(), arrays).items():
-            setattr(self, name, value)
+        self.games.take_state(restore(self.state(), arrays))
 
 
 def ladder(epsilon: float, player: int, players: int) -> float:

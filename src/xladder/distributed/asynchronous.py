@@ -22,7 +22,7 @@ from xladder.distributed.prefetch import Lesson, Supply, ticks_per_order
 from xladder.distributed.remote import Lost, Remote, Ticket
 from xladder.distributed.workers import Fleet
 from xladder.errors import PeerLost
-from xladder.families.value.host_loop import Row
+from xladder.families.value.stepping import Ended, Report
 from xladder.replay.limiter import Limiter
 from xladder.replay.shard import Held
 
@@ -69,7 +69,7 @@ class Asynchronous(Stateful):
         self.published: Ticket = None
         self.version, self.published_at = -1, 0.0
         self.unrated: tuple[Lesson, jax.Array] | None = None
-        self.ended: list[tuple[float, int]] = []
+        self.ended: list[Ended] = []
         self.lags: list[int] = []
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
@@ -94,7 +94,8 @@ class Asynchronous(Stateful):
         self.seconds["update"].append(learned)
         ended, lags = self.ended, self.lags
         self.ended, self.lags = [], []
-        row = Row(ended, np.nan, float(self.program.epsilon(tick)), c.updates_per_tick * learning).columns()
+        epsilon = float(self.program.epsilon(tick))
+        row = Report(ended, (), epsilon, c.updates_per_tick * learning, agents=0).columns()
         apart = {
             "lag": np.mean(lags) if lags else np.nan,
             "staleness": staleness,
@@ -208,7 +209,7 @@ class Asynchronous(Stateful):
         if played is None:
             self.limiter.granted -= 0 if chunk.excused else chunk.steps
             return
-        self.ended += zip(played.totals.tolist(), played.lengths.tolist(), strict=True)
+        self.ended.append(Ended(played.totals, played.lengths))
         self.lags.append(self.tick - chunk.version)
         self.send(chunk)
 

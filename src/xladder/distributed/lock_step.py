@@ -20,7 +20,7 @@ from xladder.distributed.action_log import Call, Journalled
 from xladder.distributed.learner import Student
 from xladder.distributed.remote import Remote
 from xladder.distributed.workers import SILENT_SECONDS, Fleet, silent
-from xladder.families.value.host_loop import Row
+from xladder.families.value.stepping import Ended, Report
 from xladder.replay.packed import Strips, placed, weighted
 from xladder.replay.shard import Offer, Sample
 
@@ -65,8 +65,8 @@ class LockStep(Stateful):
         self.tick += 1
         self.seconds["sampling"].append(time.perf_counter() - begun - learned)
         self.seconds["update"].append(learned)
-        ended = [game for one in played for game in zip(one.totals.tolist(), one.lengths.tolist(), strict=True)]
-        row = Row(ended, loss, epsilon, c.updates_per_tick * learning).columns()
+        ended = [Ended(one.totals, one.lengths) for one in played]
+        row = Report(ended, [loss], epsilon, c.updates_per_tick * learning, agents=0).columns()
         ratio = self.student.rows_per_tick / c.per_tick if learning else np.nan
         apart = {"lag": 0.0, "staleness": staleness, "ratio": ratio, "queue_chunks": 0.0, "queue_batches": 0.0}
         return row | {name: np.float32(value) for name, value in apart.items()}

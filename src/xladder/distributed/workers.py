@@ -92,7 +92,7 @@ class Fleet:
         for j, theirs in enumerate(layout.players):
             groups = [len(layout.copies[player]) for player in theirs]
             view = program.view
-            given = program.window, view.shape, view.dtype, c.prioritised, c.alpha
+            given = program.window, view.shape, view.dtype, view.actions, c.prioritised, c.alpha
             shards.append(engine.hire(f"Shard {j}", Shard, [sum(groups)] if together else groups, *given))
         for remote, ticket in [(remote, remote.admit()) for remote in (*players, *shards)]:
             try:

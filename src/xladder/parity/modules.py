@@ -88,9 +88,11 @@ def check(
     if isinstance(updates, bool) or not isinstance(updates, int) or updates < 1:
         raise UsageError(f"`updates` is {updates!r}, and has to be a whole number from 1 on.")
     allowed = {**TOLERANCES, **(tolerances or {})}
-    for name in tolerances or {}:
+    for name, share in (tolerances or {}).items():
         if name not in TOLERANCES:
             raise unknown("level", name, TOLERANCES)
+        if not isinstance(share, int | float) or not share >= 0:
+            raise UsageError(f"The tolerance of `{name}` is {share!r}, and has to be a number from 0 on.")
     if optimiser is not None:
         in_jax(optimiser)  # complains early
     if loss is not None and not (isinstance(loss, tuple | list) and len(loss) == 2 and all(map(callable, loss))):

@@ -47,7 +47,8 @@ def find_parting(twins: Twins, variables: Any) -> str:
             return found
         before, convolved = pair, pair.torch.kind is CONVOLUTION or (convolved and pair.torch.kind is not LINEAR)
     last = f" They part after the last, {before}." if before else ""
-    return f"All layers that could be compared say the same.{last}"
+    hint = " Has Flax's output its channels last, and PyTorch's not?" if convolved else ""
+    return f"All layers that could be compared say the same.{last}{hint}"
 
 
 def _part(pair: Pair, before: Pair | None, convolved: bool, ours: tuple[Any, Any], theirs: tuple[Any, Any]) -> str:

@@ -52,13 +52,13 @@ def watch(config: Any, params: Params, seed: int = 0) -> tuple[np.ndarray, np.nd
         return _screens(config, params, seed)
     actor = Actor(config, params, 1, seed, compiled)
     try:
-        frames, rewards = [actor.reset()[0]], [0.0]
+        frames, rewards = [actor.games.stack[0, -1]], [0.0]
         for step in range(MOST_STEPS):
-            answer = actor.advance(step, config.evaluate_epsilon)
+            answer = actor.advance(step, config.evaluate_epsilon).step
             if answer.first[0]:
                 break
-            frames.append(np.asarray(answer.frame)[0])
-            rewards.append(float(answer.reward[0]))
+            frames.append(answer.frame[0])
+            rewards.append(float(answer.reward.sum()))
     finally:
         actor.close()
     return np.stack(frames), np.array(rewards), partial(draw_observations, config.name)

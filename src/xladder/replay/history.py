@@ -3,7 +3,8 @@
 Row t of a copy holds what was seen, what was done and what came of it. A game that is over leaves one more row, with
 its last frame: nothing was decided there, so this *reset row* is never a start, but a state to bootstrap from it can
 be. It is known by the row after it, which is marked `first`. A life lost may be terminal while the game goes on: then
-the row after it is like any other.
+the row after it is like any other. Rows that are terminated and truncated at once are of an agent whose episode is over
+before those of others in the same world; they are no starts either.
 
 All copies step together, so how far the rings are written is one `Cursor`, kept apart from what is written and shared
 by all copies and seeds: writes stay slices, and happen in place where the memory is donated or carried by a loop.
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xladder.core.types import Array
 from xladder.errors import UsageError
@@ -35,6 +37,7 @@ class Window:
     stack: int  # F
     n_step: int  # n
     length: int  # L
+    absences: bool = False  # whether rows may be of an agent that waits for the others to end
 
     def __post_init__(self) -> None:
         if min(self.stack, self.n_step) < 1:
@@ -59,7 +62,7 @@ class History(NamedTuple):
     """The rows of N copies; what was never written is zero. One row of each copy has the same fields, without L."""
 
     frames: Array  # [N, L, *frame]
-    actions: Array  # int8 [N, L]: no world here has more than 127
+    actions: Array  # int [N, L], of the smallest type that holds them
     rewards: Array  # float32 [N, L]
     terminated: Array  # bool [N, L]: what follows the action has no value
     truncated: Array  # bool [N, L]: the game was cut after the action
@@ -74,12 +77,17 @@ class Picks(NamedTuple):
     valid: Array  # float32 [B]: the weight of each, 0 for what must not be learned from
 
 
-def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any) -> History:
-    """An empty memory for frames of that shape and dtype."""
+def action_dtype(actions: int) -> np.dtype:
+    """The smallest type that so many actions can be told apart with."""
+    return np.dtype(next((t for t in (np.int8, np.int16) if actions - 1 <= np.iinfo(t).max), np.int32))
+
+
+def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2) -> History:
+    """An empty memory for frames of that shape and dtype, and so many actions."""
     rows = (num_envs, length)
     return History(
         frames=jnp.zeros((*rows, *shape), dtype),
-        actions=jnp.zeros(rows, jnp.int8),
+        actions=jnp.zeros(rows, action_dtype(actions)),
         rewards=jnp.zeros(rows, jnp.float32),
         terminated=jnp.zeros(rows, bool),
         truncated=jnp.zeros(rows, bool),
@@ -87,9 +95,9 @@ def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any) -> Hist
     )
 
 
-def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any) -> int:
+def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2) -> int:
     """What such a memory takes."""
-    action, reward, flags = 1, 4, 3
+    action, reward, flags = action_dtype(actions).itemsize, 4, 3
     return num_envs * length * (math.prod(shape) * jnp.dtype(dtype).itemsize + action + reward + flags)
 
 
@@ -135,6 +143,8 @@ def choose(window: Window, cursor: Cursor, history: History, uniforms: jax.Array
     envs = stratum[:, None] * copies + _scale(uniforms[:, :, 0], jnp.int32(copies))  # [B, R]
     slots = (earliest + _scale(uniforms[:, :, 1], count)) % window.length
     usable = ~history.first[envs, (slots + 1) % window.length] & (count > 0)
+    if window.absences:
+        usable &= ~(history.terminated[envs, slots] & history.truncated[envs, slots])
     chosen = jnp.argmax(usable, axis=1, keepdims=True)  # the first that is usable
     env, slot, valid = (jnp.take_along_axis(x, chosen, axis=1)[:, 0] for x in (envs, slots, usable))
     return Picks(env, slot, valid.astype(jnp.float32))

@@ -13,7 +13,7 @@ import numpy as np
 
 from xladder.core.state import Stateful
 from xladder.replay.batch import Batch
-from xladder.replay.history import History, Picks, Window
+from xladder.replay.history import History, Picks, Window, action_dtype
 
 
 class HostHistory(Stateful):
@@ -21,12 +21,12 @@ class HostHistory(Stateful):
 
     STATE = ("rows", "head", "size")
 
-    def __init__(self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any):
+    def __init__(self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any, actions: int = 2):
         self.num_envs, self.window = num_envs, window
         rows = (num_envs, window.length)
         self.rows = History(
             frames=np.zeros((*rows, *shape), dtype),
-            actions=np.zeros(rows, np.int8),
+            actions=np.zeros(rows, action_dtype(actions)),
             rewards=np.zeros(rows, np.float32),
             terminated=np.zeros(rows, bool),
             truncated=np.zeros(rows, bool),
@@ -85,6 +85,8 @@ class HostHistory(Stateful):
         envs = stratum[:, None] * copies + _scale(uniforms[:, :, 0], copies)  # [B, R]
         slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
         usable = ~self.rows.first[envs, (slots + 1) % self.window.length] & (count > 0)
+        if self.window.absences:
+            usable &= ~(self.rows.terminated[envs, slots] & self.rows.truncated[envs, slots])
         each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)
         return Picks(envs[each, chosen], slots[each, chosen], usable[each, chosen].astype(np.float32))
 

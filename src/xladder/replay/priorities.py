@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core.types import Array
-from xladder.replay.history import Cursor, Picks, Window
+from xladder.replay.history import Cursor, History, Picks, Window
 
 
 class Priorities(NamedTuple):
@@ -42,16 +42,18 @@ def times_per_block(num_envs: int, length: int) -> int:
     return max(1, round(math.sqrt(length / num_envs)))
 
 
-def admit(window: Window, cursor: Cursor, priorities: Priorities, first: jax.Array) -> Priorities:
+def admit(window: Window, cursor: Cursor, priorities: Priorities, history: History) -> Priorities:
     """The priorities after a row was added where the cursor points, which is not advanced yet.
 
-    `first`, bool [N, L], is the history's, with the row just added.
+    `history` has the row just added.
     """
     times = priorities.blocks.shape[1]
     size = jnp.minimum(cursor.size + 1, window.length)
     # What is known now: n rows follow it. Then the row just written, and those whose stacks it breaks, if it does.
     slots = (cursor.head + jnp.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1], all distinct
-    is_reset = jax.lax.dynamic_index_in_dim(first, (slots[0] + 1) % window.length, axis=1, keepdims=False)  # [N]
+    is_reset = _column(history.first, (slots[0] + 1) % window.length)  # [N]
+    if window.absences:
+        is_reset |= _column(history.terminated, slots[0]) & _column(history.truncated, slots[0])
     new = jnp.where((size > window.n_step) & ~is_reset, priorities.largest, 0.0)
     broken = jnp.where(size < window.length, priorities.blocks[slots[1:] // times, slots[1:] % times], 0.0)  # [F, N]
     values = jnp.concatenate([new[None], broken.at[0].set(0.0)])
@@ -102,6 +104,11 @@ def assign(priorities: Priorities, picks: Picks, values: jax.Array) -> Prioritie
     blocks = priorities.blocks.at[place].set(values)
     largest = jnp.maximum(priorities.largest, jnp.max(values))
     return Priorities(blocks, _sum_anew(blocks, priorities.sums, place[0]), largest)
+
+
+def _column(rows: jax.Array, slot: jax.Array) -> jax.Array:
+    """[N]: one time of [N, L]."""
+    return jax.lax.dynamic_index_in_dim(rows, slot, axis=1, keepdims=False)
 
 
 def _sum_anew(blocks: jax.Array, sums: jax.Array, touched: jax.Array) -> jax.Array:

@@ -39,6 +39,8 @@ class HostPriorities(Stateful):
             by_slot[slots[2:]] = 0  # their stacks are broken
         if history.size > window.n_step:
             is_reset = history.rows.first[:, (slots[0] + 1) % window.length]
+            if window.absences:
+                is_reset = is_reset | (history.rows.terminated[:, slots[0]] & history.rows.truncated[:, slots[0]])
             broken = history.size < window.length and slots[0] < window.stack - 1 and not history.begins_whole()
             by_slot[slots[0]] = np.where(is_reset | broken, np.float32(0), self.largest)
         self.sums[touched] = self.blocks[touched].sum(axis=(1, 2))

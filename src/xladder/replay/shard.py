@@ -107,11 +107,14 @@ class Shard(Stateful):
         window: Window,
         shape: tuple[int, ...],
         dtype: Any,
+        actions: int,
         prioritised: bool = False,
         alpha: float = 0.5,
     ):
         self.alpha = alpha
-        self.all = HostHistory(sum(groups), window, shape, dtype)  # one array, so that a sample is read at once
+        self.all = HostHistory(
+            sum(groups), window, shape, dtype, actions
+        )  # one array, so that a sample is read at once
         self.firsts = np.cumsum([0, *groups[:-1]])
         self.rings = [
             Ring(self.all.part(first, copies), prioritised) for first, copies in zip(self.firsts, groups, strict=True)

@@ -60,10 +60,11 @@ def axes(config: Any, runs: Any) -> Any:
     import jax
     from jax.sharding import PartitionSpec
 
-    copies = config.family.sharded_fields(config)
+    shared = config.family.sharded_fields(config)
+
+    def spec(name: str) -> PartitionSpec:
+        return PartitionSpec(SEEDS, *[None] * (shared[name] - 1), DATA) if name in shared else PartitionSpec(SEEDS)
+
     return type(runs)(
-        **{
-            name: jax.tree.map(lambda _, name=name: PartitionSpec(SEEDS, *[DATA] * (name in copies)), part)
-            for name, part in runs._asdict().items()
-        }
+        **{name: jax.tree.map(lambda _, name=name: spec(name), part) for name, part in runs._asdict().items()}
     )

@@ -118,7 +118,7 @@ def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
 
 def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imported:
     """Networks by seed and agent, for every agent that the settings have."""
-    agents = plan.config.num_learners if plan.workload.agents else 1
+    agents = plan.config.num_learners if plan.config.agent_axis else 1
     first = plan.seeds[0]
     placed = {place or (first, 0): net for place, net in found.items()}
     if None in found and len(found) > 1:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import jax
 import numpy as np
 
-from xladder.core import keys
 from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.results import Plan, Result
@@ -22,7 +20,7 @@ def places(result: Result, seed: int | None = None, agent: int | None = None) ->
     """Where there are networks: all of them, or those of one seed or one agent."""
     plan = result.plan
     kept = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]  # a stopped run may not have come to all
-    agents = range(plan.config.num_learners if plan.workload.agents else 1)
+    agents = range(plan.config.num_learners if plan.config.agent_axis else 1)
     if seed is not None and seed not in kept:
         raise UsageError(f"There is no seed {seed} in this run: it has {in_words(kept)}.")
     if agent is not None and agent not in agents:
@@ -33,13 +31,13 @@ def places(result: Result, seed: int | None = None, agent: int | None = None) ->
 def take(result: Result, place: Place) -> Params:
     """The parameters of one network."""
     seed, agent = result.plan.seeds.index(place[0]), place[1]
-    several = result.plan.workload.agents
+    several = result.plan.config.agent_axis
     return jax.tree.map(lambda leaf: np.asarray(leaf[seed, agent] if several else leaf[seed]), result.params)
 
 
 def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:
     """Networks of all seeds and agents of a plan as one pytree, leaves [seed, …] or [seed, agent, …]."""
-    if not plan.workload.agents:
+    if not plan.config.agent_axis:
         return stack_seeds([nets[seed, 0] for seed in plan.seeds])
     agents = range(plan.config.num_learners)
     return stack_seeds([stack_seeds([nets[seed, agent] for agent in agents]) for seed in plan.seeds])
@@ -47,7 +45,7 @@ def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:
 
 def shapes(plan: Plan) -> Params:
     """The shapes of one network's parameters, without making any."""
-    lead = 2 if plan.workload.agents else 1
+    lead = 2 if plan.config.agent_axis else 1
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), shapes_of_one_seed(plan))
 
 
@@ -55,12 +53,7 @@ def shapes_of_one_seed(plan: Plan) -> Params:
     """The shapes of all that one seed learns, leaves [1, …] or [1, agent, …]."""
     program = plan.config.family.program(plan.config)
 
-    def begin(seed: Any) -> Params:
-        if hasattr(program, "init_params"):  # agents that begin without a world, which may be outside the program
-            return program.init_params(keys.root(seed))
-        return program.params(program.init(seed))
-
-    found: Params = jax.eval_shape(jax.vmap(begin), np.zeros(1, np.int32))
+    found: Params = jax.eval_shape(jax.vmap(program.fresh_params), np.zeros(1, np.int32))
     return found
 
 

@@ -83,7 +83,7 @@ def find_layers(module: nn.Module, call: Call) -> list[Layer]:
 
     try:
         with nn.intercept_methods(note):
-            shapes = jax.eval_shape(init)
+            shapes = nn.meta.unbox(jax.eval_shape(init))
     except Exception as error:
         raise _failed(module, call, error) from error
     return layers_of(shapes, order)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import NamedTuple
 
@@ -36,6 +36,8 @@ def propose(ours: Sequence[Layer], theirs: Sequence[Layer], names: Mapping[str, 
 
     `names` may hold names of layers or of what they are in: {"encoder": "Encoder_0", "head.0": "Dense_2"}.
     """
+    if names and not (isinstance(names, Mapping) and all(isinstance(name, str) for x in names.items() for name in x)):
+        raise UsageError('`names` has to be a dict of PyTorch\'s names and Flax\'s: {"encoder.0": "Dense_0"}.')
     waiting, wanted, pairs = list(ours), list(theirs), []
     for key, value in sorted((names or {}).items(), key=lambda item: -len(_parts(item[0]))):
         if not _under(key, ours):
@@ -95,16 +97,25 @@ def _by_name(ours: list[Layer], theirs: list[Layer], skip_ours: int, skip_theirs
     """Layers whose names are the same, however each side writes them: `encoder.0` and `encoder/layers_0`."""
     some = {_plain(layer.name, skip_ours): layer for layer in ours}
     others = {_plain(layer.name, skip_theirs): layer for layer in theirs}
-    # A number only counts, and the two may count differently: unless all numbers are the same, it says nothing.
-    numbered = ({name for name in names if name[-1:].isdigit()} for names in (some, others))
-    trusted = len({frozenset(names) for names in numbered}) == 1
     pairs = []
     for name, layer in some.items():
-        if name and name in others and (trusted or not name[-1].isdigit()):
+        # A number only counts, and the two may count differently: unless they count to the same, it says nothing.
+        if name and name in others and _siblings(name, some) == _siblings(name, others):
             if layer.key != others[name].key:
                 raise _misfit(layer, others[name])
             pairs.append(Pair(layer, others[name], NAME))
     return pairs
+
+
+def _siblings(name: str, names: Iterable[str]) -> set[str]:
+    """All that are called the same but for a number after the last `_`; nothing if there is no such number."""
+    stem, _, count = name.rpartition("_")
+    return {other for other in names if _splits(other, stem)} if count.isdigit() else set()
+
+
+def _splits(name: str, stem: str) -> bool:
+    before, _, count = name.rpartition("_")
+    return before == stem and count.isdigit()
 
 
 def _plain(name: str, skip: int) -> str:

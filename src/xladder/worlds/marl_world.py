@@ -17,11 +17,10 @@ Shapes: N copies, A agents, D numbers in a frame, K actions.
 from __future__ import annotations
 
 import math
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
-from io import StringIO
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +43,7 @@ class MarlState(NamedTuple):
 
     world: Any  # the world's own state, leaves [N, …]
     over: jax.Array  # bool [N]: the episode is over for all, and the next step begins another
-    absent: jax.Array  # bool [A, N]: it is over for this agent
+    absent: jax.Array  # bool [N, A]: it is over for this agent
 
 
 class Environment(NamedTuple):
@@ -94,12 +93,11 @@ class MarlCopies:
         """State and first frames [A, N, *shape], from keys [N]."""
         world, frames = jax.vmap(self._reset_one, out_axes=(0, 1))(keys)
         over = jnp.zeros(keys.shape, bool)
-        return MarlState(world, over, jnp.zeros((len(load(self.name).agents), *keys.shape), bool)), frames
+        return MarlState(world, over, jnp.zeros((*keys.shape, len(load(self.name).agents)), bool)), frames
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
         """One step of every copy; actions int32 [A, N], keys [N]."""
-        axes: Any = MarlState(0, 0, 1), Step(1, 1, 1, 1, 1)  # type: ignore[arg-type]
-        return jax.vmap(self._step_one, in_axes=(0, axes[0], 1), out_axes=axes)(keys, state, actions)
+        return jax.vmap(self._step_one, in_axes=(0, 0, 1), out_axes=(0, 1))(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
         found = load(self.name)
@@ -202,11 +200,8 @@ def load(name: str) -> Environment:
     """The world with this name, looked at closely enough to step it; or a sentence on what is wrong with it."""
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         source, _, rest = name.partition("/")
-        if source == "jaxmarl":
-            env = _of_jaxmarl(rest)
-        else:
-            env = instantiate(user_code.find_world(rest, name), name)
-        return _inspect(name, env)
+        found = _of_jaxmarl(rest) if source == "jaxmarl" else user_code.find_world(rest, name)
+        return _inspect(name, instantiate(found, name))
 
 
 def names() -> list[str]:
@@ -325,7 +320,8 @@ def _of_jaxmarl(name: str) -> Any:
 
 def _jaxmarl() -> Any:
     try:
-        with redirect_stdout(StringIO()):  # it says which optional worlds it does not have
+        # It prints which optional worlds it lacks, and one of its imports undoes what redirects standard output.
+        with patch("builtins.print"):
             import jaxmarl
     except ImportError as error:
         raise missing_extra("jaxmarl", "jaxmarl") from error

@@ -32,7 +32,7 @@ class GymnaxWorld:
 class Place(NamedTuple):
     """Where a world comes from."""
 
-    family: Literal["gymnax", "atari", "gym"]
+    family: Literal["gymnax", "atari", "gym", "jax", "marl", "zoo"]
     id: str
     """Its name there."""
     name: str
@@ -107,6 +107,15 @@ def locate(name: str) -> Place:
         return Place("atari", game, f"atari/{game}")
     if slash and family.lower() == "gym":
         return Place("gym", rest, f"gym/{rest}")
+    if slash and family == "jax":
+        return Place("jax", rest, name)
+    if slash and family == "zoo":
+        return Place("zoo", rest, name)
+    if slash and family in ("marl", "jaxmarl"):
+        return Place("marl", rest, name)
+    if slash and family == "gymnax":
+        known = _GYMNAX.get(_squash(rest))
+        return Place("gymnax", known.id, known.name) if known else Place("jax", rest, name)
     if _squash(name) not in _GYMNAX and _squash(name) in _ATARI:
         game = _ATARI[_squash(name)]
         also = [world for world in GYMNAX if _squash(world) == f"minatar/{_squash(game)}"]

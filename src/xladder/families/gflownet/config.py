@@ -102,6 +102,7 @@ class Config:
     """A GFlowNet learns to sample the cells of a grid in proportion to their reward."""
 
     family: ClassVar[Family]
+    agent_axis: ClassVar[bool] = False
     name: ClassVar[str] = "hypergrid"
     world: WorldConfig = field(default_factory=WorldConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)

@@ -30,7 +30,6 @@ class MultiAgentFamily(Family):
     name = "multi_agent"
     tick = "epoch"
     layer_names = "iqn"
-    agents = True
     shown = settings.SHOWN
 
     presets = staticmethod(settings.presets)

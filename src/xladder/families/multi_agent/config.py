@@ -92,6 +92,7 @@ class Config:
     """Several IQN agents hunt treasure on one board."""
 
     family: ClassVar[Family]
+    agent_axis: ClassVar[bool] = True
     name: ClassVar[str] = "treasurehunt"
     world: WorldConfig = field(default_factory=WorldConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)

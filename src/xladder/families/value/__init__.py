@@ -83,9 +83,12 @@ class ValueFamily(Family):
 
         return Overlapped(config, seed, platform, compiled)
 
-    def sharded_fields(self, config: Any) -> tuple[str, ...]:
-        """Copies of the world and what belongs to each."""
-        return () if config.algorithm == "pqn" else ("memory", "seen", "score", "row", "worlds")
+    def sharded_fields(self, config: Any) -> Mapping[str, int]:
+        """Copies of the world and what belongs to each, behind the axis of agents where there is one."""
+        if config.algorithm == "pqn":
+            return {}
+        by_agent = {name: 1 + config.agent_axis for name in ("memory", "seen", "score", "row")}
+        return {**by_agent, "worlds": 1}
 
     def host_loop(self, config: Any, actor: Any, learner: Any) -> HostExperiment:
         """The tick in Python."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from xladder.core import keys, schedules
 from xladder.core.data_parallel import ALONE, Crew
 from xladder.core.keys import Stream
+from xladder.core.mapping import over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.families.value import own_torsos
@@ -57,11 +58,23 @@ class Metrics(NamedTuple):
     updates: jax.Array  # int32 [S]
 
 
+class AgentMetrics(NamedTuple):
+    """What one tick of several agents in one world reports."""
+
+    returns: jax.Array  # float32 [S]: the sum over agents of each one's mean return; nan where no episode ended
+    agent_returns: jax.Array  # float32 [S, A]
+    length: jax.Array  # float32 [S]: mean over agents
+    episodes: jax.Array  # int32 [S]
+    loss: jax.Array  # float32 [S]: mean over agents and updates
+    epsilon: jax.Array  # float32 [S]
+    updates: jax.Array  # int32 [S], of each agent
+
+
 class ActDraws(NamedTuple):
     """What one choice of action of every copy draws."""
 
     explore: Array  # float32 [N], compared with ε
-    action: Array  # int32 [N], taken when exploring
+    action: Array  # int32 [N], taken when exploring; where some are not available, a uniform number instead
     taus: Array  # float32 [N, Q]; Q = 0 where the head needs none
     noise: Array  # float32 [N, noise_size]; empty where nothing is noisy
 
@@ -124,6 +137,49 @@ class Games(Portable):
         learner = build(self.config.learner, self.view, self.config.world.stack, self.patches, self.norm)
         return replace(learner, crew=self.crew)
 
+    @property
+    def num_agents(self) -> int:
+        """How many agents learn independently in one world."""
+        return max(1, len(self.view.agents))
+
+    def as_rows(self, runs: Any) -> Any:
+        """A population [S, A, …] with its agents in one row, [S·A, …]; the worlds stay [S, …]."""
+        if not self.view.agents:
+            return runs
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), runs._replace(worlds=()))._replace(
+            worlds=runs.worlds
+        )
+
+    def from_rows(self, rows: Any) -> Any:
+        """The inverse."""
+        if not self.view.agents:
+            return rows
+        split = jax.tree.map(lambda x: x.reshape(-1, self.num_agents, *x.shape[1:]), rows._replace(worlds=()))
+        return split._replace(worlds=rows.worlds)
+
+    def step_worlds(self, key: jax.Array, worlds: Any, actions: jax.Array, step: jax.Array) -> tuple[Any, Step]:
+        """One step of every world [S, …]; keys [S·A], actions and what comes back [S·A, N, …]."""
+        assert self.copies is not None
+        copies = self.copies
+
+        def one(given: tuple[jax.Array, Any, jax.Array]) -> tuple[Any, Step]:
+            key, world, actions = given
+            return copies.step(self.crew.mine(self.step_keys(key, step)), world, actions)
+
+        if not self.view.agents:
+            return over_seeds(one, (key, worlds, actions))
+        agents = self.num_agents
+        by_seed = actions.reshape(-1, agents, *actions.shape[1:])
+        worlds, answers = over_seeds(one, (key[::agents], worlds, by_seed))
+        return worlds, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), answers)
+
+    def fresh_params(self, seed: jax.Array) -> Params:
+        """The parameters of one fresh run, leaves […], or [A, …]."""
+        key = keys.root(seed)
+        if not self.view.agents:
+            return self.init_params(key)
+        return jax.vmap(self.init_params)(keys.of_agents(key, self.num_agents))
+
     def init_params(self, key: jax.Array) -> Params:
         """Parameters that know nothing, of the run with this root key."""
         state = jnp.zeros((self.config.world.stack, *self.view.seen), self.view.dtype)
@@ -134,7 +190,7 @@ class Games(Portable):
 
     def open_games(self, frames: jax.Array) -> tuple[Seen, Score]:
         """What is seen and counted where every copy begins a game with these frames [N, *frame]."""
-        n, view = self.config.world.num_envs, self.view
+        n, view = frames.shape[0], self.view
         first = jnp.ones((n,), bool)
         stack = jnp.zeros((n, self.config.world.stack, *view.shape), view.dtype)
         score = Score(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
@@ -142,20 +198,22 @@ class Games(Portable):
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
         """Keys [N] of the copies' first games."""
-        return keys.reset_keys(key, self.config.world.num_envs)
+        return keys.reset_keys(key, self.config.world.rows)
 
     def step_keys(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
         """Keys [N] of one step of the copies."""
-        return keys.step_keys(key, step, self.config.world.num_envs)
+        return keys.step_keys(key, step, self.config.world.rows)
 
     def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
         """The draws for one choice of action of every copy."""
-        c, n, learner = self.config.learner, self.config.world.num_envs, self.learner
+        c, n, learner = self.config.learner, self.config.world.rows, self.learner
         fractions = c.act_quantiles if learner.fractions else 0
         uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
         noise = jnp.zeros((n, 0), jnp.float32)
         if learner.noise_size:
             noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
+        if self.view.masked:
+            return ActDraws(uniforms[:, 0], uniforms[:, 1], uniforms[:, 2:], noise)
         action = (uniforms[:, 1] * self.view.actions).astype(jnp.int32)
         return ActDraws(uniforms[:, 0], jnp.minimum(action, self.view.actions - 1), uniforms[:, 2:], noise)
 
@@ -166,6 +224,12 @@ class Games(Portable):
         schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
         return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
 
+    def random_actions(self, stack: jax.Array, draws: ActDraws) -> jax.Array:
+        """int32 [N]: the actions that exploring takes, uniform over those that are available."""
+        if not self.view.masked:
+            return draws.action
+        return random_available(stack[:, -1, -self.view.actions :] > 0, draws.action)
+
     def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: the best actions in states [N, F, …]."""
         noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
@@ -175,16 +239,21 @@ class Games(Portable):
         """What is seen and counted after a step; and the total and length of each game that ended, or nan."""
         totals = jnp.where(step.first, score.total, jnp.nan)
         lengths = jnp.where(step.first, score.steps.astype(jnp.float32), jnp.nan)
-        score = Score(jnp.where(step.first, 0.0, score.total + step.reward), jnp.where(step.first, 0, score.steps + 1))
+        longer = score.steps + 1
+        if self.view.absences:
+            longer = jnp.where(step.terminated & step.truncated, score.steps, longer)
+        score = Score(jnp.where(step.first, 0.0, score.total + step.reward), jnp.where(step.first, 0, longer))
         return Seen(history.push(seen.stack, step.frame, step.first), step.first), score, totals, lengths
 
-    def reward(self, step: Step) -> jax.Array:
+    def reward(self, step: Step) -> Array:
         """float32 [N]: what is learned from."""
-        return jnp.clip(step.reward, -1.0, 1.0) if self.config.learner.clip_rewards else step.reward
+        return step.reward.clip(-1.0, 1.0) if self.config.learner.clip_rewards else step.reward
 
-    def report(self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any) -> Metrics:
-        """The metrics of a tick, from the totals and lengths of games [S, T·N], nan where none ended."""
-        seeds = totals.shape[0]
+    def report(
+        self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any
+    ) -> Metrics | AgentMetrics:
+        """The metrics of a tick, from the totals and lengths of games [S·A, T·N], nan where none ended."""
+        rows = totals.shape[0]
         ended = jnp.isfinite(totals)
         count = self.crew.add(ended.sum(1))
 
@@ -193,14 +262,27 @@ class Games(Portable):
             total = self.crew.add(jnp.where(ended, values, 0.0).sum(1))
             return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
 
-        return Metrics(
-            returns=mean(totals),
-            length=mean(lengths),
-            episodes=count,
-            loss=loss,
-            epsilon=jnp.broadcast_to(self.epsilon(tick), (seeds,)),
-            updates=jnp.broadcast_to(updates, (seeds,)),
+        epsilon, updates = jnp.broadcast_to(self.epsilon(tick), (rows,)), jnp.broadcast_to(updates, (rows,))
+        if not self.view.agents:
+            return Metrics(mean(totals), mean(lengths), count, loss, epsilon, updates)
+        by_agent = partial(jnp.reshape, shape=(-1, self.num_agents))
+        returns, each = by_agent(mean(totals)), by_agent(count)
+        return AgentMetrics(
+            returns=returns.sum(1),
+            agent_returns=returns,
+            length=by_agent(mean(lengths)).mean(1),
+            episodes=each[:, 0],  # an episode ends for all agents together
+            loss=by_agent(loss).mean(1),
+            epsilon=by_agent(epsilon)[:, 0],
+            updates=by_agent(updates)[:, 0],
         )
+
+
+def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
+    """int32 [N]: one of the actions that are available, bool [N, K], each as likely as the others."""
+    ranks = jnp.cumsum(available, axis=1, dtype=jnp.int32)
+    wanted = jnp.minimum((uniforms * ranks[:, -1]).astype(jnp.int32), ranks[:, -1] - 1)
+    return jnp.argmax(available & (ranks == wanted[:, None] + 1), axis=1).astype(jnp.int32)
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError, unknown
 from xladder.families.value import atari_scores
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, check_torso, members
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso, members
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ SHAPE = (84, 84)
 
 
 @dataclass(frozen=True)
-class WorldConfig:
+class WorldConfig(ValueWorld):
     """Copies of an Atari game, preprocessed as published: 4 frames per step, the last two maximised, grey, 84 × 84."""
 
     jittable: ClassVar[bool] = False

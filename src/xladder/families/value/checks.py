@@ -51,7 +51,7 @@ _UNUSED_BY_PQN = (
 
 def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed; `presets` are those of a world."""
-    c, p, envs = config.learner, config.pqn, config.world.num_envs
+    c, p, envs = config.learner, config.pqn, config.world.rows
 
     def need(ok: bool, flag: str, value: object, allowed: str) -> None:
         if not ok:

@@ -135,6 +135,25 @@ class PQNConfig:
     """λ of Q(λ)."""
 
 
+class ValueWorld:
+    """What the settings of every value world have in common."""
+
+    jittable: ClassVar[bool]
+    name: str
+    num_envs: int
+    stack: int
+
+    @property
+    def rows(self) -> int:
+        """Copies of the world as one learner sees them."""
+        return self.num_envs
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names of the agents that learn independently; empty where one agent is alone."""
+        return ()
+
+
 # The named members of the family, as changes to a world's own settings.
 _PLAIN = {"double": False, "n_step": 1}
 MEMBERS: dict[str, dict[str, Any]] = {
@@ -163,7 +182,7 @@ def compared(config: Any) -> Any:
     c, tick, starts = config.learner, config.per_tick, 0
     learner = c
     if config.algorithm != "pqn":
-        starts = -(-max(10 * config.world.num_envs, c.batch_size) // tick) * tick
+        starts = -(-max(10 * config.world.rows, c.batch_size) // tick) * tick
         learner = replace(c, learning_starts=starts, memory=min(c.memory, 20_000), explore_from=0)
     ticks = COMPARED_TICKS if c.torso == "mlp" else COMPARED_TICKS // 4
     length = (starts + ticks * tick) * config.length_per_step
@@ -176,9 +195,13 @@ def memory_bytes(config: Any) -> int:
         return 0
     from xladder.replay.history import num_bytes  # imports JAX
 
-    n, memory = config.world.num_envs, config.learner.memory
+    n, memory = config.world.rows, config.learner.memory
     view = config.world.view()
-    return num_bytes(n, memory // n, view.shape, view.dtype) + 4 * memory * config.learner.prioritised
+    agents = max(1, len(view.agents))
+    return (
+        agents * num_bytes(n, memory // n, view.shape, view.dtype, view.actions)
+        + agents * 4 * memory * config.learner.prioritised
+    )
 
 
 def lacking(config: Any) -> dict[str, tuple[str, str]]:
@@ -198,12 +221,12 @@ def lacking(config: Any) -> dict[str, tuple[str, str]]:
 
 def laid_over(config: Any, devices: int) -> Any:
     """Settings whose copies and batches so many devices can share; a `UsageError` if these cannot be."""
-    c, envs = config.learner, config.world.num_envs
+    c, envs = config.learner, config.world.rows
     if config.algorithm == "pqn":
         raise UsageError("PQN shuffles the steps of all copies: lay seeds over devices, not data.")
     if c.prioritised:
         raise UsageError("Priorities are those of one memory: lay seeds over devices, not data, or replay uniformly.")
-    for flag, count in (("learner.batch-size", c.batch_size), ("world.num-envs", envs)):
+    for flag, count in (("learner.batch-size", c.batch_size), ("world.num-envs", config.world.num_envs)):
         if count % devices:
             raise uneven(flag, count, devices)
     if c.strata % devices == 0:
@@ -273,19 +296,19 @@ class Ticks:
         """Steps of every copy in a tick."""
         if self.algorithm == "pqn":
             return self.pqn.rollout
-        return max(1, self.learner.steps_per_update // self.world.num_envs)
+        return max(1, self.learner.steps_per_update // self.world.rows)
 
     @property
     def updates_per_tick(self) -> int:
         """Updates in a tick, once learning has started."""
         if self.algorithm == "pqn":
             return self.pqn.minibatches * self.pqn.passes
-        return max(1, self.world.num_envs // self.learner.steps_per_update)
+        return max(1, self.world.rows // self.learner.steps_per_update)
 
     @property
     def per_tick(self) -> int:
         """Agent steps in a tick."""
-        return self.steps_per_tick * self.world.num_envs
+        return self.steps_per_tick * self.world.rows
 
     @property
     def units_per_tick(self) -> int:
@@ -300,7 +323,7 @@ class Ticks:
     @property
     def tick_in_words(self) -> str:
         """What a tick is."""
-        steps, envs, updates = self.steps_per_tick, self.world.num_envs, self.updates_per_tick
+        steps, envs, updates = self.steps_per_tick, self.world.rows, self.updates_per_tick
         play = f"{steps} step{'s' * (steps > 1)} of {envs} cop{'ies' if envs > 1 else 'y'}"
         return f"a tick is {play} and {updates} update{'s' * (updates > 1)}"
 
@@ -322,7 +345,7 @@ class Ticks:
     def learning_begins(self) -> int:
         """Agent steps before the first update of a learner with a memory: then a batch can be drawn, too."""
         c = self.learner
-        return max(c.learning_starts, c.batch_size, (c.n_step + 1) * self.world.num_envs)
+        return max(c.learning_starts, c.batch_size, (c.n_step + 1) * self.world.rows)
 
     @property
     def explore_steps(self) -> int:
@@ -331,8 +354,13 @@ class Ticks:
 
     @property
     def num_learners(self) -> int:
-        """How many agents learn apart from each other."""
-        return 1
+        """How many agents learn independently of each other."""
+        return max(1, len(self.world.agents))
+
+    @property
+    def agent_axis(self) -> bool:
+        """Whether parameters have an axis of agents, [seed, agent, …]."""
+        return bool(self.world.agents)
 
 
 def measured(config: Any) -> dict[str, float]:
@@ -349,6 +377,9 @@ def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
     shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
     apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
+    if "agent_returns" in metrics:
+        by_agent = np.moveaxis(metrics["agent_returns"], -1, 0)
+        apart |= {f"return_{agent}": each for agent, each in zip(config.world.agents, by_agent, strict=True)}
     return {"return": metrics["returns"], **shown, **apart}
 
 

@@ -20,9 +20,10 @@ from xladder.core import keys
 from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
+from xladder.families.value.acting import random_available
+from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
-from xladder.replay import history_host
 
 AT_ONCE = 32  # games side by side
 
@@ -35,108 +36,142 @@ class Measurement(NamedTuple):
 
 
 class Games(NamedTuple):
-    """What came of an agent's games."""
+    """What came of some episodes."""
 
-    returns: np.ndarray  # float [E]
+    returns: np.ndarray  # float [E, A]: of every agent; A = 1 where one is alone
     left: int  # how many of them did not end
+
+    def mean(self) -> float:
+        """The mean return, total over agents."""
+        return float(self.returns.sum(1).mean())
 
 
 def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
-    """The mean return of every seed's agent, leaves [S, …], in a few games that are the same every time."""
+    """The mean return of every seed's agents, leaves [S, …], in a few episodes that are the same every time."""
     seeds = jax.tree.leaves(params)[0].shape[0]
     games = [
         play(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
         for s in range(seeds)
     ]
-    return Measurement({"eval_return": np.array([one.returns.mean() for one in games], np.float32)})
+    return Measurement({"eval_return": np.array([one.mean() for one in games], np.float32)})
 
 
 def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-    """Play `episodes` with every seed's agent, and at random beside it.
+    """Play `episodes` with every seed's agents, and at random beside it.
 
-    There are fewer where games do not end: `episodes` is how many there were, and `unfinished` how many were left. With
-    one seed the interval is over episodes, with several over the seeds' means.
+    There are fewer where episodes do not end: `episodes` is how many there were, and `unfinished` how many were left.
+    With one seed the interval is over episodes, with several over the seeds' means. Returns are totals over agents.
+    Where there are several, `against_random` is the return of each while all others act at random: if agents compete, a
+    total says little about what they have learned.
     """
     seeds = jax.tree.leaves(params)[0].shape[0]
     epsilon = config.evaluate_epsilon
     games = [play(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
-    means = np.array([one.returns.mean() for one in games])
-    mean, interval = mean_and_interval(means if seeds > 1 else games[0].returns)
-    chance, chance_interval = mean_and_interval(play(config, pick(params, 0), episodes, seed, compiled, 1.0).returns)
-    return {
+    totals = [one.returns.sum(1) for one in games]
+    mean, interval = mean_and_interval(np.array([total.mean() for total in totals]) if seeds > 1 else totals[0])
+    by_chance = play(config, pick(params, 0), episodes, seed, compiled, 1.0)
+    chance, chance_interval = mean_and_interval(by_chance.returns.sum(1))
+    found = {
         "mean_return": float(mean),
         "ci95": float(interval),
-        "median_return": float(np.median(np.concatenate([one.returns for one in games]))),
-        "per_agent": [float(mean)],
-        "episodes": min(len(one.returns) for one in games),
+        "median_return": float(np.median(np.concatenate(totals))),
+        "per_agent": [float(x) for x in np.mean([one.returns.mean(0) for one in games], axis=0)],
+        "episodes": min(len(total) for total in totals),
         "unfinished": sum(one.left for one in games),
         "seeds": seeds,
         "epsilon": epsilon,
         "random_return": float(chance),
         "random_ci95": float(chance_interval),
     }
+    if config.world.agents:
+        found["agents"] = list(config.world.agents)
+        found["random_per_agent"] = [float(x) for x in by_chance.returns.mean(0)]
+        found["against_random"] = against_random(config, params, episodes, seed, compiled)
+    return found
 
 
-def play(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float) -> Games:
-    """An agent's games. One that does not end is left after `config.longest_game` steps, and nobody plays on then."""
+def against_random(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> list[float]:
+    """The mean return of every agent while all the others act at random, over all seeds."""
+    seeds, agents = jax.tree.leaves(params)[0].shape[0], len(config.world.agents)
+    found = np.zeros((seeds, agents))
+    for s in range(seeds):
+        for agent in range(agents):
+            epsilons = np.where(np.arange(agents) == agent, config.evaluate_epsilon, 1.0)
+            found[s, agent] = play(config, pick(params, s), episodes, seed, compiled, epsilons).returns[:, agent].mean()
+    return [float(x) for x in found.mean(0)]
+
+
+def play(
+    config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float | np.ndarray
+) -> Games:
+    """Episodes of one seed's agents; ε is one for all, or [A].
+
+    One that does not end is left after `config.longest_game` steps, and nobody plays on then.
+    """
     copies = min(episodes, AT_ONCE)
     quota = -(-episodes // copies)
     actor = Actor(config, params, copies, seed, compiled)
-    found: list[list[tuple[float, bool]]] = [[] for _ in range(copies)]  # reward, and whether the game was left
-    totals, steps = np.zeros(copies), np.zeros(copies, int)
-    owing = np.ones(copies, bool)
     try:
-        actor.reset()
+        agents = actor.agents
+        found: list[list[tuple[np.ndarray, bool]]] = [[] for _ in range(copies)]  # rewards, and whether it was left
+        steps, owing = np.zeros(copies, int), np.ones(copies, bool)
         for step in count():
-            answer = actor.advance(step, epsilon)
-            totals += np.asarray(answer.reward)
+            made = actor.advance(step, epsilon)
+            totals = actor.by_copy(made.ended.totals)  # [N, A]
             steps += 1
-            # An end shows one step later, when the next game begins; until then a lost life may be meant.
-            for i in np.flatnonzero(answer.first):
-                found[i].append((float(totals[i]), False))
-                totals[i], steps[i] = 0.0, 0
+            for i in np.flatnonzero(np.isfinite(totals[:, 0])):
+                found[i].append((totals[i], False))
+                steps[i] = 0
                 owing[i] = len(found[i]) < quota
             if not np.any(owing & (steps < config.longest_game)):
                 break
+        under_way = actor.by_copy(actor.games.score.total)
     finally:
         actor.close()
     for i in np.flatnonzero(owing):
-        found[i].append((float(totals[i]), True))  # what a game that never ends has brought so far
-    # As many games of each copy as the one with the fewest has.
+        found[i].append((under_way[i], True))  # what an episode that never ends has brought so far
+    # As many episodes of each copy as the one with the fewest has.
     games = [game for each in zip(*(games[:quota] for games in found), strict=False) for game in each][:episodes]
-    return Games(np.array([total for total, _ in games]), sum(left for _, left in games))
+    return Games(np.array([total for total, _ in games]).reshape(-1, agents), sum(left for _, left in games))
 
 
 class Actor:
-    """An agent in copies of its world on the host."""
+    """The agents of one seed in copies of their world on the host."""
 
     def __init__(self, config: Any, params: Params, copies: int, seed: int, compiled: Compiled):
         self.program = config.family.program(config)
-        self.params, self.stack_size = params, config.world.stack
+        self.params = params if config.agent_axis else jax.tree.map(lambda x: x[None], params)
         # Apart from all training: a run's own seeds lie below 2³¹ as well, so the number is mixed.
         apart = int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
-        self.worlds = config.world.on_host(copies, apart, compiled)
+        self.games = Stepper(config.world.on_host(copies, apart, compiled), config.world.stack)
+        self.copies, self.agents = copies, len(self.games.first) // copies
+        self.learners = self.program.num_agents
         self.key = keys.evaluation(seed)
         self._choose = compiled(_choose)
 
     def reset(self) -> np.ndarray:
-        """First frames [N, …]."""
-        frames = np.asarray(self.worlds.reset())
-        stack = np.zeros((len(frames), self.stack_size, *frames.shape[1:]), frames.dtype)
-        self.stack = history_host.push(stack, frames, np.ones(len(frames), bool))
-        return frames
+        """First frames [R, …]."""
+        return self.games.reset()
 
-    def advance(self, step: int, epsilon: float) -> Any:
+    def advance(self, step: int, epsilon: float | np.ndarray) -> Transition:
         """One step of every copy."""
-        actions = self._choose(self.program, self.params, self.stack, self.key, np.int32(step), np.float32(epsilon))
-        self.worlds.send(np.asarray(actions))
-        answer = self.worlds.recv()
-        self.stack = history_host.push(self.stack, np.asarray(answer.frame), np.asarray(answer.first))
-        return answer
+        epsilons = np.broadcast_to(np.asarray(epsilon, np.float32), (self.learners,))
+        chosen = [
+            self._choose(
+                self.program, pick(self.params, i), self.games.seen_by(i), self.key, np.int32(step), epsilons[i], i
+            )
+            for i in range(self.learners)
+        ]
+        self.games.send([np.asarray(actions) for actions in chosen])
+        return self.games.recv()
+
+    def by_copy(self, values: np.ndarray) -> np.ndarray:
+        """[N, A] from values [R] of all rows: agents one after another, or within copies where they share a network."""
+        return values.reshape(self.learners, -1).T if self.learners > 1 else values.reshape(self.copies, -1)
 
     def close(self) -> None:
         """End the worlds' threads."""
-        self.worlds.close()
+        self.games.close()
 
 
 def policy(config: Any, params: Params, compiled: Compiled) -> ValuePolicy:
@@ -157,14 +192,22 @@ def _values(program: Any, params: Params, states: jax.Array) -> jax.Array:
 
 
 def _choose(
-    program: Any, params: Params, stack: jax.Array, key: jax.Array, step: jax.Array, epsilon: jax.Array
+    program: Any,
+    params: Params,
+    stack: jax.Array,
+    key: jax.Array,
+    step: jax.Array,
+    epsilon: jax.Array,
+    agent: jax.Array | int = 0,
 ) -> jax.Array:
     """int32 [N]: the best actions by the weights as they are, without noise, or random ones with probability ε."""
     copies, learner = stack.shape[0], program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
-    uniforms = jax.random.uniform(keys.address(key, step, 0, keys.Stream.ACT), (copies, 2 + fractions))
+    uniforms = jax.random.uniform(keys.address(key, step, agent, keys.Stream.ACT), (copies, 2 + fractions))
     values = learner.values(params, stack, uniforms[:, 2:], None)
     action = jnp.minimum((uniforms[:, 1] * program.view.actions).astype(jnp.int32), program.view.actions - 1)
+    if program.view.masked:
+        action = random_available(stack[:, -1, -program.view.actions :] > 0, uniforms[:, 1])
     return jnp.where(uniforms[:, 0] < epsilon, action, jnp.argmax(values, axis=-1).astype(jnp.int32))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError
 from xladder.families.value import gymnax_presets as gymnax
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, check_torso
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
 from xladder.families.value.torsos import suited
 from xladder.worlds import names
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WorldConfig:
+class WorldConfig(ValueWorld):
     """Copies of an environment of Gymnasium."""
 
     jittable: ClassVar[bool] = False

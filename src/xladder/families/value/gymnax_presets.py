@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, check_torso, members
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso, members
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class WorldConfig:
+class WorldConfig(ValueWorld):
     """Copies of a world of gymnax."""
 
     jittable: ClassVar[bool] = True
@@ -142,12 +142,17 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     start = PICTURES if len(world.shape) == 3 else VECTORS
     start = replace(start, world=replace(start.world, name=place.name))
     start.check_world()
+    return with_pqn(start)
+
+
+def with_pqn(start: Any) -> dict[str, Any]:
+    """The members of the family and PQN, from a world's own settings."""
     found = family(start)
     # Gallici et al. (2024) for pictures; for vectors a smaller network and larger steps, tuned on CartPole to be quick.
     pqn = replace(
         start,
         algorithm="pqn",
-        world=replace(start.world, num_envs=PQN_COPIES[start.learner.torso]),
+        world=replace(start.world, num_envs=PQN_COPIES.get(start.learner.torso, PQN_COPIES["minatar"])),
         learner=replace(
             start.learner,
             double=False,

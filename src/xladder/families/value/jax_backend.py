@@ -21,113 +21,132 @@ from xladder.replay.priorities import Priorities
 
 
 class Verbs(Stateful):
-    """One JAX agent and the copies of its world, called step by step."""
+    """JAX agents and the copies of their world, called step by step."""
 
-    STATE = ("agent",)
+    STATE = ("agents",)
 
     def __init__(self, config: Any, seed: int, compiled: Compiled):
         self.config = config
         self.program = Program(config)
         self.learner = self.program.learner
-        self.key = keys.root(seed)
+        self.keys = keys.of_agents(keys.root(seed), self.program.num_agents)
         self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
         self._draw_act, self._draw_study = compiled(Program.draw_act), compiled(Program.draw_study)
         self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
         self._init = compiled(Program.init_agent)
-        self._drawn: dict[int, StudyDraws] = {}  # by update, until it is made
-        self.agent = self._init(self.program, self.key)
+        self._drawn: dict[tuple[int, int], StudyDraws] = {}  # by update and agent, until it is made
+        self.agents = [self._init(self.program, key) for key in self.keys]
 
-    def draw(self, step: int) -> ActDraws:
+    def draw(self, step: int, agent: int) -> ActDraws:
         """The draws for one choice of action, from the keys that `fused` uses."""
-        return jax.device_get(self._draw_act(self.program, self.key, step))
+        return jax.device_get(self._draw_act(self.program, self.keys[agent], step))
 
-    def greedy(self, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
+    def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
         """The best actions in states."""
-        return np.asarray(self._greedy(self.program, self.agent.params, stack, draws))
+        return np.asarray(self._greedy(self.program, self.agents[agent].params, stack, draws))
 
-    def draw_picks(self, update: int) -> np.ndarray:
+    def draw_picks(self, update: int, agent: int) -> np.ndarray:
         """What says where the samples of an update start, from the keys that `fused` uses."""
-        self._drawn[update] = self._draw_study(self.program, self.key, update)
-        return np.asarray(self._drawn[update].picks)
+        self._drawn[update, agent] = self._draw_study(self.program, self.keys[agent], update)
+        return np.asarray(self._drawn[update, agent].picks)
 
     def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
         """One update."""
-        draws = self._drawn.pop(update, None) or self._draw_study(self.program, self.key, update)
-        self.agent, loss, errors = self._update(self.learner, self.agent, batch, draws.learner)
+        draws = self._drawn.pop((update, agent), None) or self._draw_study(self.program, self.keys[agent], update)
+        self.agents[agent], loss, errors = self._update(self.learner, self.agents[agent], batch, draws.learner)
         return float(loss), np.asarray(errors)
 
     def sync(self) -> None:
-        """The hard update of the target network."""
-        self.agent = self.agent._replace(target=jax.tree.map(jnp.copy, self.agent.params))
+        """The hard update of the target networks."""
+        self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
     def warm_up(self) -> None:
         """Compile every verb, on an agent and a memory that are thrown away."""
-        agent, draws = self._init(self.program, self.key), self._draw_study(self.program, self.key, 0)
+        agent, draws = self._init(self.program, self.keys[0]), self._draw_study(self.program, self.keys[0], 0)
         memory = HostMemory(self.program)
-        n, view = self.config.world.num_envs, self.program.view
-        self.greedy(np.zeros((n, self.config.world.stack, *view.shape), view.dtype), self.draw(0))
+        n, view = self.config.world.rows, self.program.view
+        self.greedy(0, np.zeros((n, self.config.world.stack, *view.shape), view.dtype), self.draw(0, 0))
         # With importance weights that need no priorities: their shapes are what is compiled for.
         zeros = np.zeros(self.config.learner.batch_size, np.int32)
         batch = memory.history.cut(memory.history.choose(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
         jax.block_until_ready(self._update(self.learner, agent, batch, draws.learner))
 
     def give(self, agent: int) -> Params:
-        """The parameters of the agent."""
-        return self.agent.params
+        """The parameters of one agent."""
+        return self.agents[agent].params
 
     def take(self, agent: int, params: Params) -> None:
         """Go on with these parameters, in the target network too."""
         copies = [jax.tree.map(jnp.array, params) for _ in range(2)]
-        self.agent = self.agent._replace(params=copies[0], target=copies[1])
+        self.agents[agent] = self.agents[agent]._replace(params=copies[0], target=copies[1])
 
     def params(self) -> Params:
-        """The parameters as NumPy arrays."""
-        return jax.tree.map(np.asarray, self.agent.params)
+        """The parameters as NumPy arrays; of several agents, leaves [A, …]."""
+        if not self.program.view.agents:
+            return jax.tree.map(np.asarray, self.agents[0].params)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(agent.params for agent in self.agents))
 
 
 def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
-    """An experiment of this agent on the host as `fused` would hold it, leaves [1, …].
+    """An experiment of these agents on the host as `fused` would hold it, leaves [1, …] or [1, A, …].
 
     There a row waits until the next step to be written into the memory, here it has been written at once; to write it
     again changes nothing.
     """
-    verbs, memory = _verbs(experiment), experiment.memory
+    verbs, games = _verbs(experiment), experiment.games
     rows = experiment.tick * experiment.config.steps_per_tick - 1
-    length = memory.history.window.length
+    length = experiment.program.window.length
     cursor = Cursor(jnp.int32(max(rows, 0) % length), jnp.int32(min(max(rows, 0), length)))
-    last = (memory.history.head - 1) % length
-    chances: Any = ()
-    if memory.chances is not None:
-        chances = Priorities(memory.chances.blocks, memory.chances.sums, memory.chances.largest)
-    one = Experiment(
-        key=verbs.key,
-        agent=verbs.agent,
-        memory=memory.history.rows,
-        chances=chances,
-        seen=Seen(jnp.asarray(experiment.stack), jnp.asarray(experiment.first)),
-        score=Score(jnp.asarray(experiment.score.total), jnp.asarray(experiment.score.steps)),
-        row=History(*(column[:, last] for column in memory.history.rows)),
-        worlds=verbs.worlds.place() if hasattr(verbs.worlds, "place") else (),
-    )
-    return Clock(jnp.int32(experiment.tick), cursor), jax.tree.map(lambda x: x[None], one)
+    several, agents = bool(experiment.program.view.agents), len(verbs.agents)
+
+    def mine(values: np.ndarray, agent: int) -> jax.Array:
+        return jnp.asarray(values.reshape(agents, -1, *values.shape[1:])[agent])
+
+    runs = []
+    for i, memory in enumerate(experiment.memories):
+        last = (memory.history.head - 1) % length
+        chances: Any = ()
+        if memory.chances is not None:
+            chances = Priorities(memory.chances.blocks, memory.chances.sums, memory.chances.largest)
+        runs.append(
+            Experiment(
+                key=verbs.keys[i],
+                agent=verbs.agents[i],
+                memory=memory.history.rows,
+                chances=chances,
+                seen=Seen(mine(games.stack, i), mine(games.first, i)),
+                score=Score(mine(games.score.total, i), mine(games.score.steps, i)),
+                row=History(*(column[:, last] for column in memory.history.rows)),
+                worlds=(),
+            )
+        )
+    one = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs) if several else runs[0]
+    worlds = verbs.worlds.place() if hasattr(verbs.worlds, "place") else ()
+    return Clock(jnp.int32(experiment.tick), cursor), jax.tree.map(lambda x: x[None], one._replace(worlds=worlds))
 
 
 def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
     """The inverse: the experiment goes on from there."""
-    verbs, memory = _verbs(experiment), experiment.memory
+    verbs, games = _verbs(experiment), experiment.games
     one = jax.tree.map(lambda x: x[0], runs)
     experiment.tick = int(clock.tick)
-    verbs.agent = jax.tree.map(jnp.array, one.agent)
-    memory.history.rows = History(*(np.array(column) for column in one.memory))
-    memory.history.head, memory.history.size = int(clock.cursor.head), int(clock.cursor.size)
-    memory.history.add(History(*(np.asarray(column) for column in one.row)))
-    if memory.chances is not None:
-        memory.chances.blocks, memory.chances.sums = np.array(one.chances.blocks), np.array(one.chances.sums)
-        memory.chances.largest = np.float32(one.chances.largest)
-        memory.chances.admit(memory.history)
+    for i, memory in enumerate(experiment.memories):
+        own = one._replace(worlds=(), seen=(), score=())
+        own = jax.tree.map(lambda x, i=i: x[i], own) if experiment.program.view.agents else own
+        verbs.agents[i] = jax.tree.map(jnp.array, own.agent)
+        memory.history.rows = History(*(np.array(column) for column in own.memory))
+        memory.history.head, memory.history.size = int(clock.cursor.head), int(clock.cursor.size)
+        memory.history.add(History(*(np.asarray(column) for column in own.row)))
+        if memory.chances is not None:
+            memory.chances.blocks, memory.chances.sums = np.array(own.chances.blocks), np.array(own.chances.sums)
+            memory.chances.largest = np.float32(own.chances.largest)
+            memory.chances.admit(memory.history)
     if hasattr(verbs.worlds, "place"):
-        experiment.stack, experiment.first = np.array(one.seen.stack), np.array(one.seen.first)
-        experiment.score.total, experiment.score.steps = np.array(one.score.total), np.array(one.score.steps)
+        rows = games.stack.shape[0]
+        games.stack = np.array(one.seen.stack).reshape(games.stack.shape)
+        games.first = np.array(one.seen.first).reshape(rows)
+        games.score.total = np.array(one.score.total).reshape(rows)
+        games.score.steps = np.array(one.score.steps).reshape(rows)
         verbs.worlds.go_to(one.worlds, experiment.tick * experiment.config.steps_per_tick)
 
 

@@ -20,8 +20,8 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.mapping import over_seeds
 from xladder.core.types import Compiled, Params
-from xladder.families.value.host_loop import Row, Score
 from xladder.families.value.program import Clock, Experiment, Program
+from xladder.families.value.stepping import Ended, Report, Score
 from xladder.replay.history import Cursor
 from xladder.worlds.copies import Step
 
@@ -32,13 +32,16 @@ class Overlapped:
     def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
         self.config, self.program = config, Program.for_device(config, platform)
         self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
-        self.tick, self.rows, self.score = 0, 0, Score(config.world.num_envs)
+        n, view = config.world.rows, self.program.view
+        self.tick, self.rows, self.score = 0, 0, Score(n * self.program.num_agents)
         self.length = self.program.window.length
-        self.run: Experiment = compiled(_begin)(self.program, keys.root(seed), self.worlds.reset())
-        n, view, times = config.world.num_envs, self.program.view, self.times(0, 0)
+        frames = self.worlds.reset()
+        self.run: Experiment = compiled(_begin)(self.program, keys.root(seed), frames)  # leaves [A, …]
+        times, lead = self.times(0, 0), frames.shape[: frames.ndim - len(view.shape)]
         self._choose = compiled(_choose)
-        actions, flags = self._choose(self.program, self.run, times), np.zeros(n, bool)
-        answer = pack(Step(np.zeros((n, *view.shape), view.dtype), np.zeros(n, np.float32), flags, flags, flags))
+        actions, flags = self._choose(self.program, self.run, times), np.zeros(lead, bool)
+        nothing = np.zeros((*lead, *view.shape), view.dtype), np.zeros(lead, np.float32)
+        answer = pack(Step(*nothing, flags, flags, flags))
         given = self.program, times, self.run, actions, *answer
         # Compiled here and kept, so that no tick of the run has to wait for it.
         self._remember = compiled(_remember, donate=(2,)).lower(*given).compile()
@@ -56,10 +59,10 @@ class Overlapped:
         last = (first + ticks) * steps - 1
         actions = self._choose(self.program, self.run, self.times(first, first * steps))
         for tick in range(first, first + ticks):
-            ended: list[tuple[float, int]] = []
+            ended = list[Ended]()
             for t in range(steps):
                 step = tick * steps + t
-                self.worlds.send(np.asarray(actions)[0])  # waits for the device to have chosen
+                self.worlds.send(self._to_send(actions))  # waits for the device to have chosen
                 if t == steps - 1:
                     losses.append(self.study(tick))  # while the worlds run
                 answer = self.worlds.recv()
@@ -69,20 +72,21 @@ class Overlapped:
                 else:
                     self.run, actions = self._remember_and_choose(*given)
                 self.rows += 1
-                ended += self.score.add(answer)  # while the device chooses
+                ended.append(self.score.add(answer))  # while the device chooses
             learning = bool(self.program.is_learning(tick))
             epsilon = float(self.program.epsilon(tick))
-            reports.append(Row(ended, np.nan, epsilon, self.config.updates_per_tick * learning).columns())
+            updates = self.config.updates_per_tick * learning
+            reports.append(Report(ended, (), epsilon, updates, len(self.program.view.agents)).columns())
         self.tick = first + ticks
         columns = {name: np.stack([row[name] for row in reports]) for name in reports[0]}
-        columns["loss"] = np.concatenate(jax.device_get(losses))
+        columns["loss"] = np.stack(jax.device_get(losses)).mean(1)
         jax.block_until_ready(self.run)
         return columns
 
     def study(self, tick: int) -> Any:
         """The updates of a tick, begun and not waited for."""
         if not self.program.is_learning(tick):
-            return np.full(1, np.nan, np.float32)
+            return np.full(self.program.num_agents, np.nan, np.float32)
         self.run, loss = self._learn(self.times(tick, 0), self.run)
         return loss
 
@@ -97,30 +101,35 @@ class Overlapped:
             begun = time.perf_counter()
             for _ in range(self.config.steps_per_tick):
                 times = self.times(self.tick, self.tick * self.config.steps_per_tick)
-                self.worlds.send(np.asarray(self._choose(self.program, self.run, times))[0])
+                self.worlds.send(self._to_send(self._choose(self.program, self.run, times)))
                 self.worlds.recv()
             whole.append(time.perf_counter() - begun)
         return {"sampling": float(np.median(whole)), "update": float(np.median(study))}
 
     def params(self) -> Params:
-        """Parameters as NumPy arrays, leaves [1, …]."""
-        return jax.tree.map(np.asarray, self.run.agent.params)
+        """Parameters as NumPy arrays, leaves [1, …], or [1, A, …]."""
+        params = jax.tree.map(np.asarray, self.run.agent.params)
+        return jax.tree.map(lambda x: x[None], params) if self.program.view.agents else params
 
     def to_program(self) -> tuple[Clock, Experiment]:
         """The experiment as `sequential` and `fused` hold it: the last row is told, though it is written already."""
         head, size = max(self.rows - 1, 0) % self.length, min(max(self.rows - 1, 0), self.length)
         worlds = jax.tree.map(lambda x: x[None], self.worlds.place()) if hasattr(self.worlds, "place") else ()
         clock = Clock(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
-        return clock, self.run._replace(worlds=worlds)
+        return clock, self.program.from_rows(self.run._replace(worlds=worlds))
 
     def from_program(self, clock: Clock, run: Experiment) -> None:
         """The inverse: the experiment goes on from there."""
         self.tick = int(clock.tick)
         self.rows = self.tick * self.config.steps_per_tick
-        self.run = run._replace(worlds=())
-        if run.worlds:
-            self.worlds.go_to(jax.tree.map(lambda x: x[0], run.worlds), self.rows)
-            self.score.total, self.score.steps = (np.array(column[0]) for column in run.score)
+        worlds, self.run = run.worlds, self.program.as_rows(run)._replace(worlds=())
+        if worlds:
+            self.worlds.go_to(jax.tree.map(lambda x: x[0], worlds), self.rows)
+            self.score.total, self.score.steps = (np.array(column).ravel() for column in run.score)
+
+    def _to_send(self, actions: jax.Array) -> np.ndarray:
+        """Actions as the worlds take them: int [N], or [A, N]."""
+        return np.asarray(actions) if self.program.view.agents else np.asarray(actions)[0]
 
     def close(self) -> None:
         """End the worlds' threads."""
@@ -128,18 +137,21 @@ class Overlapped:
 
 
 def _begin(program: Program, key: jax.Array, frames: jax.Array) -> Experiment:
+    """Rows of agents, leaves [A, …]; [1, …] where one agent is alone."""
+    if program.view.agents:
+        return jax.vmap(program.begin)(keys.of_agents(key, program.num_agents), frames)
     return jax.tree.map(lambda x: x[None], program.begin(key, frames))
 
 
 def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
-    """Frames, and the rest as float32 [N, 4]: every array is a transfer of its own."""
-    return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=1, dtype=np.float32)
+    """Frames, and the rest as float32 [N, 4] or [A, N, 4]: every array is a transfer of its own."""
+    return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=-1, dtype=np.float32)
 
 
 def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
     step = times[3]
     epsilon = program.epsilon(step // program.config.steps_per_tick)
-    playing = run.without_memory()
+    playing = run.acting()
     return over_seeds(
         lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), playing
     )
@@ -148,10 +160,11 @@ def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
 def _remember(
     program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
 ) -> Experiment:
-    answer = Step(frames, facts[:, 0], *(facts[:, i] > 0 for i in (1, 2, 3)))
-    answers = jax.tree.map(lambda x: x[None], answer)
+    answers = Step(frames, facts[..., 0], *(facts[..., i] > 0 for i in (1, 2, 3)))
+    if not program.view.agents:
+        answers = jax.tree.map(lambda x: x[None], answers)
     # The memory is left out of what is mapped: see `Program.sample`.
-    seen, *_ = over_seeds(lambda one: program.observe(*one), (run.without_memory(), actions, answers))
+    seen, *_ = over_seeds(lambda one: program.observe(*one), (run.acting(), actions, answers))
     return program.store_all(_clock(times).cursor, seen._replace(memory=run.memory, chances=run.chances))
 
 

@@ -23,6 +23,7 @@ from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Clock, Program, StudyDraws
+from xladder.families.value.stepping import Stepper, Transition, of_agent
 from xladder.families.value.torch_backend import make_learner
 from xladder.learners.value import Agent, ValueLearner
 from xladder.parity import learner as learner_levels
@@ -30,7 +31,6 @@ from xladder.parity.levels import Level, compare
 from xladder.replay import history, history_host, priorities
 from xladder.replay.history import Picks
 from xladder.rungs.running import compiled
-from xladder.worlds.copies import Step
 
 MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
 RECORDED = 2000  # steps of all copies together
@@ -69,7 +69,7 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
 
 def _small(config: Any) -> Any:
     """The same settings with a memory that the recorded steps go round."""
-    n, c = config.world.num_envs, config.learner
+    n, c = config.world.rows, config.learner
     rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
     learner = replace(c, memory=min(c.memory, rows * n))
     return replace(config, learner=learner)
@@ -90,51 +90,47 @@ def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
     )
 
 
-def record(config: Any, seed: int) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, Step]]:
-    """Random play: frames before each step, whether they begin a game, actions, and what came of them."""
-    world, n = config.world, config.world.num_envs
+def record(config: Any, seed: int) -> list[Transition]:
+    """Random play, as the first agent sees it."""
+    world, n = config.world, config.world.rows
     rng, rows = np.random.default_rng(seed), []
-    copies = world.on_host(n, seed, compiled)
+    games = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
     try:
-        frames, first = np.asarray(copies.reset()), np.ones(n, bool)
         for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
-            actions = rng.integers(0, copies.view.actions, n, dtype=np.int32)
-            copies.send(actions)
-            answer = Step(*(np.array(x) for x in copies.recv()))
-            rows.append((frames, first, actions, answer))
-            frames, first = answer.frame, answer.first
+            games.send(rng.integers(0, games.worlds.view.actions, len(games.first), dtype=np.int32))
+            rows.append(jax.tree.map(np.array, of_agent(games.recv(), 0, games.agents)))
     finally:
-        copies.close()
+        games.close()
     return rows
 
 
-def remember(program: Program, steps: list) -> tuple[history.Cursor, history.History, Any, HostMemory]:
+def remember(program: Program, steps: list[Transition]) -> tuple[history.Cursor, history.History, Any, HostMemory]:
     """What was recorded, in both memories; on the way, what is there by then is rated, if there are priorities."""
     config, view = program.config, program.view
-    n, length = config.world.num_envs, program.window.length
-    cursor, memory = history.init_cursor(), history.init(n, length, view.shape, view.dtype)
+    n, length = config.world.rows, program.window.length
+    cursor, memory = history.init_cursor(), history.init(n, length, view.shape, view.dtype, view.actions)
     chances = priorities.init(n, length) if config.learner.prioritised else ()
     host = HostMemory(program)
-    for i, (frames, first, actions, answer) in enumerate(steps):
+    for i, made in enumerate(steps):
         if config.learner.prioritised and i == len(steps) * 7 // 8:
             chances = rate(program, chances, host)
-        reward = np.clip(answer.reward, -1.0, 1.0) if config.learner.clip_rewards else answer.reward
-        row = history.History(frames, actions, reward, answer.terminated, answer.truncated, first)
+        reward, step = program.reward(made.step), made.step
+        row = history.History(made.frames, made.actions, reward, step.terminated, step.truncated, made.first)
         cursor, memory, chances = compiled(_add, donate=(2,))(program, cursor, memory, chances, row)
-        host.add(frames, first, actions, answer)
+        host.add(made)
     return cursor, memory, chances, host
 
 
 def _add(program: Program, cursor: history.Cursor, memory: history.History, chances: Any, row: Any) -> Any:
     memory = history.add(cursor, memory, row)
     if program.config.learner.prioritised:
-        chances = priorities.admit(program.window, cursor, chances, memory.first)
+        chances = priorities.admit(program.window, cursor, chances, memory)
     return history.advance(cursor, program.window.length), memory, chances
 
 
 def rate(program: Program, chances: Any, host: HostMemory) -> Any:
     """Errors for rows of both memories, some rows twice: where all priorities are equal, no weight could differ."""
-    n, length, rng = program.config.world.num_envs, program.window.length, np.random.default_rng(0)
+    n, length, rng = program.config.world.rows, program.window.length, np.random.default_rng(0)
     count = 2 * n * length
     env, slot = (rng.integers(0, most, count, dtype=np.int32) for most in (n, length))
     picks, errors = Picks(env, slot, np.ones(count, np.float32)), rng.exponential(size=count).astype(np.float32)

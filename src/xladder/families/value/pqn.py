@@ -20,7 +20,7 @@ from xladder.core import keys, schedules
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
-from xladder.families.value.acting import ActDraws, Games, Metrics, Score, Seen
+from xladder.families.value.acting import ActDraws, AgentMetrics, Games, Metrics, Score, Seen
 from xladder.learners.pqn import Agent, Knobs, PQNLearner, Rollout
 
 
@@ -67,6 +67,12 @@ class Program(Games):
         assert self.copies is not None
         key = keys.root(seed)
         worlds, frames = self.copies.reset(self.reset_keys(key))
+        if not self.view.agents:
+            return self.begin(key, frames, worlds)
+        return jax.vmap(self.begin)(keys.of_agents(key, self.num_agents), frames)._replace(worlds=worlds)
+
+    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
+        """A fresh experiment whose worlds show these frames [N, *frame]."""
         c = self.config
         knobs = Knobs(jnp.float32(c.learner.lr), jnp.float32(c.learner.gamma), jnp.float32(c.pqn.trace))
         return Experiment(key, self.pqn.init(self.init_params(key), knobs), *self.open_games(frames), worlds)
@@ -86,24 +92,34 @@ class Program(Games):
         """float32 []: the part of the learning rate that is left in a tick; as published, it falls to nothing."""
         return schedules.linear(1.0, 0.0, self.config.agent_steps, tick * self.config.per_tick)
 
-    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics | AgentMetrics]:
         """One tick of a population, leaves [S, …]."""
 
-        def one(run: Experiment) -> tuple[Experiment, Ended, jax.Array]:
-            run, rollout, ended = self.play(clock.tick, run)
+        def study(run: Experiment, rollout: Rollout) -> tuple[Experiment, jax.Array]:
             lessons = self.pqn.prepare(run.agent.knobs, rollout)
             orders = self.draw_orders(run.key, clock.tick)
             agent, loss = self.pqn.learn(run.agent, lessons, orders, self.left(clock.tick), self.unroll)
-            return run._replace(agent=agent), ended, loss
+            return run._replace(agent=agent), loss
 
-        runs, ended, loss = self._each(one, runs)
+        def one(run: Experiment) -> tuple[Experiment, Ended, jax.Array]:
+            run, rollout, ended = self.play(clock.tick, run)
+            run, loss = study(run, rollout)
+            return run, ended, loss
+
+        if self.view.agents:
+            rows, rollouts, ended = self.play_together(clock.tick, self.as_rows(runs))
+            worlds, rows = rows.worlds, rows._replace(worlds=())
+            rows, loss = self._each(lambda given: study(*given), (rows, rollouts))
+            runs = self.from_rows(rows._replace(worlds=worlds))
+        else:
+            runs, ended, loss = self._each(one, runs)
         totals, lengths = (x.reshape(x.shape[0], -1) for x in ended)
         metrics = self.report(clock.tick, totals, lengths, loss, jnp.int32(self.config.updates_per_tick))
         return Clock(clock.tick + 1), runs, metrics
 
-    def _each(self, function: Any, runs: Experiment) -> Any:
+    def _each(self, function: Any, runs: Any) -> Any:
         """A function of one seed, for all of them: at once or one after another."""
-        mapped = self.mapped or runs.key.shape[0] == 1
+        mapped = self.mapped or jax.tree.leaves(runs)[0].shape[0] == 1
         return over_seeds(function, runs) if mapped else one_by_one(function)(runs)
 
     def play(self, tick: jax.Array, run: Experiment) -> tuple[Experiment, Rollout, Ended]:
@@ -137,8 +153,40 @@ class Program(Games):
         rollout = rows._replace(values=jnp.concatenate([rows.values, last[None]]))
         return run._replace(seen=seen, score=score, worlds=worlds), rollout, ended
 
+    def play_together(self, tick: jax.Array, runs: Experiment) -> tuple[Experiment, Rollout, Ended]:
+        """The same for agents that share worlds, rows [S·A, …]: all choose before the worlds step."""
+        epsilon = self.epsilon(tick)
+
+        def choose(run: Experiment, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+            draws = self.draw_act(run.key, step)
+            values = self.learner.values(run.agent.params, run.seen.stack, None, None)  # [N, K]
+            greedy = jnp.argmax(values, axis=-1).astype(jnp.int32)
+            return jnp.where(draws.explore < epsilon, self.random_actions(run.seen.stack, draws), greedy), values.max(
+                -1
+            )
+
+        def advance(runs: Experiment, step: jax.Array) -> tuple[Experiment, tuple[Rollout, Ended]]:
+            acting, stack = runs._replace(worlds=()), runs.seen.stack
+            actions, values = over_seeds(lambda run: choose(run, step), acting)
+            worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
+            waiting = answers.first | (answers.terminated & answers.truncated)
+            row = Rollout(stack, actions, self.reward(answers), answers.terminated, answers.truncated, waiting, values)
+            seen, score, *ended = over_seeds(lambda given: self.watch(*given), (runs.seen, runs.score, answers))
+            return runs._replace(seen=seen, score=score, worlds=worlds), (row, Ended(*ended))
+
+        steps = tick * self.config.steps_per_tick + jnp.arange(self.config.steps_per_tick)
+        runs, (rows, ended) = jax.lax.scan(advance, runs, steps)
+        rows, ended = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (rows, ended))  # [S·A, T, N, …]
+        last = over_seeds(
+            lambda run: self.learner.values(run.agent.params, run.seen.stack, None, None).max(-1),
+            runs._replace(worlds=()),
+        )
+        return runs, rows._replace(values=jnp.concatenate([rows.values, last[:, None]], axis=1)), ended
+
     def rehearse(self, clock: Clock, runs: Experiment) -> Any:
         """The play of a tick without learning from it: what it chooses, and what the worlds answer."""
+        if self.view.agents:
+            return self.play_together(clock.tick, self.as_rows(runs))[1]
         return self._each(lambda run: self.play(clock.tick, run)[1], runs)
 
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from xladder.families.value import atari_presets, gym_presets, gymnax_presets
+from xladder.families.value import atari_presets, gym_presets, gymnax_presets, marl_presets, own_presets, zoo_presets
 from xladder.families.value.checks import check_learner
 from xladder.worlds import names
 
-SOURCES = {"gymnax": gymnax_presets, "atari": atari_presets, "gym": gym_presets}
+SOURCES = {
+    "gymnax": gymnax_presets,
+    "atari": atari_presets,
+    "gym": gym_presets,
+    "jax": own_presets,
+    "marl": marl_presets,
+    "zoo": zoo_presets,
+}
 
 
 def presets(name: str, protocol: str | None = None) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from xladder.core import keys, schedules
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
-from xladder.families.value.acting import ActDraws, Games, Metrics, Score, Seen
+from xladder.families.value.acting import ActDraws, AgentMetrics, Games, Metrics, Score, Seen
 from xladder.learners.value import Agent, Draws, Knobs
 from xladder.replay import history, priorities
 from xladder.replay.batch import Batch
@@ -48,9 +48,9 @@ class Experiment(NamedTuple):
     row: history.History  # what came of the last step, leaves [N, …]; the next step writes it into the memory
     worlds: Any  # where the copies stand
 
-    def without_memory(self) -> Any:
-        """All the rest: what plays need not carry the memory along, which XLA might then copy."""
-        return self._replace(memory=(), chances=())  # type: ignore[arg-type]
+    def acting(self) -> Any:
+        """What acting needs: the memory, which XLA might copy if it were carried along, and the worlds are left out."""
+        return self._replace(memory=(), chances=(), worlds=())  # type: ignore[arg-type]
 
 
 class StudyDraws(NamedTuple):
@@ -76,7 +76,8 @@ class Program(Games):
     def window(self) -> history.Window:
         """What a sample spans."""
         c = self.config
-        return history.Window(c.world.stack, c.learner.n_step, c.learner.memory // c.world.num_envs)
+        length = c.learner.memory // c.world.rows
+        return history.Window(c.world.stack, c.learner.n_step, length, absences=self.view.absences)
 
     def init_clock(self) -> Clock:
         """Before the first tick."""
@@ -87,7 +88,9 @@ class Program(Games):
         assert self.copies is not None
         key = keys.root(seed)
         state, frames = self.copies.reset(self.reset_keys(key))
-        return self.begin(key, frames, state)
+        if not self.view.agents:
+            return self.begin(key, frames, state)
+        return jax.vmap(self.begin)(keys.of_agents(key, self.num_agents), frames)._replace(worlds=state)
 
     def init_agent(self, key: jax.Array) -> Agent:
         """An agent that knows nothing, of the run with this root key."""
@@ -96,16 +99,16 @@ class Program(Games):
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
         """A fresh experiment whose worlds show these frames [N, *frame]."""
-        n, view = self.config.world.num_envs, self.view
+        n, view = self.config.world.rows, self.view
         seen, score = self.open_games(frames)
         return Experiment(
             key=key,
             agent=self.init_agent(key),
-            memory=history.init(n, self.window.length, view.shape, view.dtype),
+            memory=history.init(n, self.window.length, view.shape, view.dtype, view.actions),
             chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
             seen=seen,
             score=score,
-            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, view.shape, view.dtype)),
+            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, view.shape, view.dtype, view.actions)),
             worlds=worlds,
         )
 
@@ -137,13 +140,14 @@ class Program(Games):
 
     def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
         """int32 [N]: an action for every copy, random with probability ε."""
-        return jnp.where(draws.explore < epsilon, draws.action, self.greedy(agent.params, seen.stack, draws))
+        greedy = self.greedy(agent.params, seen.stack, draws)
+        return jnp.where(draws.explore < epsilon, self.random_actions(seen.stack, draws), greedy)
 
     def observe(self, run: Experiment, actions: jax.Array, step: Step) -> tuple[Experiment, jax.Array, jax.Array]:
         """Take note of what has come of the actions. Also the total and length of each game that ended, or nan."""
         row = history.History(
             frames=run.seen.stack[:, -1],
-            actions=actions.astype(jnp.int8),
+            actions=actions.astype(history.action_dtype(self.view.actions)),
             rewards=self.reward(step),
             terminated=step.terminated,
             truncated=step.truncated,
@@ -158,7 +162,7 @@ class Program(Games):
         """Write what was noted of a step into the memory."""
         memory = history.add(cursor, memory, row)
         if self.config.learner.prioritised:
-            chances = priorities.admit(self.window, cursor, chances, memory.first)
+            chances = priorities.admit(self.window, cursor, chances, memory)
         return memory, chances
 
     def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
@@ -248,8 +252,13 @@ class Program(Games):
         alpha = jnp.float32(self.config.learner.alpha)
         return priorities.assign(chances, picks, priorities.from_errors(errors, alpha))
 
-    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
-        """One tick of a population, leaves [S, …].
+    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics | AgentMetrics]:
+        """One tick of a population, leaves [S, …], or [S, A, …] where agents learn independently in one world."""
+        clock, rows, metrics = self.tick_rows(clock, self.as_rows(runs))
+        return clock, self.from_rows(rows), metrics
+
+    def tick_rows(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics | AgentMetrics]:
+        """The same with the agents of all seeds in one row, leaves [S·A, …], but for the worlds, leaves [S, …].
 
         A step begins by writing down what came of the one before: then the memory is read after it is written, and
         never the other way round, which would make XLA copy all of it.
@@ -287,7 +296,7 @@ class Program(Games):
             return moved, self.store_all(cursor, runs)
         # As a loop, of one turn or none: nothing is fused across its border. Where it can, XLA on a CPU fuses writing a
         # row with reading the memory, does it twice, and copies all of it for that.
-        rest = runs.without_memory()
+        rest = runs.acting()
 
         def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
             stored = self.store_all(cursor, rest._replace(memory=held[0], chances=held[1]))
@@ -299,7 +308,7 @@ class Program(Games):
 
     def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
         """int32 [S, N]: what every seed does in a step."""
-        epsilon, playing = self.epsilon(tick), runs.without_memory()
+        epsilon, playing = self.epsilon(tick), runs.acting()
 
         def one(run: Experiment) -> jax.Array:
             return self.choose(run.agent, run.seen, self.crew.mine(self.draw_act(run.key, step)), epsilon)
@@ -311,19 +320,14 @@ class Program(Games):
     ) -> tuple[Experiment, tuple[jax.Array, jax.Array]]:
         """One step of every copy of every seed; and what the games that ended came to, [S, N] each."""
 
-        def one(given: tuple[Experiment, jax.Array]) -> tuple[Experiment, jax.Array, jax.Array]:
-            assert self.copies is not None
-            run, actions = given
-            worlds, answer = self.copies.step(self.crew.mine(self.step_keys(run.key, step)), run.worlds, actions)
-            return self.observe(run._replace(worlds=worlds), actions, answer)
-
         memory, chances = runs.memory, runs.chances
-        runs, *ended = over_seeds(one, (runs.without_memory(), actions))
-        return runs._replace(memory=memory, chances=chances), (ended[0], ended[1])
+        worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
+        runs, *ended = over_seeds(lambda one: self.observe(*one), (runs.acting(), actions, answers))
+        return runs._replace(memory=memory, chances=chances, worlds=worlds), (ended[0], ended[1])
 
     def rehearse(self, clock: Clock, runs: Experiment) -> Any:
         """The play of a tick without learning from it: what is seen then."""
-        first = clock.tick * self.config.steps_per_tick
+        runs, first = self.as_rows(runs), clock.tick * self.config.steps_per_tick
         for t in range(self.config.steps_per_tick):
             runs, _ = self._step(runs, self._choose(clock.tick, first + t, runs), first + t)
         return runs.seen, runs.score, runs.row

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 import torch
 
@@ -26,15 +28,15 @@ from xladder.worlds.copies import View
 
 
 class Verbs(TorchVerbs):
-    """One PyTorch agent and the copies of its world."""
+    """PyTorch agents and the copies of their world."""
 
-    STATE = ("rng", "agent")
+    STATE = ("rng", "agents")
 
     def __init__(self, config: Any, seed: int, device: str):
         self.config, self.program = config, Program(config)
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        self.agent = make_learner(config, device)
+        self.agents = [make_learner(config, device) for _ in range(self.program.num_agents)]
         self._seed, self._worlds = seed, None
 
     @property
@@ -45,23 +47,24 @@ class Verbs(TorchVerbs):
             self._worlds = world.on_host(world.num_envs, self._seed, compiled)
         return self._worlds
 
-    def draw(self, step: int) -> ActDraws:
+    def draw(self, step: int, agent: int) -> ActDraws:
         """The draws for one choice of action."""
-        n = self.config.world.num_envs
-        fractions = self.config.learner.act_quantiles if self.agent.head.fractions else 0
+        n, view, learner = self.config.world.rows, self.program.view, self.agents[agent]
+        fractions = self.config.learner.act_quantiles if learner.head.fractions else 0
+        explore, random = self.rng.random(n, dtype=np.float32), partial(self.rng.random, n, dtype=np.float32)
         return ActDraws(
-            explore=self.rng.random(n, dtype=np.float32),
-            action=self.rng.integers(0, self.program.view.actions, n, dtype=np.int32),
+            explore=explore,
+            action=random() if view.masked else self.rng.integers(0, view.actions, n, dtype=np.int32),
             taus=self.rng.random((n, fractions), dtype=np.float32),
-            noise=self.rng.standard_normal((n, self.agent.net.head.noise_size), dtype=np.float32),
+            noise=self.rng.standard_normal((n, learner.net.head.noise_size), dtype=np.float32),
         )
 
-    def greedy(self, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
+    def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
         """The best actions in states."""
         noise = draws.noise if draws.noise.shape[1] else None
-        return self.agent.values(stack, draws.taus, noise).argmax(1)
+        return self.agents[agent].values(stack, draws.taus, noise).argmax(1)
 
-    def draw_picks(self, update: int) -> np.ndarray:
+    def draw_picks(self, update: int, agent: int) -> np.ndarray:
         """What says where the samples of an update start."""
         c = self.config.learner
         shape = (c.batch_size, 2) if c.prioritised else (c.batch_size, CANDIDATES, 2)
@@ -69,42 +72,44 @@ class Verbs(TorchVerbs):
 
     def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
         """One update."""
-        return self.agent.update(batch)
+        return self.agents[agent].update(batch)
 
     def sync(self) -> None:
-        """The hard update of the target network."""
-        self.agent.sync()
+        """The hard update of the target networks."""
+        for agent in self.agents:
+            agent.sync()
 
     def give(self, agent: int) -> Params:
-        """The parameters of the agent as the JAX pytree."""
-        return self.agent.to_jax(self.agent.net.state_dict())
+        """The parameters of one agent as the JAX pytree."""
+        return self.agents[agent].to_jax(self.agents[agent].net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
         """Go on with these parameters."""
-        self.agent.load(params)
+        self.agents[agent].load(params)
 
     def params(self) -> Params:
-        """Parameters as the JAX pytree."""
-        return self.give(0)
+        """Parameters as the JAX pytree; of several agents, leaves [A, …]."""
+        if not self.program.view.agents:
+            return self.give(0)
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
     def rehearse(self) -> None:
         """An update and some actions on made-up data: what the number of threads is chosen by."""
         memory = HostMemory(self.program).history
         batch = memory.cut(memory.choose(np.zeros((self.config.learner.batch_size, 1, 2), np.float32)), 0.0)
-        n, stack = self.config.world.num_envs, self.config.world.stack
-        self.agent.update(batch)
+        n, stack = self.config.world.rows, self.config.world.stack
+        self.agents[0].update(batch)
         for _ in range(self.config.steps_per_tick):
-            self.greedy(np.zeros((n, stack, *self.program.view.shape), self.program.view.dtype), self.draw(0))
+            self.greedy(0, np.zeros((n, stack, *self.program.view.shape), self.program.view.dtype), self.draw(0, 0))
 
 
 def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
     """The PyTorch learner that the settings describe, made from them and from what the world shows alone."""
     c, view, stack = config.learner, config.world.view(), config.world.stack
-    torso, own = own_torsos.make_twin(c.torso, view, stack) if is_own(c.torso) else make_torso(c, view, stack), None
-    net = make_net(c, torso, view, stack)
-    if is_own(c.torso):
-        own = own_torsos.torso_names(c.torso, view, stack)
-    return TorchLearner(c, net, device, view.masked, own)
+    if not is_own(c.torso):
+        return TorchLearner(c, make_net(c, make_torso(c, view, stack), view, stack), device, view.masked)
+    net = make_net(c, own_torsos.make_twin(c.torso, view, stack), view, stack)
+    return TorchLearner(c, net, device, view.masked, own_torsos.torso_names(c.torso, view, stack))
 
 
 def make_torso(config: Any, view: View, stack: int) -> torch.nn.Module:

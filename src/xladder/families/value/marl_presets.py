@@ -1,0 +1,112 @@
+"""Worlds that several agents share, with JaxMARL's API, as workloads: `jaxmarl/NAME` and `marl/module:Name`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from xladder.errors import UsageError
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
+from xladder.families.value.own_presets import from_gymnax
+from xladder.worlds import names
+
+if TYPE_CHECKING:
+    from xladder.core.types import Compiled
+    from xladder.worlds.copies import Copies, View
+    from xladder.worlds.hosted import HostedCopies
+
+
+@dataclass(frozen=True)
+class WorldConfig(ValueWorld):
+    """Copies of a world that several agents share."""
+
+    jittable: ClassVar[bool] = True
+    name: str = "jaxmarl/MPE_simple_spread_v3"
+    """Which world; the workload's name says it already."""
+    num_envs: int = 8
+    """How many copies are stepped at once."""
+    stack: int = 1
+    """Frames stacked into a state."""
+    shared: bool = False
+    """One network and memory for all agents, told by the observation which one it is; steps are then agents' steps."""
+
+    @property
+    def rows(self) -> int:
+        """Copies of the world as one learner sees them: with a shared network, every agent of each."""
+        return self.num_envs * len(self.all_agents) if self.shared else self.num_envs
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names of the agents that learn independently."""
+        return () if self.shared else self.all_agents
+
+    @property
+    def all_agents(self) -> tuple[str, ...]:
+        """Names of all agents."""
+        from xladder.worlds.marl_world import load
+
+        return load(self.name).agents
+
+    def view(self) -> View:
+        """What is known of the world before it starts."""
+        from xladder.worlds.marl_world import view
+
+        return view(self)
+
+    def inside(self, seed: int) -> Copies:
+        """The copies, for a compiled program."""
+        from xladder.worlds.marl_world import inside
+
+        return inside(self, seed)
+
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
+        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+        from xladder.worlds.marl_world import on_host
+
+        return on_host(self, num_envs, seed, compiled, first)
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """Independent value learners, one for each agent, in copies of a world that they share."""
+
+    length: ClassVar[str] = "steps"
+    length_per_step: ClassVar[int] = 1
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay", "pqn"] = "replay"
+    """The value learner with its memory, or PQN, which needs none and many copies."""
+    steps: int = 100_000
+    """How long to train: steps of all copies together."""
+    evaluate_every: int = 0
+    """Steps between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 10
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.0
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
+        check_torso(self, self.world.view().shape)
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return ""
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a world, which is asked what it shows."""
+    if protocol is not None:
+        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+    found = from_gymnax(Config(WorldConfig(place.name)))
+    # Independent learners meet others that learn, so what they saw long ago misleads them: a smaller memory.
+    return {
+        name: replace(config, learner=replace(config.learner, memory=min(config.learner.memory, 50_000)))
+        for name, config in found.items()
+    }

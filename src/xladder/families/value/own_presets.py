@@ -1,0 +1,107 @@
+"""Worlds with gymnax's API that are not in our table as workloads: `jax/module:Name`, and `gymnax/ID`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from xladder.errors import UsageError
+from xladder.families.value import gymnax_presets
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
+from xladder.families.value.torsos import suited
+from xladder.worlds import names
+
+if TYPE_CHECKING:
+    from xladder.core.types import Compiled
+    from xladder.worlds.copies import Copies, View
+    from xladder.worlds.hosted import HostedCopies
+
+
+@dataclass(frozen=True)
+class WorldConfig(ValueWorld):
+    """Copies of a world with gymnax's API."""
+
+    jittable: ClassVar[bool] = True
+    name: str = "jax/my_worlds:Maze"
+    """Which world; the workload's name says it already."""
+    num_envs: int = 8
+    """How many copies are stepped at once."""
+    stack: int = 1
+    """Frames stacked into a state."""
+
+    def view(self) -> View:
+        """What is known of the world before it starts."""
+        from xladder.worlds.gymnax_world import view
+
+        return view(self)
+
+    def inside(self, seed: int) -> Copies:
+        """The copies, for a compiled program."""
+        from xladder.worlds.gymnax_world import inside
+
+        return inside(self, seed)
+
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
+        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+        from xladder.worlds.gymnax_world import on_host
+
+        return on_host(self, num_envs, seed, compiled, first)
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """A value learner in copies of a jittable world."""
+
+    length: ClassVar[str] = "steps"
+    length_per_step: ClassVar[int] = 1
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay", "pqn"] = "replay"
+    """The value learner with its memory, or PQN, which needs none and many copies."""
+    steps: int = 100_000
+    """How long to train: steps of all copies together."""
+    evaluate_every: int = 0
+    """Steps between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 10
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.0
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
+        check_torso(self, self.world.view().shape)
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return ""
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a world, which is asked what it shows."""
+    if protocol is not None:
+        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+    return from_gymnax(Config(WorldConfig(place.name)))
+
+
+def from_gymnax(config: Any) -> dict[str, Any]:
+    """The presets that gymnax's worlds have, for a world that shows frames of the same kind."""
+    torso: Any = suited(config.world.view().shape) or "mlp"
+    like = gymnax_presets.VECTORS if torso == "mlp" else gymnax_presets.PICTURES
+    found = gymnax_presets.with_pqn(replace(like, learner=replace(like.learner, torso=torso)))
+    return {
+        name: replace(
+            config,
+            learner=preset.learner,
+            pqn=preset.pqn,
+            algorithm=preset.algorithm,
+            steps=preset.steps,
+            world=replace(config.world, num_envs=preset.world.num_envs),
+        )
+        for name, preset in found.items()
+    }

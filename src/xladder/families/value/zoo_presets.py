@@ -1,0 +1,90 @@
+"""Worlds that several agents share, with PettingZoo's parallel API, as workloads: `zoo/module:parallel_env`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from xladder.errors import UsageError
+from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
+from xladder.families.value.own_presets import from_gymnax
+from xladder.worlds import names
+
+if TYPE_CHECKING:
+    from xladder.core.types import Compiled
+    from xladder.worlds.copies import View
+    from xladder.worlds.zoo_host import ZooCopies
+
+
+@dataclass(frozen=True)
+class WorldConfig(ValueWorld):
+    """Copies of a world that several agents share."""
+
+    jittable: ClassVar[bool] = False
+    name: str = "zoo/pettingzoo.sisl.pursuit_v5:parallel_env"
+    """Which world; the workload's name says it already."""
+    num_envs: int = 8
+    """How many copies are stepped at once."""
+    stack: int = 1
+    """Frames stacked into a state."""
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Names of the agents that learn independently."""
+        from xladder.worlds.zoo_host import layout
+
+        return layout(self.name).agents
+
+    def view(self) -> View:
+        """What is known of the world before it starts."""
+        from xladder.worlds.zoo_host import view
+
+        return view(self)
+
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> ZooCopies:
+        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+        from xladder.worlds.zoo_host import on_host
+
+        return on_host(self, num_envs, seed, compiled, first)
+
+
+@dataclass(frozen=True)
+class Config(Ticks):
+    """Independent value learners, one for each agent, in copies of a world that they share."""
+
+    length: ClassVar[str] = "steps"
+    length_per_step: ClassVar[int] = 1
+    world: WorldConfig = field(default_factory=WorldConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: Literal["replay"] = "replay"
+    """The value learner with its memory."""
+    steps: int = 100_000
+    """How long to train: steps of all copies together."""
+    evaluate_every: int = 0
+    """Steps between two evaluations; 0: a tenth of the run."""
+    evaluate_episodes: int = 10
+    """Episodes of each; 0: none are made."""
+    evaluate_epsilon: float = 0.0
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
+        check_torso(self, self.world.view().shape)
+
+    def note(self) -> str:
+        """What the user should know before it starts, or nothing."""
+        return ""
+
+
+def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
+    """The named settings of a world, which is asked what it shows."""
+    if protocol is not None:
+        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+    found = from_gymnax(Config(WorldConfig(place.name)))
+    return {name: config for name, config in found.items() if config.algorithm == "replay"}

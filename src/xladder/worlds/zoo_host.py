@@ -1,0 +1,224 @@
+"""Copies of a world with PettingZoo's parallel API on the host, one after another in this process.
+
+Agents are the world's `possible_agents`; one that is no longer among its `agents` is absent until the next episode.
+Frames and actions are of one size for all agents: smaller ones are padded, and actions that an agent does not have, or
+that its `action_mask` forbids, are never available (see `marl_world.py`).
+
+Shapes: N copies, A agents, D numbers in a frame, K actions.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from xladder import user_code
+from xladder.errors import UsageError, XladderError, brief, missing_extra
+from xladder.worlds.copies import Step, View, copy_seeds
+from xladder.worlds.gymnax_world import instantiate
+
+MASK = "action_mask"  # beside "observation", where a world says which actions are available
+PICTURE_AXES = 3
+
+
+class Layout(NamedTuple):
+    """What is known of a world before it starts."""
+
+    agents: tuple[str, ...]
+    sizes: tuple[int, ...]
+    """Numbers that each agent is shown."""
+    actions: tuple[int, ...]
+    lowest: tuple[int, ...]
+    """The first action of each."""
+    picture: tuple[int, ...] | None
+    """The shape of a frame of bytes, where all agents see one of the same shape."""
+    tells: bool
+    """Whether observations come with a mask of available actions."""
+
+    @property
+    def masked(self) -> bool:
+        """Whether frames end with a mask."""
+        return self.tells or len(set(self.actions)) > 1
+
+    @property
+    def view(self) -> View:
+        """What frames look like."""
+        most = max(self.actions)
+        if self.picture:
+            return View(self.picture, np.dtype(np.uint8), most, 255, agents=self.agents, absences=True)
+        size = max(self.sizes) + self.masked * most
+        return View((size,), np.dtype(np.float32), most, agents=self.agents, masked=self.masked, absences=True)
+
+
+class ZooCopies:
+    """N copies of the world called `zoo/module:parallel_env`; see `copies.HostCopies`. Frames are [A, N, *shape]."""
+
+    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0):
+        self.num_envs, self._name = num_envs, name
+        self._envs = [_make(name) for _ in range(num_envs)]
+        self.layout = _layout(name, self._envs[0])
+        self.view = self.layout.view
+        self._seeds = [int(each) for each in copy_seeds(seed, num_envs, first=first)]
+        self._over = np.zeros(num_envs, bool)
+        self._gone = np.zeros((len(self.layout.agents), num_envs), bool)
+        self._actions: Any = None
+        self._frames = np.zeros((len(self.layout.agents), num_envs, *self.view.shape), self.view.dtype)
+
+    def reset(self) -> np.ndarray:
+        """Begin anew: first frames [A, N, *shape]."""
+        for n, seed in enumerate(self._seeds):
+            self._begin(n, seed)
+        self._over[:], self._gone[:] = False, False
+        return self._frames.copy()
+
+    def send(self, actions: np.ndarray) -> None:
+        """Say what every agent does next; actions int [A, N]."""
+        self._actions = np.asarray(actions, np.int64)
+
+    def recv(self) -> Step:
+        """Take the step that `send` asked for."""
+        shape = self._gone.shape
+        reward, ends, cut = np.zeros(shape, np.float32), np.zeros(shape, bool), np.zeros(shape, bool)
+        first = self._over.copy()
+        for n, env in enumerate(self._envs):
+            if first[n]:
+                self._begin(n, None)
+                self._gone[:, n], self._over[n] = False, False
+                continue
+            absent = self._gone[:, n].copy()
+            taken = {
+                agent: int(min(self._actions[i, n], self.layout.actions[i] - 1)) + self.layout.lowest[i]
+                for i, agent in enumerate(self.layout.agents)
+                if agent in env.agents
+            }
+            observations, rewards, terminations, truncations, _ = self._ask(env, "step", taken)
+            self._show(n, observations)
+            for i, agent in enumerate(self.layout.agents):
+                if absent[i]:
+                    ends[i, n] = cut[i, n] = True
+                    continue
+                reward[i, n] = rewards.get(agent, 0.0)
+                ends[i, n] = bool(terminations.get(agent, False))
+                cut[i, n] = bool(truncations.get(agent, False)) and not ends[i, n]
+                self._gone[i, n] = ends[i, n] or cut[i, n] or agent not in env.agents
+                if self._gone[i, n] and not cut[i, n]:
+                    ends[i, n] = True
+            self._over[n] = bool(self._gone[:, n].all()) or not env.agents
+            if self._over[n]:
+                self._gone[:, n] = False
+        return Step(self._frames.copy(), reward, ends, cut, np.broadcast_to(first, shape).copy())
+
+    def close(self) -> None:
+        """Close every copy."""
+        for env in self._envs:
+            env.close()
+        self._envs = []
+
+    def _begin(self, n: int, seed: int | None) -> None:
+        observations, _ = self._ask(self._envs[n], "reset", seed=seed)
+        self._frames[:, n] = 0
+        self._show(n, observations)
+
+    def _show(self, n: int, observations: Mapping[str, Any]) -> None:
+        """Put what the agents see into the frames; who sees nothing keeps what it saw."""
+        layout, most = self.layout, max(self.layout.actions)
+        for i, agent in enumerate(layout.agents):
+            if agent not in observations:
+                continue
+            shown = observations[agent]
+            seen, mask = (shown["observation"], shown[MASK]) if layout.tells else (shown, None)
+            numbers = np.asarray(seen)
+            if math.prod(numbers.shape) != layout.sizes[i]:
+                raise XladderError(
+                    f"`{self._name}` shows {agent} an observation of {numbers.dtype} {list(numbers.shape)}, and its "
+                    f"`observation_space` has {layout.sizes[i]} numbers."
+                )
+            if layout.picture:
+                self._frames[i, n] = numbers
+                continue
+            self._frames[i, n, : layout.sizes[i]] = numbers.ravel()
+            if layout.masked:
+                available = np.zeros(most, np.float32)
+                available[: layout.actions[i]] = 1.0 if mask is None else np.asarray(mask)
+                self._frames[i, n, -most:] = available
+
+    def _ask(self, env: Any, function: str, *given: Any, **named: Any) -> Any:
+        """Call a world. What goes wrong in there is its own, and is said so."""
+        try:
+            return getattr(env, function)(*given, **named)
+        except Exception as error:
+            raise XladderError(f"`{self._name}` fails in its `{function}`: {brief(error)}.") from error
+
+
+def _layout(name: str, env: Any) -> Layout:
+    """What a world shows; or a sentence on why it cannot be played in."""
+    from gymnasium import spaces
+
+    agents = tuple(getattr(env, "possible_agents", ()))
+    if not agents:
+        raise UsageError(f"`{name}` names no agents: its `possible_agents` has to be a list of their names.")
+    sizes, actions, lowest, shapes, tells = [], [], [], [], False
+    for agent in agents:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that spaces should be functions, and not dicts
+            choices, shown = env.action_space(agent), env.observation_space(agent)
+        if not isinstance(choices, spaces.Discrete):
+            raise UsageError(
+                f"`{name}` has the actions {choices} for {agent} (its `action_space`), and value learners "
+                "choose among a few: they have to be `Discrete`."
+            )
+        if isinstance(shown, spaces.Dict) and {"observation", MASK} <= set(shown.spaces):
+            tells, shown = True, shown["observation"]
+        if not isinstance(shown, spaces.Box):
+            raise UsageError(
+                f"`{name}` shows {agent} {shown} (its `observation_space`), and networks take arrays: wrap "
+                "it so that it shows a `Box`."
+            )
+        sizes.append(math.prod(shown.shape))
+        shapes.append((shown.shape, np.dtype(shown.dtype)))
+        actions.append(int(choices.n))
+        lowest.append(int(choices.start))
+    picture = None
+    if len(set(shapes)) == 1 and shapes[0][1] == np.uint8 and len(shapes[0][0]) == PICTURE_AXES and not tells:
+        picture = shapes[0][0] if len(set(actions)) == 1 else None
+    return Layout(tuple(map(str, agents)), tuple(sizes), tuple(actions), tuple(lowest), picture, tells)
+
+
+def _make(name: str) -> Any:
+    try:
+        import pettingzoo  # noqa: F401 - said before what the world's module says of it
+    except ImportError as error:
+        raise missing_extra("pettingzoo", "zoo") from error
+    made = instantiate(user_code.find_world(name.partition("/")[2], name), name)
+    for function in ("reset", "step", "action_space", "observation_space"):
+        if not callable(getattr(made, function, None)):
+            raise UsageError(
+                f"`{name}` is no world with PettingZoo's parallel API: it has no `{function}`. Name the function that "
+                "makes one, such as `zoo/pettingzoo.sisl.pursuit_v5:parallel_env`."
+            )
+    return made
+
+
+@cache
+def layout(name: str) -> Layout:
+    """What is known of the world with this name."""
+    env = _make(name)
+    try:
+        return _layout(name, env)
+    finally:
+        env.close()
+
+
+def view(world: Any) -> View:
+    """What the frames of a configured world look like, and how many actions there are."""
+    return layout(world.name).view
+
+
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> ZooCopies:
+    """Copies of a configured world."""
+    return ZooCopies(world.name, num_envs, seed, first)
