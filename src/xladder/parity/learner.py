@@ -25,6 +25,7 @@ except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
 from xladder.learners import value_torch
+from xladder.learners.masks_torch import MASKED_VALUE, mask_values
 
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 FORWARD = 2e-5  # sums of up to 3136 float32 products, added in another order; the cosines differ by 2e-7
@@ -125,11 +126,13 @@ def say(
     """What online and target networks say on both sides: with noise and without, and what acting looks at."""
     drawn, theirs = torch_draws(draws), []
     with torch.no_grad():
-        states, _ = other.split_mask(other.tensor(batch.states))
+        states, mask = other.split_mask(other.tensor(batch.states))
         noise = other.net.head.split_noise(drawn.noise[0])
         for net in (other.net, other.target):
             noisy, plain = net(states, drawn.taus[0], noise), net(states, drawn.taus[0])
-            theirs.append((noisy.numpy(), plain.numpy(), other.expected(plain).numpy()))
+            values = mask_values(other.expected(plain), mask).numpy()
+            shut = values == np.float32(MASKED_VALUE)
+            theirs.append((noisy.numpy(), plain.numpy(), np.where(shut, 0.0, values), shut))
     given = batch.states, draws.taus[0], draws.noise[0]
     return [compiled(_say)(learner, params, *given) for params in (agent.params, agent.target)], theirs
 
@@ -137,8 +140,11 @@ def say(
 def _say(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
     noise = learner.split_noise(normals)
     noisy, plain = (learner.say(params, states, taus, one) for one in (noise, None))
-    # Acting may come by a path of its own.
-    return noisy, plain, learner.values(params, states, taus, None)
+    # Acting may come by a path of its own. Actions that are not available are compared apart: their values are so large
+    # that beside them any difference would pass.
+    values = learner.values(params, states, taus, None)
+    shut = values == jnp.float32(MASKED_VALUE)
+    return noisy, plain, jnp.where(shut, 0.0, values), shut
 
 
 def _differentiate(learner: ValueLearner, agent: Agent, batch: Batch, draws: Draws) -> Any:
