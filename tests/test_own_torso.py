@@ -29,6 +29,12 @@ ENVS = {"num_envs": 4}
 ONE_THREAD = RungOptions(threads=1)
 
 
+@pytest.fixture(autouse=True)
+def named():
+    """The user has named the module."""
+    user_code.allow("tests.own_nets")
+
+
 def planned(torso, rung="fused", **fields):
     learner = {**SMALL, "torso": torso, **fields.pop("learner", {})}
     options = ONE_THREAD if rung in ("torch", "hybrid") else None
@@ -70,7 +76,6 @@ def test_every_level_of_parity_passes_and_names_are_found_by_structure():
     names = own_torsos.torso_names("tests.own_nets:Torso", View((4,), np.dtype(np.float32), 2), 1)
     pairs = {pair.torch.name: pair.flax.name for pair in names.match.pairs}
     assert pairs == {"first": "Dense_0", "norm": "LayerNorm_0", "second": "Dense_1", "gate": "Dense_2"}
-    user_code.allow("tests.own_nets")
     levels = parity.levels(config_of("tests.own_nets:Torso", **MEMBERS["double"]), 3)
     assert all(level.passed for level in levels), levels
 
@@ -174,7 +179,6 @@ TREE = View((8,), np.dtype(np.float32), 3, fields=FIELDS)
 
 
 def test_a_torso_may_ask_for_the_parts_of_an_observation():
-    user_code.allow("tests.own_nets")
     config = LearnerConfig(**{**SMALL, "torso": "tests.own_nets:ByKey"})
     own_torsos.check(config.torso, lambda: TREE, 2, "somewhere")
     learner = acting.build(config, TREE, 2)
