@@ -16,8 +16,8 @@ import numpy as np
 from rounds import command
 
 from xladder import devices
+from xladder.core.compiling import compiled
 from xladder.registry import RUNGS
-from xladder.rungs.running import compiled
 from xladder.runs.directory import environment
 from xladder.training import plan
 from xladder.worlds import atari_host

@@ -45,9 +45,9 @@ def main() -> None:
 
 
 def learn(loss: str, seeds: int, iterations: int, device) -> dict:
+    from xladder.core.compiling import compiled
     from xladder.families.gflownet.evaluation import measure
     from xladder.rungs import fused
-    from xladder.rungs.running import compiled
 
     config = plan("hypergrid", "fused", preset="published", changes={"loss": loss, "iterations": iterations}).config
     run = fused.start(config, list(range(seeds)), device)

@@ -19,9 +19,9 @@ from rich.table import Table
 import xladder
 from xladder import devices
 from xladder.cli.main import main as command
+from xladder.core.compiling import compiled
 from xladder.core.statistics import mean_and_interval
 from xladder.families.multi_agent.evaluation import evaluate
-from xladder.rungs.running import compiled
 from xladder.runs.directory import environment, write_json
 
 HERE = Path(__file__).parent

@@ -30,7 +30,8 @@ import pytest
 import torch
 
 from xladder.families.gflownet import config as hypergrid
-from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
+from xladder.families.multi_agent.config import LearnerConfig
+from xladder.families.multi_agent.treasurehunt_presets import Config, WorldConfig
 from xladder.families.value import atari_presets as atari
 from xladder.families.value import gym_presets as gym
 from xladder.families.value import gymnax_presets as gymnax

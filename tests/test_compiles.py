@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import TINY, TINY_GRID
+from xladder.core.compiling import compiled
 from xladder.families.gflownet import jax_backend as hypergrid_jax
 from xladder.families.gflownet import program as hypergrid
 from xladder.learners.gflownet import Trajectories
 from xladder.rungs import fused, parallel, sequential
-from xladder.rungs.running import compiled
 
 CONFIGS = {"treasurehunt": TINY, "hypergrid": TINY_GRID}
 REMEMBERING = replace(TINY_GRID, loss="subtb", learner=replace(TINY_GRID.learner, replay="prioritised"))

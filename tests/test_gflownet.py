@@ -13,6 +13,7 @@ import torch
 
 from tests.conftest import TINY_GRID, assert_trees_close, assert_trees_equal
 from xladder import bridge
+from xladder.core.compiling import compiled
 from xladder.families.gflownet import evaluation as hypergrid_evaluation
 from xladder.families.gflownet import host_loop as hypergrid_host
 from xladder.families.gflownet import program as hypergrid
@@ -25,7 +26,6 @@ from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.nets import flow
 from xladder.rungs import fused
 from xladder.rungs import torch as torch_rung
-from xladder.rungs.running import compiled
 from xladder.worlds.hypergrid_host import HostGrid
 
 GRID = Config(WorldConfig(dim=2, side=4), LearnerConfig(batch_size=6, width=16), iterations=20)

@@ -10,6 +10,7 @@ import pytest
 
 from xladder import bridge
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.errors import UsageError, XladderError
 from xladder.families.value import config as value
 from xladder.families.value import evaluation as value_evaluation
@@ -17,7 +18,6 @@ from xladder.families.value import gym_presets as gym
 from xladder.families.value.acting import build
 from xladder.families.value.program import Program
 from xladder.families.value.torch_backend import make_learner
-from xladder.rungs.running import compiled
 from xladder.worlds.copies import Step, copy_seeds
 from xladder.worlds.gym_host import GymCopies
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.conftest import assert_trees_equal
+from xladder.core.compiling import compiled
 from xladder.core.keys import Stream, address, reset_keys, root, step_keys
 from xladder.errors import UsageError
-from xladder.rungs.running import compiled
 from xladder.worlds import gymnax_world
 from xladder.worlds.copies import Step
 from xladder.worlds.gymnax_world import GymnaxCopies

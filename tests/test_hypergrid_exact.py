@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.families.gflownet import evaluation, exact
 from xladder.families.gflownet.config import Config, LearnerConfig, WorldConfig
 from xladder.families.gflownet.program import Program
 from xladder.learners.gflownet import Agent, GFlowNetLearner
-from xladder.rungs.running import compiled
 from xladder.worlds import hypergrid as world
 from xladder.worlds.hypergrid_host import HostGrid
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.conftest import TINY_GRID, assert_trees_close, assert_trees_equal
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.families.gflownet.program import Program
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
-from xladder.rungs.running import compiled
 
 RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch": torch_rung, "hybrid": hybrid}
 CONFIGS = {

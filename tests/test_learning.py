@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from xladder.families.multi_agent import parity
-from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
+from xladder.families.multi_agent.config import LearnerConfig
+from xladder.families.multi_agent.treasurehunt_presets import Config, WorldConfig
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
-from xladder.worlds import treasurehunt_host
-from xladder.worlds.treasurehunt import FIRST_ITEM, cell_values
 
 RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch": torch_rung, "hybrid": hybrid}
 EPOCHS = 120
@@ -49,17 +48,16 @@ GEMS_ONLY = Config(
 @pytest.fixture(scope="module")
 def random_play():
     """Returns and gems per epoch of agents that only explore."""
-    world, rng = GEMS_ONLY.world, np.random.default_rng(0)
-    found = []
+    settings, rng = GEMS_ONLY.world, np.random.default_rng(0)
+    world, walks = settings.on_host(), []
     for _ in range(EPOCHS):
         draws = parity.WalkDraws(
-            starts=treasurehunt_host.draw_reset(world, rng),
-            spawns=treasurehunt_host.draw_spawns(world, rng, world.max_turns),
-            actions=rng.integers(0, 4, (world.max_turns, world.num_agents)),
+            reset=world.draw_reset(rng),
+            turns=world.draw_turns(rng, settings.max_turns),
+            actions=rng.integers(0, 4, (settings.max_turns, world.num_agents)),
         )
-        found.append(parity.walk_host(world, draws).found)
-    found = np.stack(found)
-    return cell_values(world)[found].sum((1, 2)).mean(), (found == FIRST_ITEM).sum((1, 2)).mean()
+        walks.append(parity.walk_host(settings, draws))
+    return np.mean([walk.rewards.sum() for walk in walks]), np.mean([walk.counts[0] for walk in walks])
 
 
 # `sequential` and `parallel` make the run that `fused` makes: tests/test_rungs.py.
@@ -73,7 +71,7 @@ def random_play():
 def test_agents_learn_to_collect_gems(rung, random_play):
     metrics = rung.start(GEMS_ONLY, [0]).advance(EPOCHS)
     torch.set_num_threads(1)  # the torch rung chose its own number
-    returns, gems = metrics["returns"].sum(-1)[0], metrics["collected"][0, :, 0]
+    returns, gems = metrics["returns"].sum(-1)[0], metrics["events"][0, :, 0]
     random_return, random_gems = random_play
     assert 1.5 < random_return < 4.5
     first, last = returns[:20].mean(), returns[-20:].mean()

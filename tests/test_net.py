@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from xladder.families.multi_agent.config import DEFAULT
 from xladder.families.multi_agent.program import Program
+from xladder.families.multi_agent.treasurehunt_presets import DEFAULT
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.nets.codes import CodesTorso
 from xladder.nets.heads import cos_pi, modulate

@@ -13,7 +13,7 @@ import tests.own_nets as own
 from xladder import user_code
 from xladder.cli.main import main
 from xladder.errors import UsageError
-from xladder.families.value import acting, own_torsos, parity
+from xladder.families.value import acting, own_torsos, parity, torso_twins_torch
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value.config import MEMBERS, LearnerConfig
 from xladder.families.value.torch_backend import make_learner, make_net, make_torso
@@ -73,7 +73,7 @@ def test_an_own_torso_trains_on_every_rung(rung):
 
 
 def test_every_level_of_parity_passes_and_names_are_found_by_structure():
-    names = own_torsos.torso_names("tests.own_nets:Torso", View((4,), np.dtype(np.float32), 2), 1)
+    names = torso_twins_torch.torso_names("tests.own_nets:Torso", View((4,), np.dtype(np.float32), 2), 1)
     pairs = {pair.torch.name: pair.flax.name for pair in names.match.pairs}
     assert pairs == {"first": "Dense_0", "norm": "LayerNorm_0", "second": "Dense_1", "gate": "Dense_2"}
     levels = parity.levels(config_of("tests.own_nets:Torso", **MEMBERS["double"]), 3)
@@ -91,7 +91,7 @@ def test_classes_functions_and_modules_may_be_given_in_python():
         found = planned(torso).config.learner.torso
         assert isinstance(found, str) and found.startswith("tests.own_nets:")
         assert own_torsos.make(found).width == width
-        twin = own_torsos.make_twin(found, View((4,), np.dtype(np.float32), 2), 1)
+        twin = torso_twins_torch.make_twin(found, View((4,), np.dtype(np.float32), 2), 1)
         assert twin.first.out_features == width
 
 
@@ -109,7 +109,7 @@ def test_making_the_map_leaves_pytorchs_generator_alone():
     config = config_of("tests.own_nets:Torso")
     torch.manual_seed(0)
     first = make_learner(config).net.state_dict()
-    own_torsos._matched.cache_clear()
+    torso_twins_torch._matched.cache_clear()
     torch.manual_seed(0)
     second = make_learner(config).net.state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -180,7 +180,7 @@ TREE = View((8,), np.dtype(np.float32), 3, fields=FIELDS)
 
 def test_a_torso_may_ask_for_the_parts_of_an_observation():
     config = LearnerConfig(**{**SMALL, "torso": "tests.own_nets:ByKey"})
-    own_torsos.check(config.torso, lambda: TREE, 2, "somewhere")
+    torso_twins_torch.check_twin(config.torso, TREE, 2, own_torsos.check(config.torso, TREE, 2, "somewhere"))
     learner = acting.build(config, TREE, 2)
     rng = np.random.default_rng(0)
     states = np.concatenate([rng.integers(0, 9, (5, 2, 2)), rng.normal(size=(5, 2, 6))], axis=-1).astype(np.float32)
@@ -188,8 +188,8 @@ def test_a_torso_may_ask_for_the_parts_of_an_observation():
     values = jax.jit(lambda params, states: learner.values(params, states, None, None))(params, states)
     other = TorchLearner(
         config,
-        make_net(config, own_torsos.make_twin(config.torso, TREE, 2), TREE, 2),
-        torso_names=own_torsos.torso_names(config.torso, TREE, 2),
+        make_net(config, torso_twins_torch.make_twin(config.torso, TREE, 2), TREE, 2),
+        torso_names=torso_twins_torch.torso_names(config.torso, TREE, 2),
     )
     other.load(jax.tree.map(np.asarray, params))
     np.testing.assert_allclose(values, other.values(states), rtol=1e-5, atol=1e-6)

@@ -15,7 +15,7 @@ from xladder.nets import heads
 from xladder.parity import learner as learner_levels
 from xladder.parity import levels
 from xladder.replay.frames_host import HostRing
-from xladder.worlds.treasurehunt_host import HostWorld
+from xladder.worlds.treasurehunt_host import HostTreasureHunt
 
 ORDER = ["world twins", "memory twins", "forward", "loss", "gradients", "one update", "100 updates"]
 
@@ -82,7 +82,7 @@ def test_clipping_is_active_where_that_is_claimed(altered):
 
 
 def test_a_host_world_that_forgets_to_empty_a_cell_fails_the_world(tiny, monkeypatch):
-    move = HostWorld.move
+    move = HostTreasureHunt.move
 
     def trailing(self, agent, action):
         before = self.positions[agent]
@@ -90,7 +90,7 @@ def test_a_host_world_that_forgets_to_empty_a_cell_fails_the_world(tiny, monkeyp
         self.board[before] = self._agent
         return found
 
-    monkeypatch.setattr(HostWorld, "move", trailing)
+    monkeypatch.setattr(HostTreasureHunt, "move", trailing)
     assert first_failure(tiny) == "world twins"
 
 

@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from xladder.core.statistics import last_tenth, mean_and_interval, moving_mean, t_quantile
-from xladder.families.multi_agent.config import WorldConfig
+from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
 from xladder.pictures import curves as pictures
 from xladder.pictures import replay_gif
 from xladder.pictures.curves import Panel, draw_bars, draw_curves, flow_panels, hunt_panels

@@ -11,6 +11,7 @@ import pytest
 from tests import fresh_runs
 from tests.conftest import TINY, TINY_CART, TINY_GRID
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.errors import UsageError
 from xladder.families.gflownet import evaluation as hypergrid_evaluation
@@ -18,7 +19,6 @@ from xladder.families.gflownet.program import Program as GridProgram
 from xladder.families.multi_agent import evaluation as treasurehunt_evaluation
 from xladder.families.value import evaluation as value_evaluation
 from xladder.families.value import presets as named
-from xladder.rungs.running import compiled
 from xladder.runs import nets
 from xladder.worlds import treasurehunt as world
 
@@ -72,8 +72,8 @@ def test_members_that_draw_something_are_the_same_every_time(algorithm, tmp_path
 
 
 def test_each_agent_of_each_seed_has_a_policy_of_its_own(hunt):
-    shape = (40, TINY.learner.n_frames, world.window(TINY.world).size)
-    views = np.random.default_rng(0).integers(0, world.num_codes(TINY.world), shape).astype(np.int8)
+    shape = (40, TINY.learner.n_frames, TINY.world.build().num_cells)
+    views = np.random.default_rng(0).integers(0, TINY.world.build().num_codes, shape).astype(np.int8)
     said = [hunt.policy(seed, agent).values(views) for seed in (3, 4) for agent in (0, 1)]
     assert all(not np.allclose(a, b) for i, a in enumerate(said) for b in said[:i])
     np.testing.assert_array_equal(hunt.policy().values(views), said[0])

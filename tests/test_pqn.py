@@ -14,6 +14,7 @@ import pytest
 from tests.conftest import assert_trees_close, assert_trees_equal
 from tests.test_compiles import counted
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value.config import LearnerConfig, PQNConfig
 from xladder.families.value.evaluation import play
@@ -21,7 +22,6 @@ from xladder.families.value.pqn import Program, shuffle
 from xladder.families.value.presets import presets
 from xladder.learners.pqn import Knobs, Lessons, PQNLearner, Rollout
 from xladder.rungs import fused, parallel
-from xladder.rungs.running import compiled
 from xladder.worlds.copies import Step, View
 
 COPIES, STEPS = 3, 10

@@ -67,8 +67,8 @@ def test_an_evaluation_disturbs_nothing_and_can_be_repeated(result):
 
 
 def test_more_episodes_than_one_call_plays_are_the_same_episodes(tiny, result, monkeypatch):
+    from xladder.core.compiling import compiled
     from xladder.families.multi_agent import evaluation
-    from xladder.rungs.running import compiled
 
     whole = evaluation.evaluate(tiny, result.params, 5, 0, compiled)
     monkeypatch.setattr(evaluation, "AT_ONCE", 2)

@@ -66,7 +66,7 @@ def test_one_seed_is_one_run_on_every_jax_rung(altered, observe):
     for name in list(rungs)[1:]:
         assert_trees_equal(begun[name], begun["sequential"])
         np.testing.assert_array_equal(metrics[name]["returns"], metrics["sequential"]["returns"])
-        np.testing.assert_array_equal(metrics[name]["collected"], metrics["sequential"]["collected"])
+        np.testing.assert_array_equal(metrics[name]["events"], metrics["sequential"]["events"])
         np.testing.assert_allclose(metrics[name]["loss"], metrics["sequential"]["loss"], rtol=1e-5)
         np.testing.assert_allclose(metrics[name]["epsilon"], metrics["sequential"]["epsilon"], rtol=1e-6)
         assert_trees_equal(memories(runs[name]), memories(runs["sequential"]))
@@ -120,8 +120,8 @@ def test_agents_and_ticks_draw_independently_of_each_other(tiny):
     program, key = Program(tiny), keys.root(0)
     play, study = jax.jit(program.draw_play), jax.jit(program.draw_study)
     draws, other = play(key, 0), play(key, 1)
-    assert not np.array_equal(draws.spawns, other.spawns)
-    assert not np.array_equal(draws.starts, other.starts)
+    assert not np.array_equal(draws.turns, other.turns)
+    assert not np.array_equal(draws.reset, other.reset)
     assert not np.array_equal(draws.acts.taus, other.acts.taus)
     assert not np.array_equal(draws.acts.taus[0], draws.acts.taus[1])
     one = study(key, 0, 0)
@@ -165,7 +165,7 @@ def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
 def test_a_seed_in_a_population_is_the_seed_alone(tiny):
     population, alone = fused.start(tiny, [2, 3]), fused.start(tiny, [3])
     many, one = population.advance(4), alone.advance(4)
-    for name in ("returns", "collected"):
+    for name in ("returns", "events"):
         np.testing.assert_array_equal(many[name][1:2], one[name])
     np.testing.assert_allclose(many["loss"][1:2], one["loss"], rtol=1e-5)
     assert_trees_equal(
@@ -192,7 +192,7 @@ def test_chunks_of_any_length_make_the_same_run(tiny, monkeypatch):
     rows = short.advance(7)
     assert rows["returns"].shape == (2, 7, tiny.world.num_agents)
     np.testing.assert_array_equal(rows["returns"], at_once["returns"])
-    np.testing.assert_array_equal(rows["collected"], at_once["collected"])
+    np.testing.assert_array_equal(rows["events"], at_once["events"])
     assert_trees_close(short.params(), whole.params(), FEW_UPDATES)
 
 
@@ -227,12 +227,12 @@ def test_what_every_rung_reports(altered, rung):
     assert np.isnan(metrics["loss"][0, 0])
     assert np.all(np.isfinite(metrics["loss"][0, 1:]))
     assert metrics["returns"].shape == (1, 5, config.world.num_agents)
-    assert metrics["collected"].shape == (1, 5, 3)
+    assert metrics["events"].shape == (1, 5, 3)
     # What was earned is what was collected (10, −10, 5) less the walls run into, one each, at most one per move.
-    walls = metrics["collected"] @ np.array([10.0, -10.0, 5.0]) - metrics["returns"].sum(-1)
+    walls = metrics["events"] @ np.array([10.0, -10.0, 5.0]) - metrics["returns"].sum(-1)
     moves = config.world.max_turns * config.world.num_agents
     assert np.all((walls >= 0) & (walls <= moves) & (walls == np.round(walls)))
-    assert metrics["collected"].sum() > 0
+    assert metrics["events"].sum() > 0
 
 
 def test_the_torch_rung_repeats_itself_from_a_seed_and_says_how_many_threads_it_took(tiny):

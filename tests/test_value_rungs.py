@@ -12,6 +12,7 @@ import torch
 from tests.conftest import assert_trees_close, assert_trees_equal
 from tests.test_compiles import counted
 from xladder import bridge, training
+from xladder.core.compiling import compiled
 from xladder.families.value import atari_presets as atari
 from xladder.families.value import config as value
 from xladder.families.value import evaluation as value_evaluation
@@ -22,7 +23,6 @@ from xladder.families.value.config import LearnerConfig
 from xladder.replay.history import eligible
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
-from xladder.rungs.running import compiled
 
 TICKS, SEED = 32, 3
 JAX_RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused}

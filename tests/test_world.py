@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from xladder.families.multi_agent import parity
-from xladder.families.multi_agent.config import DEFAULT, WorldConfig
+from xladder.families.multi_agent.treasurehunt_presets import DEFAULT, WorldConfig
 from xladder.nets.codes import one_hot
 from xladder.nets.codes_torch import one_hot as one_hot_torch
-from xladder.worlds import treasurehunt as world
-from xladder.worlds import treasurehunt_host as host_world
+from xladder.worlds.treasurehunt import TreasureHunt
+from xladder.worlds.turns import TurnWorld
 
 UP, DOWN, LEFT, RIGHT = range(4)
 SMALL = WorldConfig(height=5, width=6, num_agents=2, radius=1, max_turns=12, spawn_prob=0.3)
@@ -34,8 +34,9 @@ def test_both_worlds_give_the_same_account_of_every_turn(config, seed):
     draws = parity.draw_walk(config, jax.random.key(seed))
     ours, theirs = parity.walk(config, draws), parity.walk_host(config, draws)
     for name in parity.Walk._fields:
-        np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name), err_msg=name)
-    assert len(np.unique(theirs.found)) > 1, "nothing happened, so nothing was compared"
+        for one, other in zip(*map(jax.tree.leaves, (getattr(ours, name), getattr(theirs, name))), strict=True):
+            np.testing.assert_array_equal(one, other, err_msg=name)
+    assert len(np.unique(theirs.events)) > 1, "nothing happened, so nothing was compared"
 
 
 def test_observing_together_and_in_turn_differ_where_an_earlier_agent_has_moved():
@@ -43,14 +44,35 @@ def test_observing_together_and_in_turn_differ_where_an_earlier_agent_has_moved(
     together = replace(in_turn, observe="together")
     draws = parity.draw_walk(in_turn, jax.random.key(0))
     one, other = parity.walk(in_turn, draws), parity.walk(together, draws)
-    np.testing.assert_array_equal(one.boards, other.boards)  # the actions were given, so the boards agree
+    np.testing.assert_array_equal(one.states.board, other.states.board)  # the actions were given, so the boards agree
     np.testing.assert_array_equal(one.views[:, 0], other.views[:, 0])  # the first to move sees the same
     assert (np.asarray(one.views[:, 1:]) != np.asarray(other.views[:, 1:])).any()
 
 
-reset = jax.jit(world.reset, static_argnums=0)
-begin_turn = jax.jit(world.begin_turn)
-move = jax.jit(world.move, static_argnums=0)
+@pytest.mark.parametrize("config", BOARDS.values(), ids=BOARDS.keys())
+def test_moving_all_at_once_is_moving_one_after_another(config):
+    world, draws = config.build(), parity.draw_walk(config, jax.random.key(5))
+    at_once, one_by_one = (
+        jax.jit(lambda state, actions, move=move: move(world, state, actions))
+        for move in (TreasureHunt.move_all, TurnWorld.move_all)
+    )
+    state = world.reset(jnp.asarray(draws.reset))
+    for spawns, actions in zip(draws.turns, draws.actions, strict=True):
+        state = world.begin_turn(state, spawns)
+        ours, theirs = at_once(state, actions), one_by_one(state, actions)
+        jax.tree.map(np.testing.assert_array_equal, ours, theirs)
+        state = ours[0]
+
+
+@pytest.mark.parametrize("config", [*BOARDS.values(), DEFAULT.world])
+def test_both_worlds_have_the_same_sizes_by_their_own_account(config):
+    for name in ("num_agents", "num_actions", "num_codes", "num_cells"):
+        assert getattr(config.build(), name) == getattr(config.on_host(), name)
+
+
+reset = jax.jit(TreasureHunt.reset, static_argnums=0)
+begin_turn = jax.jit(TreasureHunt.begin_turn, static_argnums=0)
+move = jax.jit(TreasureHunt.move, static_argnums=0)
 
 
 class Pair:
@@ -58,14 +80,14 @@ class Pair:
 
     def __init__(self, rows: str, agents: list[tuple[int, int]], radius: int = 1):
         lines = rows.split()
-        self.config = WorldConfig(len(lines), len(lines[0]), len(agents), radius)
+        config = WorldConfig(len(lines), len(lines[0]), len(agents), radius)
+        self.world, self.host = config.build(), config.on_host()
         self.stride = len(lines[0]) + 2 * radius
         self.radius = radius
         starts = np.array([self.cell(row, column) for row, column in agents], np.int32)
-        self.state = reset(self.config, starts)
-        self.host = host_world.HostWorld(self.config)
+        self.state = reset(self.world, starts)
         self.host.reset(starts)
-        spawns = np.zeros_like(world.empty_board(self.config))
+        spawns = np.zeros_like(self.world.empty_board())
         for row, line in enumerate(lines):
             for column, letter in enumerate(line):
                 spawns[self.cell(row, column)] = {"g": GEM, "b": BONE, "f": FOOD}.get(letter, EMPTY)
@@ -75,16 +97,16 @@ class Pair:
         return (row + self.radius) * self.stride + column + self.radius
 
     def begin_turn(self, spawns: np.ndarray) -> None:
-        self.state = begin_turn(self.state, spawns)
+        self.state = begin_turn(self.world, self.state, spawns)
         self.host.begin_turn(spawns)
 
     def step(self, agent: int, action: int) -> float:
-        self.state, found = move(self.config, self.state, agent, np.int8(action))
+        self.state, found = move(self.world, self.state, agent, np.int8(action))
         assert self.host.move(agent, action) == found
         np.testing.assert_array_equal(self.state.board, self.host.board)
         np.testing.assert_array_equal(self.state.positions, self.host.positions)
-        reward = world.reward(self.config, found)
-        assert reward == self.host.values[int(found)]
+        reward = self.world.reward(found)
+        assert reward == self.host.reward(int(found))
         return float(reward)
 
     def at(self, row: int, column: int) -> int:
@@ -133,7 +155,7 @@ def test_the_view_is_the_window_around_the_agent_with_wall_outside_the_map():
         [outside, WALL, FOOD, EMPTY, BONE],
         [outside, WALL, WALL, WALL, WALL],
     ]
-    for view in (world.view(pair.config, pair.state, 0), pair.host.view(0)):
+    for view in (pair.world.view(pair.state, 0), pair.host.view(0)):
         np.testing.assert_array_equal(np.asarray(view).reshape(5, 5), expected)
 
 
@@ -148,8 +170,8 @@ def test_items_appear_on_empty_cells_only():
 
 def draws_of(config, side: str, turns: int) -> np.ndarray:
     if side == "jax":
-        return np.asarray(world.draw_spawns(config, jax.random.key(0), turns))
-    return host_world.draw_spawns(config, np.random.default_rng(0), turns)
+        return np.asarray(config.build().draw_turns(jax.random.key(0), turns))
+    return config.on_host().draw_turns(np.random.default_rng(0), turns)
 
 
 @pytest.mark.parametrize("side", ["jax", "host"])
@@ -177,13 +199,13 @@ def test_a_rate_of_nought_or_one_means_never_or_always(side, rate, expected):
 def test_agents_start_on_distinct_cells_uniform_over_the_inside(side):
     config = WorldConfig(height=4, width=5, num_agents=3, radius=2)
     if side == "jax":
-        draw = jax.jit(jax.vmap(lambda key: world.draw_reset(config, key)))
+        draw = jax.jit(jax.vmap(config.build().draw_reset))
         starts = np.asarray(draw(jax.random.split(jax.random.key(1), 3000)))
     else:
-        rng = np.random.default_rng(1)
-        starts = np.stack([host_world.draw_reset(config, rng) for _ in range(3000)])
+        rng, host = np.random.default_rng(1), config.on_host()
+        starts = np.stack([host.draw_reset(rng) for _ in range(3000)])
     assert all(len(set(row)) == 3 for row in starts)
-    inside = world.inside(config)
+    inside = config.build().inside()
     assert len(inside) == 2 * 3
     cells, counts = np.unique(starts[:, 0], return_counts=True)  # whoever comes first has no preference either
     np.testing.assert_array_equal(cells, inside)
@@ -192,16 +214,15 @@ def test_agents_start_on_distinct_cells_uniform_over_the_inside(side):
 
 def test_the_inside_is_what_the_wall_leaves():
     config = WorldConfig(height=4, width=5, radius=1)
-    board = world.empty_board(config).reshape(6, 7)
+    board = config.build().empty_board().reshape(6, 7)
     expected = np.full((6, 7), WALL)
     expected[2:4, 2:5] = EMPTY
     np.testing.assert_array_equal(board, expected)
 
 
 def test_the_encoding_has_150_entries_channel_first_and_nothing_for_an_empty_cell():
-    config = DEFAULT.world
     codes = np.zeros((1, 25), np.int8)
-    assert one_hot(jnp.asarray(codes), world.num_codes(config)).shape == (150,)
+    assert one_hot(jnp.asarray(codes), DEFAULT.world.build().num_codes).shape == (150,)
     assert not one_hot(jnp.asarray(codes), 6).any()
     codes[0, 7] = GEM
     codes[0, 24] = AGENT
@@ -223,5 +244,5 @@ def test_the_world_needs_no_implicit_dtype_promotion():
     with jax.numpy_dtype_promotion("strict"):
         draws = parity.draw_walk(SMALL, jax.random.key(0))
         walk = jax.eval_shape(lambda draws: parity._walk(SMALL, draws), draws)
-    assert walk.boards.dtype == walk.views.dtype == walk.found.dtype == jnp.int8
-    assert walk.positions.dtype == jnp.int32
+    assert walk.states.board.dtype == walk.views.dtype == walk.events.dtype == jnp.int8
+    assert walk.states.positions.dtype == jnp.int32

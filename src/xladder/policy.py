@@ -13,14 +13,11 @@ Shapes: B batch, A actions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from xladder.errors import UsageError
-
-if TYPE_CHECKING:
-    from xladder.results import Result
 
 Judge = Callable[[np.ndarray], Any]
 """float32 [B, A] from observations [B, …]: a number for each action, the larger the better."""
@@ -82,16 +79,3 @@ class SamplerPolicy(Policy):
     def probabilities(self, observation: Any) -> np.ndarray:
         """float32 [A], or [B, A] of a batch: with what probability it takes each action."""
         return self._judged(observation)
-
-
-def of_result(result: Result, seed: int | None = None, agent: int = 0) -> Policy:
-    """The policy of one agent of a run; of its first seed, if none is named."""
-    import jax
-
-    from xladder import devices
-    from xladder.rungs.running import compiled
-    from xladder.runs import nets
-
-    place = nets.places(result, result.plan.seeds[0] if seed is None else seed, agent)[0]
-    params = jax.device_put(nets.take(result, place), devices.find(result.plan.device))
-    return result.config.family.policy(result.config, params, compiled)

@@ -127,13 +127,6 @@ def trace_jax(folder: Path) -> Callable[[], None]:
 
 def trace_torch(folder: Path) -> Callable[[], None]:
     """Begin to trace PyTorch; what is returned ends it."""
-    from torch import profiler
+    from xladder.rungs.torch import trace
 
-    tracer = profiler.profile()
-    tracer.start()
-
-    def stop() -> None:
-        tracer.stop()
-        tracer.export_chrome_trace(str(folder / TORCH_FILE))
-
-    return stop
+    return trace(folder / TORCH_FILE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
-from importlib.util import find_spec
 from typing import Any
 
+from xladder.core.packages import is_installed
 from xladder.errors import UsageError, missing_extra, unknown
 from xladder.families.gflownet import FAMILY as GFLOWNET
 from xladder.families.multi_agent import FAMILY as MULTI_AGENT
@@ -345,11 +345,3 @@ def check_options(name: str, options: RungOptions) -> None:
         value = getattr(options, count)
         if value is not None and value < 1:
             raise UsageError(f"`--{count}` is {value}, but it has to be 1 or more.")
-
-
-def is_installed(package: str) -> bool:
-    """Whether a package could be imported, without doing so."""
-    try:
-        return find_spec(package) is not None
-    except ValueError:  # what Python says of a name that is blocked in `sys.modules`
-        return False

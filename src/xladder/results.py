@@ -69,7 +69,7 @@ class Result:
         """How good it is without exploring, and chance beside it; the keys are those of `xladder eval --json`."""
         import jax
 
-        from xladder.rungs.running import compiled
+        from xladder.core.compiling import compiled
 
         episodes = episodes or self.plan.workload.family.train_episodes
         evaluation = self.config.family
@@ -80,9 +80,9 @@ class Result:
 
     def policy(self, seed: int | None = None, agent: int = 0) -> Policy:
         """What one agent does, as a function of what it sees; of the first seed if none is named."""
-        from xladder.policy import of_result
+        from xladder.runs.nets import policy
 
-        return of_result(self, seed, agent)
+        return policy(self, seed, agent)
 
     def save(self, path: str | Path) -> Path:
         """Write a run directory: config, metrics, agents, pictures."""

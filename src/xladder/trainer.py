@@ -301,7 +301,7 @@ def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
 def _measure(plan: Plan, running: Any, tick: int) -> Any:
     import jax
 
-    from xladder.rungs.running import compiled
+    from xladder.core.compiling import compiled
 
     with jax.default_device(devices.find(plan.device)):
         return plan.config.family.measure(plan.config, running.params(), tick, compiled)

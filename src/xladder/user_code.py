@@ -119,6 +119,21 @@ def find_world(name: str, shown: str) -> Any:
     return find(name, "world", shown)
 
 
+def instantiate(thing: Any, shown: str) -> Any:
+    """What a name stands for: an instance as it is, or what a class or function without arguments makes."""
+    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        return thing
+    try:
+        return thing()
+    except Exception as error:
+        raise UsageError(f"`{shown}` cannot be made without arguments: {brief(error)}.") from error
+
+
+def shown(thing: Any) -> str:
+    """What to call an object in a sentence."""
+    return str(getattr(thing, "__name__", type(thing).__name__))
+
+
 def give(thing: Any) -> str:
     """Keep an object under the name that its class or function has. Returns that name, `module:Name`."""
     owner = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)

@@ -19,6 +19,7 @@ COMMANDS = {
     "launch": "several processes of a run on this machine, to try `--rung hosts`",
     "compare": "the same experiment on several rungs: a table of speed and return",
     "inspect": "what a rung compiles, what a tick costs, and how near that is to the machine's limits",
+    "check": "whether a world keeps its contract: shapes, dtypes, ends, spaces",
     "parity": "prove that JAX and PyTorch learn the same, level by level",
     "eval": "how good the agents of a run are, against chance",
     "sample": "objects drawn from a trained sampler, as CSV",
@@ -74,19 +75,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def take_imports(words: Sequence[str]) -> list[str]:
     """Take `--import MODULE` and `--changed-code` out of a command line, and allow what the user has named."""
     rest: list[str] = []
+    named: list[str] = []
     given = iter(words)
     for word in given:
         if word == "--import":
-            user_code.allow(next(given, ""))
+            named.append(next(given, ""))
         elif word.startswith("--import="):
-            user_code.allow(word.removeprefix("--import="))
+            named.append(word.removeprefix("--import="))
         elif word == "--changed-code":
             user_code.accept_changes()
         else:
             rest.append(word)
-    for module in user_code.allowed():
-        if not module:
-            raise UsageError("`--import` needs the name of a module, such as `--import my_worlds`.")
+    for module in named:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise UsageError(f"`--import` is {module!r}, but it has to be the name of a module, such as `my_worlds`.")
+        user_code.allow(module)
         user_code.import_module(module)  # it may register worlds
     user_code.allow_typed(rest)
     return rest

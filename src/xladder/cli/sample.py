@@ -62,8 +62,8 @@ def run(words: Sequence[str]) -> int:
 
     import jax
 
+    from xladder.core.compiling import compiled
     from xladder.core.mapping import pick
-    from xladder.rungs.running import compiled
 
     console = Console(stderr=str(options.out) == "-")
     with console.status("sampling"), jax.default_device(device):

@@ -1,4 +1,8 @@
-"""IQN as the treasure hunt uses it, in PyTorch: the twin of `iqn.py`."""
+"""IQN as agents that take turns use it, in PyTorch: the twin of `iqn.py`.
+
+Its shapes come from the settings and from this file, not from the learner in JAX: a layer of another size on one side
+fails parity.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,15 @@ if TYPE_CHECKING:
 
 
 class TorchAgent(TorchLearner):
-    """One agent: `greedy` chooses, `update` learns."""
+    """One agent: `greedy` chooses, `update` learns.
+
+    Args:
+        config: the settings of the learner.
+        actions: how many actions it has.
+        num_codes: how many kinds of cell it sees.
+        cells: how many cells it sees.
+        device: where PyTorch computes.
+    """
 
     def __init__(self, config: LearnerConfig, actions: int, num_codes: int, cells: int, device: str = "cpu"):
         torso = CodesTorso(config.n_frames, num_codes, cells, config.width)
@@ -25,9 +37,9 @@ class TorchAgent(TorchLearner):
             width=config.width,
             cosines=config.cosines,
             dueling=True,
-            apart=False,
+            apart=False,  # both branches look at one hidden layer
             sigma=config.sigma,
-            factorised=False,
+            factorised=False,  # every weight has noise of its own
         )
         super().__init__(config, ValueNet(torso, head), device)
 

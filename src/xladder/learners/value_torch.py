@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xladder import bridge, parameters
+from xladder import parameters
 from xladder.core.types import Params
 from xladder.learners.masks_torch import mask_values, split_mask
 from xladder.learners.state_torch import TorchState
@@ -24,7 +24,6 @@ from xladder.losses.heads_torch import ReturnHead, make_head
 from xladder.losses.value_torch import munchausen_bonus, soft_values
 from xladder.nets.value_torch import ValueNet
 from xladder.replay.batch import Batch
-from xladder.twins import layers_torch
 
 
 class Draws(NamedTuple):
@@ -67,18 +66,19 @@ class TorchLearner(TorchState):
         """What the network's outputs mean."""
         return make_head(self.config)
 
-    def to_jax(self, state: Mapping[str, Any]) -> Params:
+    def to_jax(self, state: Mapping[str, Tensor]) -> Params:
         """A state_dict of this network, or gradients by the same names, as the JAX pytree."""
-        return bridge.to_jax("value", state, self.torso_names)
+        arrays = {name: values.detach().cpu().numpy() for name, values in state.items()}
+        return parameters.to_tree("value", arrays, self.torso_names)
 
     def load(self, params: Params, target: bool = False) -> None:
         """Take the parameters of the JAX network into the network, or into the target network."""
-        net = self.target if target else self.net
-        if self.torso_names is None:
-            net.load_state_dict(bridge.to_torch("value", params))
-        else:  # it may have buffers, or parameters under two names
-            state = parameters.to_state("value", params, self.torso_names)
-            net.load_state_dict(layers_torch.state_dict(net, state))
+        net, found = (self.target if target else self.net), parameters.to_state("value", params, self.torso_names)
+        state = {name: torch.from_numpy(values) for name, values in found.items()}
+        if self.torso_names is not None:  # it may have buffers, or parameters under two names
+            by_id = {id(param): state[name] for name, param in net.named_parameters()}
+            state = {name: by_id.get(id(x), x.detach()) for name, x in net.state_dict(keep_vars=True).items()}
+        net.load_state_dict(state)
 
     def tensor(self, values: np.ndarray) -> Tensor:
         """An array on this learner's device."""

@@ -12,12 +12,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.errors import missing_extra
 from xladder.learners.value import Agent, Draws, Knobs, ValueLearner
 from xladder.parity.levels import Level, as_vector, compare
 from xladder.replay.batch import Batch
-from xladder.rungs.running import compiled
 
 try:
     import torch

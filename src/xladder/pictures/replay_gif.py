@@ -21,11 +21,11 @@ from xladder.pictures.sprites import (
     text_on,
     wall_sprite,
 )
+from xladder.worlds.treasurehunt_host import FIRST_ITEM, WALL
 
 if TYPE_CHECKING:
-    from xladder.families.multi_agent.config import WorldConfig
+    from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
 
-WALL, FIRST_ITEM = 1, 2  # as in worlds/treasurehunt.py, which would bring jax along
 FRAME_MS, LAST_MS = 160, 1500
 LARGEST_TILE, NARROWEST, WIDEST = 40, 360, 640
 FADES = ("FF", "B4", "5A")  # how solid a reward is drawn in the turn it came and the turns after

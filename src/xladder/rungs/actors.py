@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from xladder import user_code
+from xladder.core.compiling import compiled
 from xladder.devices import beside, cores
 from xladder.distributed.actor import Player
 from xladder.distributed.asynchronous import Asynchronous
@@ -26,7 +27,7 @@ from xladder.distributed.ray_engine import RayEngine, is_loopback
 from xladder.distributed.remote import Engine
 from xladder.distributed.workers import Fleet, Layout
 from xladder.errors import UsageError
-from xladder.rungs.running import USUAL, Compiler, Metrics, compiled, stack_seeds
+from xladder.rungs.running import USUAL, Compiler, Metrics, stack_seeds
 
 MOST_PLAYERS = 8  # where none are asked for
 

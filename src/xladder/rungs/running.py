@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
+
+from xladder.core.compiling import compiled
 
 # What a tick reports, stacked: arrays [seeds, ticks, …]
 Metrics = dict[str, np.ndarray]
@@ -114,14 +115,6 @@ class Compiler:
 
 
 USUAL = Compiler()
-
-
-@cache  # so that a second run with the same settings finds the verbs of the first
-def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
-    """A verb under `jit`; its first argument, the learner or program, is static."""
-    import jax
-
-    return jax.jit(function, static_argnums=0, donate_argnums=donate)
 
 
 def concatenate_seeds(trees: Sequence[Any]) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,3 +75,15 @@ def best_threads(config: Any) -> dict[int, float]:
     times = dict(sorted(times.items(), key=lambda item: item[1]))
     torch.set_num_threads(next(iter(times)))
     return times
+
+
+def trace(file: Path) -> Callable[[], None]:
+    """Begin to profile; what is returned ends it and writes `file`, which browsers' trace viewers open."""
+    tracer = torch.profiler.profile()
+    tracer.start()
+
+    def stop() -> None:
+        tracer.stop()
+        tracer.export_chrome_trace(str(file))
+
+    return stop

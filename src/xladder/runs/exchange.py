@@ -19,11 +19,11 @@ import jax
 import numpy as np
 
 from xladder import devices, parameters
+from xladder.core.packages import is_installed
 from xladder.core.state import flatten
 from xladder.core.types import Params
 from xladder.errors import Mismatch, UsageError
 from xladder.parameters import some
-from xladder.registry import is_installed
 from xladder.results import Plan, Result
 from xladder.runs import nets, state_files
 from xladder.runs.directory import RunDirectory

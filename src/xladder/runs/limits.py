@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from xladder.rungs.running import compiled
+from xladder.core.compiling import compiled
 
 SIDES = {"cpu": 2048}  # of the product's matrices
 GPU_SIDE = 8192

@@ -7,8 +7,11 @@ from collections.abc import Iterable, Mapping
 import jax
 import numpy as np
 
+from xladder import devices
+from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.errors import UsageError
+from xladder.policy import Policy
 from xladder.results import Plan, Result
 from xladder.rungs.running import stack_seeds
 
@@ -33,6 +36,13 @@ def take(result: Result, place: Place) -> Params:
     seed, agent = result.plan.seeds.index(place[0]), place[1]
     several = result.plan.config.agent_axis
     return jax.tree.map(lambda leaf: np.asarray(leaf[seed, agent] if several else leaf[seed]), result.params)
+
+
+def policy(result: Result, seed: int | None = None, agent: int = 0) -> Policy:
+    """What one agent of a run does, as a function of what it sees; of the run's first seed, if none is named."""
+    place = places(result, result.plan.seeds[0] if seed is None else seed, agent)[0]
+    params = jax.device_put(take(result, place), devices.find(result.plan.device))
+    return result.config.family.policy(result.config, params, compiled)
 
 
 def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 
+from xladder.core.packages import is_installed
 from xladder.errors import missing_extra
-from xladder.registry import is_installed
-from xladder.worlds.atari_host import Options, emulator_view, frames_before, open_emulator
+from xladder.worlds.atari_host import Options, emulator_view, frames_before, open_emulator, options
 from xladder.worlds.copies import Step, View, copy_seeds
 
 
@@ -65,3 +65,8 @@ class AtariXla:
     def close(self) -> None:
         """End the emulators' threads. No program that steps these copies may be run afterwards."""
         self._emulator = self._reset = self._step = None
+
+
+def inside(world: Any, seed: int) -> AtariXla:
+    """The copies of a configured game, for a program."""
+    return AtariXla(world.name, world.num_envs, seed, **options(world))

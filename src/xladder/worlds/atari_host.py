@@ -287,13 +287,6 @@ def view(world: Any) -> View:
     return View((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name), 255)
 
 
-def inside(world: Any, seed: int) -> Any:
-    """The copies of a configured game, for a program."""
-    from xladder.worlds.atari import AtariXla
-
-    return AtariXla(world.name, world.num_envs, seed, **options(world))
-
-
 def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> AtariCopies:
     """Copies of a configured game, on the host."""
     return AtariCopies(world.name, num_envs, seed, first, **options(world))

@@ -9,7 +9,6 @@ Shapes: N copies, D numbers in a vector.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -140,16 +139,6 @@ def load(name: str) -> Environment:
         return _inspect(name, env, params)
 
 
-def instantiate(thing: Any, shown: str) -> Any:
-    """What a name stands for: an instance as it is, or what a class or function without arguments makes."""
-    if not (inspect.isclass(thing) or inspect.isroutine(thing)):
-        return thing
-    try:
-        return thing()
-    except Exception as error:
-        raise UsageError(f"`{shown}` cannot be made without arguments: {brief(error)}.") from error
-
-
 def attempt(shown: str, function: str, call: Callable[[], Any]) -> Any:
     """Trace a function of a world's; what goes wrong in there is said of the world and the function."""
     try:
@@ -232,7 +221,7 @@ def _find(name: str) -> tuple[Any, Any]:
             raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
         found: Any = attempt(name, "make", lambda: gymnax.make(rest))
     else:
-        found = instantiate(user_code.find_world(rest, name), name)
+        found = user_code.instantiate(user_code.find_world(rest, name), name)
     if isinstance(found, tuple):
         env, params = found
     else:

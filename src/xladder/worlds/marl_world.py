@@ -31,7 +31,7 @@ from xladder.core.keys import Stream
 from xladder.core.types import Compiled
 from xladder.errors import UsageError, brief, missing_extra, unknown
 from xladder.worlds.copies import Copies, Step, View
-from xladder.worlds.gymnax_world import attempt, difference, instantiate, kinds, settled
+from xladder.worlds.gymnax_world import attempt, difference, kinds, settled
 from xladder.worlds.hosted import HostedCopies
 from xladder.worlds.observations import Layout, describe, layout_of
 
@@ -201,7 +201,7 @@ def load(name: str) -> Environment:
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         source, _, rest = name.partition("/")
         found = _of_jaxmarl(rest) if source == "jaxmarl" else user_code.find_world(rest, name)
-        return _inspect(name, instantiate(found, name))
+        return _inspect(name, user_code.instantiate(found, name))
 
 
 def names() -> list[str]:

@@ -8,10 +8,12 @@ imports neither JAX nor any package of worlds, and a test holds it against them.
 from __future__ import annotations
 
 import difflib
+import inspect
 import re
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from xladder import user_code
 from xladder.errors import UsageError
 
 
@@ -67,6 +69,12 @@ GYMNAX = {
     ]
 }
 
+# What worlds of one's own have, by where they belong; the first that fits.
+APIS = {
+    "jax": ("reset_env", "step_env"),
+    "marl": ("reset", "step_env"),
+    "zoo": ("possible_agents", "reset", "step"),
+}
 WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
 _CONTINUOUS = "continuous actions, and value learners choose among a few"
 # gymnax ids that have no name here, and why.
@@ -99,9 +107,51 @@ ATARI_LEFT_OUT = ("combat", "joust", "maze_craze", "warlords")
 ATARI_LEFT_OUT_WHY = "needs two players, and the emulator has no version for one"
 
 
+def name_of(thing: Any) -> str:
+    """The name of a workload for an object: a name as it is, a world that somebody has made under its class's name.
+
+    Args:
+        thing: A name; a world with gymnax's, JaxMARL's or PettingZoo's API, or a class or function that makes one; an
+            environment or a spec of Gymnasium's.
+
+    Returns:
+        A name such as `jax/my_worlds:Maze`, under which the object is known from now on.
+    """
+    if isinstance(thing, str):
+        return thing
+    spec = getattr(thing, "spec", thing)
+    if isinstance(getattr(spec, "id", None), str) and hasattr(spec, "entry_point"):
+        return f"gym/{spec.id}"  # Gymnasium's
+    source = source_of(thing)
+    return f"{source}/{user_code.give(thing)}"
+
+
+def source_of(thing: Any) -> str:
+    """Where a world belongs, by its API."""
+    made = user_code.instantiate(thing, user_code.shown(thing)) if inspect.isroutine(thing) else thing
+
+    def has(*functions: str) -> bool:
+        return all(hasattr(made, function) for function in functions)
+
+    for source, functions in APIS.items():
+        if has(*functions):
+            return source
+    raise UsageError(
+        f"`{user_code.shown(thing)}` has no API of a world that xladder knows: gymnax's is `reset_env` and `step_env`, "
+        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`."
+    )
+
+
 def locate(name: str) -> Place:
     """Where the world of this name comes from. Whether `gym/ID` exists only Gymnasium knows."""
     family, slash, rest = name.partition("/")
+    if not slash and ":" in name:
+        name = f"{source_of(user_code.find(name, 'world'))}/{name}"
+        family, slash, rest = name.partition("/")
+    elif not slash and name in user_code.entry_points("world"):
+        _check_not_ours(name)
+        name = f"{source_of(user_code.load_entry_point('world', name))}/{name}"
+        family, slash, rest = name.partition("/")
     if slash and family.lower() == "atari":
         game = find_atari(rest)
         return Place("atari", game, f"atari/{game}")
@@ -153,6 +203,13 @@ def find_atari(game: str) -> str:
         hint = f" Did you mean `{_ATARI[near[0]]}`?" if near else ""
         raise UsageError(f"There is no Atari game `{bare}`.{hint} `xladder worlds atari` lists all {len(_ATARI)}.")
     return _ATARI[squashed]
+
+
+def _check_not_ours(name: str) -> None:
+    """Raise a `UsageError` if an installed package calls a world as one of ours is called."""
+    if name in WORLDS_OF_OUR_OWN or _squash(name) in _GYMNAX:
+        point = user_code.entry_points("world")[name]
+        raise UsageError(f"`{name}` is a world here and one of an installed package: name that one as `{point.value}`.")
 
 
 def _unknown_world(name: str) -> UsageError:

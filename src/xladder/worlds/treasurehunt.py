@@ -2,7 +2,7 @@
 
 After sorrel's `treasurehunt` example. A board of cells is surrounded by a wall. At the beginning of a turn every
 empty cell may turn into an item; then the agents move, one after another. The reward is the value of the cell an
-agent moves towards, whether or not it can be entered.
+agent moves towards, whether or not it can be entered. The event of a move is the code of that cell.
 
 A cell is a code: 0 empty, 1 wall, 2 … K+1 the items, K+2 an agent. The board is kept flat and with a margin of
 `radius` cells of wall, so that a view is one gather and a move is one addition.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,8 +23,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.worlds.turns import TurnWorld
+
 if TYPE_CHECKING:
-    from xladder.families.multi_agent.config import WorldConfig
+    from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
 
 EMPTY, WALL, FIRST_ITEM = 0, 1, 2
 NUM_ACTIONS = 4  # up, down, left, right
@@ -36,121 +39,135 @@ class State(NamedTuple):
     positions: jax.Array  # int32 [N], indices into the board
 
 
-def agent_code(config: WorldConfig) -> int:
-    """The code of a cell with an agent on it."""
-    return FIRST_ITEM + len(config.item_names)
+@dataclass(frozen=True)
+class TreasureHunt(TurnWorld):
+    """The board as pure functions of its state."""
 
+    config: WorldConfig
 
-def num_codes(config: WorldConfig) -> int:
-    """E: how many kinds of cell there are; also the channels of an encoded view."""
-    return agent_code(config) + 1
+    @property
+    def num_agents(self) -> int:
+        """N."""
+        return self.config.num_agents
 
+    @property
+    def num_actions(self) -> int:
+        """Up, down, left, right."""
+        return NUM_ACTIONS
 
-def cell_values(config: WorldConfig) -> np.ndarray:
-    """float32 [E]: the reward for moving towards a cell of each code."""
-    return np.array([0.0, config.wall_value, *config.item_values, 0.0], np.float32)
+    @property
+    def num_codes(self) -> int:
+        """E."""
+        return self.agent_code + 1
 
+    @property
+    def num_cells(self) -> int:
+        """V."""
+        return self.window().size
 
-def empty_board(config: WorldConfig) -> np.ndarray:
-    """int8 [C]: walls round an empty inside."""
-    margin = config.radius + 1
-    board = np.full((config.height + 2 * config.radius, config.width + 2 * config.radius), WALL, np.int8)
-    board[margin:-margin, margin:-margin] = EMPTY
-    return board.ravel()
+    @property
+    def agent_code(self) -> int:
+        """The code of a cell with an agent on it."""
+        return FIRST_ITEM + len(self.config.item_names)
 
+    def cell_values(self) -> np.ndarray:
+        """float32 [E]: the reward for moving towards a cell of each code."""
+        return np.array([0.0, self.config.wall_value, *self.config.item_values, 0.0], np.float32)
 
-def inside(config: WorldConfig) -> np.ndarray:
-    """int32 [(height − 2)·(width − 2)]: the cells within the wall."""
-    return np.flatnonzero(empty_board(config) == EMPTY).astype(np.int32)
+    def empty_board(self) -> np.ndarray:
+        """int8 [C]: walls round an empty inside."""
+        c, margin = self.config, self.config.radius + 1
+        board = np.full((c.height + 2 * c.radius, self._stride), WALL, np.int8)
+        board[margin:-margin, margin:-margin] = EMPTY
+        return board.ravel()
 
+    def inside(self) -> np.ndarray:
+        """int32 [(height − 2)·(width − 2)]: the cells within the wall."""
+        return np.flatnonzero(self.empty_board() == EMPTY).astype(np.int32)
 
-def window(config: WorldConfig) -> np.ndarray:
-    """int32 [V]: what to add to a position to get the cells in view, row by row."""
-    reach = np.arange(-config.radius, config.radius + 1)
-    return (reach[:, None] * _stride(config) + reach[None, :]).ravel().astype(np.int32)
+    def window(self) -> np.ndarray:
+        """int32 [V]: what to add to a position to get the cells in view, row by row."""
+        reach = np.arange(-self.config.radius, self.config.radius + 1)
+        return (reach[:, None] * self._stride + reach[None, :]).ravel().astype(np.int32)
 
+    def strides(self) -> np.ndarray:
+        """int32 [4]: what each action adds to a position."""
+        return np.array([-self._stride, self._stride, -1, 1], np.int32)
 
-def strides(config: WorldConfig) -> np.ndarray:
-    """int32 [4]: what each action adds to a position."""
-    return np.array([-_stride(config), _stride(config), -1, 1], np.int32)
+    @property
+    def _stride(self) -> int:
+        return self.config.width + 2 * self.config.radius
 
+    def draw_reset(self, key: jax.Array) -> jax.Array:
+        """int32 [N]: distinct cells to start on, uniform over the inside."""
+        cells = jnp.asarray(self.inside())
+        scores = jax.random.uniform(key, cells.shape)
+        return cells[jax.lax.top_k(scores, self.num_agents)[1]]
 
-def _stride(config: WorldConfig) -> int:
-    return config.width + 2 * config.radius
+    def draw_turns(self, key: jax.Array, turns: int) -> jax.Array:
+        """int8 [turns, C]: what would appear on each cell if it is empty then; `EMPTY` where nothing would."""
+        shape = (turns, self.empty_board().size)
+        appears, kind = jax.random.uniform(key, (2, *shape))
+        item = FIRST_ITEM + (kind * len(self.config.item_names)).astype(jnp.int8)
+        return jnp.where(appears < self.config.spawn_prob, item, jnp.int8(EMPTY))
 
+    def reset(self, draws: jax.Array) -> State:
+        """A fresh board with the agents on the cells drawn, int32 [N]."""
+        board = jnp.asarray(self.empty_board())
+        return State(board.at[draws].set(jnp.int8(self.agent_code)), draws)
 
-def draw_reset(config: WorldConfig, key: jax.Array) -> jax.Array:
-    """int32 [N]: distinct cells to start on, uniform over the inside."""
-    cells = jnp.asarray(inside(config))
-    scores = jax.random.uniform(key, cells.shape)
-    return cells[jax.lax.top_k(scores, config.num_agents)[1]]
+    def begin_turn(self, state: State, draws: jax.Array) -> State:
+        """Items appear: what was drawn, int8 [C], falls on the cells that are empty."""
+        return state._replace(board=jnp.where(state.board == EMPTY, draws, state.board))
 
+    def view(self, state: State, agent: jax.Array | int) -> jax.Array:
+        """int8 [V]: the codes of the cells around one agent."""
+        return state.board[state.positions[agent] + jnp.asarray(self.window())]
 
-def draw_spawns(config: WorldConfig, key: jax.Array, turns: int) -> jax.Array:
-    """int8 [turns, C]: what would appear on each cell if it is empty then; `EMPTY` where nothing would."""
-    shape = (turns, empty_board(config).size)
-    appears, kind = jax.random.uniform(key, (2, *shape))
-    item = FIRST_ITEM + (kind * len(config.item_names)).astype(jnp.int8)
-    return jnp.where(appears < config.spawn_prob, item, jnp.int8(EMPTY))
+    def move(self, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
+        """One agent moves. Returns the new state and the code of the cell it moved towards, int8 []."""
+        position = state.positions[agent]
+        target = position + jnp.asarray(self.strides())[action]
+        found = state.board[target]
+        enters = (found != WALL) & (found != self.agent_code)
+        # Leaving first and arriving second makes a blocked move (target = position) put the agent back.
+        target = jnp.where(enters, target, position)
+        board = state.board.at[position].set(jnp.int8(EMPTY)).at[target].set(jnp.int8(self.agent_code))
+        return State(board, state.positions.at[agent].set(target)), found
 
+    def move_all(self, state: State, actions: jax.Array) -> tuple[State, jax.Array]:
+        """All agents move, in order, as by `move` one after another. Returns what each moved towards, int8 [N].
 
-def reset(config: WorldConfig, starts: jax.Array) -> State:
-    """A fresh board with the agents on `starts`, int32 [N]."""
-    board = jnp.asarray(empty_board(config))
-    return State(board.at[starts].set(jnp.int8(agent_code(config))), starts)
+        No board in between is made. What an agent finds is what lay there before the turn, unless somebody stands
+        there now, or stood there and has left. Comparing positions costs N² scalars, which XLA fuses into one kernel,
+        where N changed boards would be N kernels.
+        """
+        agent = jnp.int8(self.agent_code)
+        targets = state.positions + jnp.asarray(self.strides())[actions]
+        before = [state.positions[i] for i in range(self.num_agents)]
+        now, found = list(before), []
+        for i, lay in enumerate(state.board[targets]):
+            target = targets[i]
+            occupied = _any(target == position for position in now[:i] + now[i + 1 :])
+            left = _any(target == position for position in before[:i])
+            code = jnp.where(occupied, agent, jnp.where(left, jnp.int8(EMPTY), lay))
+            enters = (code != WALL) & (code != agent)
+            now[i] = jnp.where(enters, target, before[i])
+            found.append(code)
+        cells = jnp.arange(state.board.size)
+        board = jnp.where(_any(cells == position for position in before), jnp.int8(EMPTY), state.board)
+        board = jnp.where(_any(cells == position for position in now), agent, board)
+        return State(board, jnp.stack(now)), jnp.stack(found)
 
+    def reward(self, events: jax.Array) -> jax.Array:
+        """float32: the values of cell codes of any shape."""
+        return jnp.asarray(self.cell_values())[events]
 
-def begin_turn(state: State, spawns: jax.Array) -> State:
-    """Items appear: `spawns`, int8 [C], falls on the cells that are empty."""
-    return state._replace(board=jnp.where(state.board == EMPTY, spawns, state.board))
-
-
-def view(config: WorldConfig, state: State, agent: jax.Array | int) -> jax.Array:
-    """int8 [V]: the codes of the cells around one agent."""
-    return state.board[state.positions[agent] + jnp.asarray(window(config))]
-
-
-def move(config: WorldConfig, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
-    """One agent moves. Returns the new state and the code of the cell it moved towards, int8 []."""
-    position = state.positions[agent]
-    target = position + jnp.asarray(strides(config))[action]
-    found = state.board[target]
-    enters = (found != WALL) & (found != agent_code(config))
-    # Leaving first and arriving second makes a blocked move (target = position) put the agent back.
-    target = jnp.where(enters, target, position)
-    board = state.board.at[position].set(jnp.int8(EMPTY)).at[target].set(jnp.int8(agent_code(config)))
-    return State(board, state.positions.at[agent].set(target)), found
-
-
-def move_all(config: WorldConfig, state: State, actions: jax.Array) -> tuple[State, jax.Array]:
-    """All agents move, in order, as by `move` one after another. Returns what each moved towards, int8 [N].
-
-    No board in between is made. What an agent finds is what lay there before the turn, unless somebody stands there
-    now, or stood there and has left. Comparing positions costs N² scalars, which XLA fuses into one kernel, where N
-    changed boards would be N kernels.
-    """
-    agent = jnp.int8(agent_code(config))
-    targets = state.positions + jnp.asarray(strides(config))[actions]
-    before = [state.positions[i] for i in range(config.num_agents)]
-    now, found = list(before), []
-    for i, lay in enumerate(state.board[targets]):
-        target = targets[i]
-        occupied = _any(target == position for position in now[:i] + now[i + 1 :])
-        left = _any(target == position for position in before[:i])
-        code = jnp.where(occupied, agent, jnp.where(left, jnp.int8(EMPTY), lay))
-        enters = (code != WALL) & (code != agent)
-        now[i] = jnp.where(enters, target, before[i])
-        found.append(code)
-    cells = jnp.arange(state.board.size)
-    board = jnp.where(_any(cells == position for position in before), jnp.int8(EMPTY), state.board)
-    board = jnp.where(_any(cells == position for position in now), agent, board)
-    return State(board, jnp.stack(now)), jnp.stack(found)
+    def count(self, events: jax.Array) -> jax.Array:
+        """int32 [K]: how often each item was moved towards."""
+        items = FIRST_ITEM + jnp.arange(len(self.config.item_names), dtype=events.dtype)
+        return jnp.sum(events.reshape(-1, 1) == items[None, :], axis=0, dtype=jnp.int32)
 
 
 def _any(conditions: Iterable[jax.Array]) -> jax.Array:
     return reduce(operator.or_, conditions, jnp.bool_(False))
-
-
-def reward(config: WorldConfig, found: jax.Array) -> jax.Array:
-    """float32: the value of the cell codes `found`, of any shape."""
-    return jnp.asarray(cell_values(config))[found]

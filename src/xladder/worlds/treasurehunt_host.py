@@ -1,52 +1,63 @@
 """Treasure hunt on the host, in NumPy: the twin of `treasurehunt.py`, same codes, same draws, same shapes.
 
-The state is changed in place: that is what a Python loop is quick at.
+It takes nothing from there, so that comparing the two compares the rules.
+
+Shapes: N agents, K items, C cells of the board with its margin, V cells in a view.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xladder.worlds.treasurehunt import (
-    EMPTY,
-    FIRST_ITEM,
-    WALL,
-    agent_code,
-    cell_values,
-    empty_board,
-    inside,
-    strides,
-    window,
-)
-
 if TYPE_CHECKING:
-    from xladder.families.multi_agent.config import WorldConfig
+    from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
+
+EMPTY, WALL, FIRST_ITEM = 0, 1, 2  # then the other items, then an agent
 
 
-class HostWorld:
-    """One board. `reset`, then `begin_turn` and for every agent `view` and `move`, turn by turn."""
+class HostTreasureHunt:
+    """One board: `reset`, then `begin_turn` and for every agent `view` and `move`, turn by turn."""
 
     def __init__(self, config: WorldConfig):
         self.config = config
-        self.values = cell_values(config)
-        self._empty = empty_board(config)
-        self._window = window(config)
-        self._strides = strides(config).tolist()
-        self._agent = agent_code(config)
+        side = 2 * config.radius + 1
+        stride = config.width + side - 1  # from a cell to the one below it
+        self.num_agents = config.num_agents
+        self.num_actions = 4
+        self.num_codes = FIRST_ITEM + len(config.item_names) + 1
+        self.num_cells = side * side
+        self.values = np.array([0.0, config.wall_value, *config.item_values, 0.0], np.float32)  # by code
+        inside = np.zeros((config.height - 2, config.width - 2), np.int8)
+        self._empty = np.pad(inside, config.radius + 1, constant_values=WALL).ravel()
+        self._inside = np.flatnonzero(self._empty != WALL).astype(np.int32)
+        corner = -config.radius * (stride + 1)
+        self._window = np.array([corner + row * stride + column for row in range(side) for column in range(side)])
+        self._strides = [-stride, stride, -1, 1]  # up, down, left, right
+        self._agent = self.num_codes - 1
         self.board = self._empty.copy()  # int8 [C]
         self.positions: list[int] = []
 
-    def reset(self, starts: np.ndarray) -> None:
-        """A fresh board with the agents on `starts`, int [N]."""
-        self.board = self._empty.copy()
-        self.board[starts] = self._agent
-        self.positions = [int(start) for start in starts]
+    def draw_reset(self, rng: np.random.Generator) -> np.ndarray:
+        """int32 [N]: distinct cells to start on, uniform over the inside."""
+        return rng.choice(self._inside, self.num_agents, replace=False)
 
-    def begin_turn(self, spawns: np.ndarray) -> None:
-        """Items appear: `spawns`, int8 [C], falls on the cells that are empty."""
-        np.copyto(self.board, spawns, where=self.board == EMPTY)
+    def draw_turns(self, rng: np.random.Generator, turns: int) -> np.ndarray:
+        """int8 [turns, C]: what would appear on each cell if it is empty then; `EMPTY` where nothing would."""
+        shape = (turns, self._empty.size)
+        items = rng.integers(FIRST_ITEM, self._agent, shape, dtype=np.int8)
+        return np.where(rng.random(shape, dtype=np.float32) < self.config.spawn_prob, items, np.int8(EMPTY))
+
+    def reset(self, draws: np.ndarray) -> None:
+        """A fresh board with the agents on the cells drawn, int [N]."""
+        self.board = self._empty.copy()
+        self.board[draws] = self._agent
+        self.positions = [int(start) for start in draws]
+
+    def begin_turn(self, draws: np.ndarray) -> None:
+        """Items appear: what was drawn, int8 [C], falls on the cells that are empty."""
+        np.copyto(self.board, draws, where=self.board == EMPTY)
 
     def view(self, agent: int) -> np.ndarray:
         """int8 [V]: the codes of the cells around one agent."""
@@ -63,14 +74,14 @@ class HostWorld:
             self.positions[agent] = target
         return found
 
+    def reward(self, events: Any) -> Any:
+        """float32: the values of cell codes."""
+        return self.values[events]
 
-def draw_reset(config: WorldConfig, rng: np.random.Generator) -> np.ndarray:
-    """int32 [N]: distinct cells to start on, uniform over the inside."""
-    return rng.choice(inside(config), config.num_agents, replace=False)
+    def count(self, events: np.ndarray) -> np.ndarray:
+        """int32 [K]: how often each item was moved towards."""
+        return np.bincount(events.ravel(), minlength=self.num_codes)[FIRST_ITEM:-1].astype(np.int32)
 
-
-def draw_spawns(config: WorldConfig, rng: np.random.Generator, turns: int) -> np.ndarray:
-    """int8 [turns, C]: what would appear on each cell if it is empty then; `EMPTY` where nothing would."""
-    shape = (turns, empty_board(config).size)
-    items = rng.integers(FIRST_ITEM, FIRST_ITEM + len(config.item_names), shape, dtype=np.int8)
-    return np.where(rng.random(shape, dtype=np.float32) < config.spawn_prob, items, np.int8(EMPTY))
+    def state(self) -> tuple[np.ndarray, np.ndarray]:
+        """The board, int8 [C], and who stands where, int [N]."""
+        return self.board.copy(), np.array(self.positions)

@@ -20,7 +20,6 @@ import numpy as np
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, missing_extra
 from xladder.worlds.copies import Step, View, copy_seeds
-from xladder.worlds.gymnax_world import instantiate
 
 MASK = "action_mask"  # beside "observation", where a world says which actions are available
 PICTURE_AXES = 3
@@ -194,7 +193,7 @@ def _make(name: str) -> Any:
         import pettingzoo  # noqa: F401 - said before what the world's module says of it
     except ImportError as error:
         raise missing_extra("pettingzoo", "zoo") from error
-    made = instantiate(user_code.find_world(name.partition("/")[2], name), name)
+    made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)
     for function in ("reset", "step", "action_space", "observation_space"):
         if not callable(getattr(made, function, None)):
             raise UsageError(

@@ -131,13 +131,13 @@ class GFlowNetFamily(Family):
 
     def panels(self, config: Config) -> tuple[Panel, ...]:
         """What the curves show."""
-        from xladder.pictures.sampler import panels
+        from xladder.families.gflownet.pictures import panels
 
         return panels(config)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """The learned distribution beside the target."""
-        from xladder.pictures.sampler import draw
+        from xladder.families.gflownet.pictures import draw
 
         return draw(result, score, folder, title)
 

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder import bridge, parameters
+from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.errors import missing_extra
 from xladder.families.gflownet.program import Program
@@ -23,7 +24,6 @@ from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Trajector
 from xladder.parity.levels import Level, as_vector, compare
 from xladder.replay import objects
 from xladder.replay.objects_host import HostObjects
-from xladder.rungs.running import compiled
 from xladder.worlds import hypergrid as world
 from xladder.worlds.hypergrid_host import HostGrid
 

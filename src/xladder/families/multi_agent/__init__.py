@@ -11,6 +11,7 @@ import numpy as np
 from xladder.core.types import Compiled, Params
 from xladder.families.multi_agent import config as settings
 from xladder.families.multi_agent.config import Config
+from xladder.families.multi_agent.presets import presets
 from xladder.protocols import Family
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class MultiAgentFamily(Family):
     layer_names = "iqn"
     shown = settings.SHOWN
 
-    presets = staticmethod(settings.presets)
+    presets = staticmethod(presets)
     check = staticmethod(settings.check)
     compared = staticmethod(settings.compared)
     laid_over = staticmethod(settings.laid_over)
@@ -110,13 +111,11 @@ class MultiAgentFamily(Family):
 
     def panels(self, config: Config) -> tuple[Panel, ...]:
         """What the curves show."""
-        from xladder.pictures.episode import panels
-
-        return panels(config)
+        return config.world.panels()
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """A replay of one epoch."""
-        from xladder.pictures.episode import draw
+        from xladder.families.multi_agent.pictures import draw
 
         return draw(result, score, folder, title)
 

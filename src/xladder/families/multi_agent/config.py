@@ -1,8 +1,16 @@
-"""Treasure hunt: the settings, their presets and what is wrong with a bad one. Imports nothing heavy."""
+"""The settings that all worlds of this family share, and what is wrong with bad ones. Imports nothing heavy.
+
+A world adds its own in a file beside this one (`treasurehunt_presets.py`).
+
+Shapes: N agents, T turns.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -10,33 +18,55 @@ from xladder.core.statistics import in_words
 from xladder.errors import UsageError, uneven
 from xladder.protocols import Family
 
+if TYPE_CHECKING:
+    from xladder.pictures.curves import Panel
+    from xladder.worlds.turns import HostTurnWorld, TurnWorld
 
-@dataclass(frozen=True)
-class WorldConfig:
-    """The board and what happens on it."""
+C = TypeVar("C", bound="Config")
 
-    jittable: ClassVar[bool] = True
 
-    height: int = 10
-    """Rows, the wall included."""
-    width: int = 10
-    """Columns, the wall included."""
-    num_agents: int = 5
-    """Agents on the board; each has its own network and memory."""
-    radius: int = 2
-    """How far an agent sees: a window of (2·radius + 1)² cells."""
-    max_turns: int = 50
-    """Turns in an epoch."""
-    spawn_prob: float = 0.02
-    """Probability that an empty cell becomes an item at the beginning of a turn."""
-    item_names: tuple[str, ...] = ("gem", "bone", "food")
-    """The items, each as likely as the others."""
-    item_values: tuple[float, ...] = (10.0, -10.0, 5.0)
-    """The reward for each item, in the order of their names."""
-    wall_value: float = -1.0
-    """The reward for walking into the wall."""
-    observe: Literal["in_turn", "together"] = "in_turn"
-    """in_turn: an agent sees what those before it did this turn. together: all look, then all move in order."""
+class Need(Protocol):
+    """How a check makes a demand: unless it is met, a `UsageError` names the flag, its value and what is allowed."""
+
+    def __call__(self, ok: bool, flag: str, value: object, allowed: str) -> None:
+        """Raise unless `ok`."""
+
+
+class WorldSettings(Protocol):
+    """The settings of a world in which agents take turns: a frozen dataclass whose fields are `--world.…` flags."""
+
+    jittable: ClassVar[bool]
+
+    @property
+    def num_agents(self) -> int:
+        """How many agents there are; each has its own network and memory."""
+
+    @property
+    def max_turns(self) -> int:
+        """Turns in an epoch."""
+
+    @property
+    def observe(self) -> Literal["in_turn", "together"]:
+        """in_turn: an agent sees what those before it did this turn. together: all look, then all move in order."""
+
+    @property
+    def event_names(self) -> tuple[str, ...]:
+        """The columns of the metrics that the world's `count` fills, in its order."""
+
+    def build(self) -> TurnWorld:
+        """The world in JAX."""
+
+    def on_host(self) -> HostTurnWorld:
+        """Its twin in NumPy."""
+
+    def check(self, need: Need) -> None:
+        """Demand what the world needs, beyond what all need."""
+
+    def panels(self) -> tuple[Panel, ...]:
+        """What the curves show."""
+
+    def draw(self, path: Path, states: Any, rewards: np.ndarray, title: str) -> None:
+        """Write an epoch as an animation: the world's states, leaves [T, …], and the agents' rewards, [T, N]."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +119,12 @@ class LearnerConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """Several IQN agents hunt treasure on one board."""
+    """Several IQN agents take turns in one world. A world's own settings say which: they add `name` and `world`."""
 
     family: ClassVar[Family]
     agent_axis: ClassVar[bool] = True
-    name: ClassVar[str] = "treasurehunt"
-    world: WorldConfig = field(default_factory=WorldConfig)
+    name: ClassVar[str]
+    world: WorldSettings
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     epochs: int = 1000
     """How long to train."""
@@ -122,26 +152,9 @@ class Config:
 
 SHOWN = {"return": "return {:.1f}", "loss": "loss {:.3f}", "epsilon": "ε {:.2f}"}  # beside the progress bar
 RESERVED = ("return", "loss", "epsilon", "seed", "epoch", "elapsed")  # columns of the metrics table
-DEFAULT = Config()
-PRESETS = {
-    "default": DEFAULT,
-    # Smaller batches and less exploration: agents that have visibly learned after a minute on a laptop.
-    "demo": replace(DEFAULT, learner=replace(DEFAULT.learner, batch_size=64, epsilon_decay=0.01), epochs=600),
-    # The settings of sorrel 1.6.0's own example.
-    "sorrel": replace(
-        DEFAULT,
-        world=replace(DEFAULT.world, height=21, width=21, spawn_prob=0.005, max_turns=100, num_agents=2),
-        learner=replace(DEFAULT.learner, epsilon=0.6, epsilon_decay=0.0005, batch_size=64),
-    ),
-}
 
 
-def presets(name: str, protocol: str | None = None) -> dict[str, Config]:
-    """The named settings."""
-    return PRESETS
-
-
-def compared(config: Config) -> Config:
+def compared(config: C) -> C:
     """As long as a comparison needs to fill the memory and to time some thirty epochs of learning."""
     return replace(config, epochs=40)
 
@@ -168,18 +181,7 @@ def check(config: Config) -> None:
         ("learner.sync-freq", learner.sync_freq),
     ]:
         need(value >= 1, flag, value, "it has to be 1 or more")
-    for flag, size in [("world.height", world.height), ("world.width", world.width)]:
-        need(size >= 3, flag, size, "a board needs 3 or more: two rows of wall and something between them")
-    need(world.radius >= 0, "world.radius", world.radius, "a view cannot be smaller than radius 0")
-    free = (world.height - 2) * (world.width - 2)
-    need(
-        world.num_agents <= free,
-        "world.num-agents",
-        world.num_agents,
-        f"a {world.height} × {world.width} board has only {free} cells inside its wall",
-    )
     for flag, fraction in [
-        ("world.spawn-prob", world.spawn_prob),
         ("learner.gamma", learner.gamma),
         ("learner.soft", learner.soft),
         ("learner.epsilon", learner.epsilon),
@@ -200,20 +202,6 @@ def check(config: Config) -> None:
     ]:
         need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
     need(0.0 <= learner.sigma < float("inf"), "learner.sigma", learner.sigma, "it cannot be negative")
-    names, values = world.item_names, world.item_values
-    need(1 <= len(names) <= 100, "world.item-names", names, "there have to be 1 to 100 items")
-    for name in names:
-        free_name = name.isidentifier() and not name.startswith(RESERVED)
-        need(free_name, "world.item-names", name, "an item's name is a word, and not one of the metrics' own")
-    need(len(set(names)) == len(names), "world.item-names", names, "every item needs its own name")
-    need(
-        len(names) == len(values),
-        "world.item-values",
-        values,
-        f"there have to be as many as `--world.item-names` ({len(names)})",
-    )
-    for reward in (*values, world.wall_value):
-        need(abs(reward) < float("inf"), "world.item-values", reward, "rewards have to be finite")
     need(world.observe in ("in_turn", "together"), "world.observe", world.observe, "it is in_turn or together")
     samples = learner.memory - learner.n_frames - learner.n_step
     need(
@@ -223,9 +211,10 @@ def check(config: Config) -> None:
         f"a memory of {learner.memory} frames never offers more than {max(samples, 0)} transitions: "
         "make the batch smaller or `--learner.memory` larger",
     )
+    world.check(need)
 
 
-def laid_over(config: Config, devices: int) -> Config:
+def laid_over(config: C, devices: int) -> C:
     """Settings whose batches so many devices can share; a `UsageError` if these cannot be."""
     if config.learner.batch_size % devices:
         raise uneven("learner.batch-size", config.learner.batch_size, devices)
@@ -264,5 +253,5 @@ def columns(config: Config, metrics: Mapping[str, np.ndarray]) -> dict[str, np.n
     """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
     returns = metrics["returns"]
     table = {"return": returns.sum(-1), "loss": metrics["loss"], "epsilon": metrics["epsilon"]}
-    table |= {name: metrics["collected"][..., k] for k, name in enumerate(config.world.item_names)}
+    table |= {name: metrics["events"][..., k] for k, name in enumerate(config.world.event_names)}
     return table | {f"return_agent_{i}": returns[..., i] for i in range(config.world.num_agents)}

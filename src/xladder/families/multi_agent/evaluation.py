@@ -19,7 +19,6 @@ from xladder.families.multi_agent.program import Played, Program
 from xladder.learners.iqn import Agent
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
-from xladder.worlds import treasurehunt as world
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
@@ -92,12 +91,12 @@ def _values(program: Program, params: Params, states: jax.Array) -> jax.Array:
 
 
 def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Array, epsilon: jax.Array) -> Played:
-    w, n_frames = program.config.world, program.config.learner.n_frames
+    count, n_frames = program.config.world.num_agents, program.config.learner.n_frames
     key = keys.evaluation(seed)
-    epsilons = jnp.full((w.num_agents,), epsilon, jnp.float32)
+    epsilons = jnp.full((count,), epsilon, jnp.float32)
     # Acting uses the parameters and epsilon; what learning needs is left out.
     agents: Any = Agent(params, None, None, epsilons, None)  # type: ignore[arg-type]
-    before = jnp.full((w.num_agents, n_frames - 1, program.learner.cells), world.EMPTY, jnp.int8)
+    before = jnp.zeros((count, n_frames - 1, program.learner.cells), jnp.int8)  # code 0 shows nothing
     return program.play(program.draw_play(key, number), agents, before)
 
 

@@ -1,9 +1,9 @@
-"""One epoch of the treasure hunt for a world on the host: the play and study of `treasurehunt.py`, in Python.
+"""One epoch for a world on the host: the play and study of `program.py`, in Python.
 
 Who acts and who learns are two arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
 PyTorch agents that JAX teaches (`hybrid`) run the same loop.
 
-Shapes: N agents, T turns, F frames, V cells, Q quantiles, C cells of the board with its margin.
+Shapes: N agents, T turns, F frames, V cells, Q quantiles.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from xladder.core.mapping import pick
 from xladder.core.state import Stateful, unique
 from xladder.families.multi_agent.program import PlayDraws
 from xladder.replay.frames_host import HostRing
-from xladder.worlds.treasurehunt import FIRST_ITEM, num_codes, window
-from xladder.worlds.treasurehunt_host import HostWorld
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
@@ -47,18 +46,17 @@ class Learner(Protocol):
 
 
 class HostExperiment(Stateful):
-    """One experiment: a board, N agents and their memories. Every epoch has a board of its own."""
+    """One experiment: a world, N agents and their memories. Every epoch begins the world afresh."""
 
     STATE = ("tick", "rings", "epsilon", "minds")
 
     def __init__(self, config: Config, actor: Actor, learner: Learner):
-        w, c = config.world, config.learner
+        c = config.learner
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
         self.minds = unique(actor, learner)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
-        self.world = HostWorld(w)
-        cells = window(w).size
-        self.rings = [HostRing(c.memory, cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
+        self.world = w = config.world.on_host()
+        self.rings = [HostRing(c.memory, w.num_cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
         self.epsilon = np.float32(c.epsilon)
 
     def advance(self) -> dict[str, np.ndarray]:
@@ -67,7 +65,7 @@ class HostExperiment(Stateful):
         if self.tick % c.sync_freq == 0:
             self.learner.sync()
         begun = time.perf_counter()
-        found = self.play(self.actor.draw(self.tick))
+        events = self.play(self.actor.draw(self.tick))
         played = time.perf_counter()
         losses = [
             self.learner.learn(self.tick, i, ring) if ring.can_sample(c.batch_size) else np.nan
@@ -78,23 +76,22 @@ class HostExperiment(Stateful):
         decayed = epsilon * (np.float32(1) - np.float32(c.epsilon_decay))
         self.epsilon = max(decayed, np.float32(c.epsilon_min))
         self.tick += 1
-        counts = np.bincount(found.ravel(), minlength=num_codes(self.config.world))
         return {
-            "returns": self.world.values[found].sum(0),
+            "returns": self.world.reward(events).sum(0),
             "loss": np.float32(np.mean(losses)),
             "epsilon": epsilon,
-            "collected": counts[FIRST_ITEM:-1].astype(np.int32),
+            "events": self.world.count(events),
         }
 
     def play(self, draws: PlayDraws) -> np.ndarray:
-        """One epoch on a fresh board, into the memories. Returns what each agent moved towards, int [T, N]."""
-        w, world, n = self.config.world, self.world, self.config.world.num_agents
+        """One epoch in a fresh world, into the memories. Returns what each agent's actions led to, int [T, N]."""
+        w, world, n = self.config.world, self.world, self.world.num_agents
         for ring in self.rings:
             ring.add_empty()
         stacks = np.stack([np.concatenate([ring.recent(), ring.frames[:1]]) for ring in self.rings])
         explores = draws.acts.explore < self.epsilon
-        found = np.zeros((w.max_turns, n), np.int64)
-        world.reset(draws.starts)
+        events = np.zeros((w.max_turns, n), np.int64)
+        world.reset(draws.reset)
 
         def choose(i: int, turn: int) -> int:
             stacks[i, :-1] = stacks[i, 1:]
@@ -104,15 +101,15 @@ class HostExperiment(Stateful):
             return self.actor.greedy(i, stacks[i], draws.acts.taus[i, turn])
 
         def move(i: int, turn: int, action: int) -> None:
-            found[turn, i] = code = world.move(i, action)
-            self.rings[i].add(stacks[i, -1], action, world.values[code], done=False, first=turn == 0)
+            events[turn, i] = event = world.move(i, action)
+            self.rings[i].add(stacks[i, -1], action, world.reward(event), done=False, first=turn == 0)
 
         for turn in range(w.max_turns):
-            world.begin_turn(draws.spawns[turn])
+            world.begin_turn(pick(draws.turns, turn))
             if w.observe == "together":
                 for i, action in enumerate([choose(i, turn) for i in range(n)]):
                     move(i, turn, action)
             else:
                 for i in range(n):
                     move(i, turn, choose(i, turn))
-        return found
+        return events

@@ -1,4 +1,4 @@
-"""The treasure hunt's agents in JAX, each verb called by itself; the caller says how a verb is compiled."""
+"""The agents in JAX, each verb called by itself; the caller says how a verb is compiled."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ World → memory → forward → loss → gradients → one update → many upda
 culprit, because everything below it agreed. From `forward` on (see `learner.py`), both sides are given the same
 recorded batches, so that a fault of the memory cannot show as a fault of the learner.
 
-Shapes: N agents, T turns, C cells of the board with its margin, V cells in a view, U updates.
+Shapes: N agents, T turns, V cells in a view, U updates.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ import numpy as np
 
 from xladder import bridge, parameters
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.core.keys import Stream
+from xladder.core.mapping import pick
 from xladder.core.types import Array, Params
 from xladder.families.multi_agent.program import Program
 from xladder.learners.iqn import IQNLearner, UpdateDraws
@@ -28,35 +30,34 @@ from xladder.parity.levels import Level, compare
 from xladder.replay import frames
 from xladder.replay.batch import Batch
 from xladder.replay.frames_host import HostRing
-from xladder.rungs.running import compiled
-from xladder.worlds import treasurehunt as world
-from xladder.worlds.treasurehunt_host import HostWorld
+from xladder.worlds.turns import State
 
 from xladder.learners.iqn_torch import TorchAgent  # isort: skip - after the sentence about a missing PyTorch
 
 if TYPE_CHECKING:
-    from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
+    from xladder.families.multi_agent.config import Config, LearnerConfig, WorldSettings
 
 # What a difference may be, as a share of the largest number in the array compared; `learner.py` has the other levels'.
-WORLD = 0.0  # all are whole numbers
+WORLD = 0.0  # codes, and rewards that both sides look up
 MEMORY = 1e-6  # XLA may contract a·b + c in an n-step return: one rounding less
 STATES = 16  # made up, to compare one network on
 
 
 class Walk(NamedTuple):
-    """Epochs of given actions on a board, as one of the worlds saw them."""
+    """An epoch of given actions, as one of the worlds saw it."""
 
-    boards: Array  # int8 [T, C]: at the end of each turn
-    positions: Array  # int32 [T, N]
+    states: State  # at the end of each turn, leaves [T, …]
     views: Array  # int8 [T, N, V]: what each agent saw before it moved
-    found: Array  # int8 [T, N]: the code of the cell it moved towards
+    events: Array  # int8 [T, N]: what its action led to
+    rewards: Array  # float32 [T, N]
+    counts: Array  # int32 [K]: how often each counted event happened
 
 
 class WalkDraws(NamedTuple):
-    """What a walk needs: where agents start, what appears, what they do."""
+    """What a walk needs: what the world draws, and what the agents do."""
 
-    starts: Array  # int32 [N]
-    spawns: Array  # int8 [T, C]
+    reset: Any
+    turns: Any  # leaves [T, …]
     actions: Array  # int8 [T, N]
 
 
@@ -94,50 +95,56 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
     )
 
 
-def draw_walk(config: WorldConfig, key: jax.Array) -> WalkDraws:
+def draw_walk(settings: WorldSettings, key: jax.Array) -> WalkDraws:
     """An epoch's draws with uniform actions, as NumPy arrays."""
-    starts, spawns, acts = (jax.random.fold_in(key, i) for i in (Stream.RESET, Stream.SPAWN, Stream.ACT))
-    actions = jax.random.randint(acts, (config.max_turns, config.num_agents), 0, world.NUM_ACTIONS, jnp.int8)
-    draws = world.draw_reset(config, starts), world.draw_spawns(config, spawns, config.max_turns), actions
-    return WalkDraws(*(np.asarray(x) for x in draws))
+    world = settings.build()
+    reset, turns, acts = (jax.random.fold_in(key, i) for i in (Stream.RESET, Stream.SPAWN, Stream.ACT))
+    actions = jax.random.randint(acts, (settings.max_turns, world.num_agents), 0, world.num_actions, jnp.int8)
+    draws = WalkDraws(world.draw_reset(reset), world.draw_turns(turns, settings.max_turns), actions)
+    return jax.tree.map(np.asarray, draws)
 
 
-def walk(config: WorldConfig, draws: WalkDraws) -> Walk:
+def walk(settings: WorldSettings, draws: WalkDraws) -> Walk:
     """The pure world's account of a walk."""
-    return compiled(_walk)(config, draws)
+    return compiled(_walk)(settings, draws)
 
 
-def _walk(config: WorldConfig, draws: WalkDraws) -> Walk:
-    def turn(state: world.State, drawn: Any) -> tuple[world.State, Walk]:
-        spawns, actions = drawn
-        state = world.begin_turn(state, spawns)
-        views = [world.view(config, state, i) for i in range(config.num_agents)]
-        if config.observe == "together":
-            state, found = world.move_all(config, state, actions)
-            return state, Walk(*state, jnp.stack(views), found)
-        codes = []
-        for i in range(config.num_agents):
-            views[i] = world.view(config, state, i)
-            state, code = world.move(config, state, i, actions[i])
-            codes.append(code)
-        return state, Walk(*state, jnp.stack(views), jnp.stack(codes))
+def _walk(settings: WorldSettings, draws: WalkDraws) -> Walk:
+    world = settings.build()
 
-    return jax.lax.scan(turn, world.reset(config, jnp.asarray(draws.starts)), (draws.spawns, draws.actions))[1]
+    def turn(state: State, drawn: Any) -> tuple[State, Any]:
+        begin, actions = drawn
+        state = world.begin_turn(state, begin)
+        views = [world.view(state, i) for i in range(world.num_agents)]
+        if settings.observe == "together":
+            state, events = world.move_all(state, actions)
+            return state, (state, jnp.stack(views), events)
+        in_turn = []
+        for i in range(world.num_agents):
+            views[i] = world.view(state, i)
+            state, event = world.move(state, i, actions[i])
+            in_turn.append(event)
+        return state, (state, jnp.stack(views), jnp.stack(in_turn))
+
+    first = world.reset(jax.tree.map(jnp.asarray, draws.reset))
+    _, (states, views, events) = jax.lax.scan(turn, first, (draws.turns, draws.actions))
+    return Walk(states, views, events, world.reward(events), world.count(events))
 
 
-def walk_host(config: WorldConfig, draws: WalkDraws) -> Walk:
+def walk_host(settings: WorldSettings, draws: WalkDraws) -> Walk:
     """The host world's account of a walk."""
-    board, rows = HostWorld(config), []
-    board.reset(draws.starts)
-    for spawns, actions in zip(draws.spawns, draws.actions, strict=True):
-        board.begin_turn(spawns)
-        together = [board.view(i) for i in range(config.num_agents)]
-        views, found = [], []
+    world, rows = settings.on_host(), []
+    world.reset(draws.reset)
+    for turn, actions in enumerate(draws.actions):
+        world.begin_turn(pick(draws.turns, turn))
+        together = [world.view(i) for i in range(world.num_agents)]
+        views, events = [], []
         for i, action in enumerate(actions):
-            views.append(together[i] if config.observe == "together" else board.view(i))
-            found.append(board.move(i, int(action)))
-        rows.append((board.board.copy(), np.array(board.positions), np.stack(views), np.array(found)))
-    return Walk(*(np.stack(column) for column in zip(*rows, strict=True)))
+            views.append(together[i] if settings.observe == "together" else world.view(i))
+            events.append(world.move(i, int(action)))
+        rows.append((world.state(), np.stack(views), np.array(events)))
+    states, views, events = jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
+    return Walk(states, views, events, world.reward(events), world.count(events))
 
 
 def remember(config: Config, walks: list[WalkDraws], seen: list[Walk]) -> tuple[frames.Cursor, frames.Ring, HostRing]:
@@ -150,7 +157,7 @@ def remember(config: Config, walks: list[WalkDraws], seen: list[Walk]) -> tuple[
         rows = frames.Ring(
             frames=saw.views[:, 0],
             actions=draws.actions[:, 0],
-            rewards=world.cell_values(config.world)[saw.found[:, 0]],
+            rewards=saw.rewards[:, 0],
             dones=turns < 0,
             breaks=turns == 0,
         )
@@ -206,9 +213,9 @@ def record(config: Config, host: HostRing, draws: UpdateDraws) -> Batch:
 
 
 def twin(config: Config) -> TorchAgent:
-    """The PyTorch side."""
-    learner = Program(config).learner
-    return TorchAgent(config.learner, learner.actions, learner.num_codes, learner.cells)
+    """The PyTorch side, fitted to the world on the host."""
+    world = config.world.on_host()
+    return TorchAgent(config.learner, world.num_actions, world.num_codes, world.num_cells)
 
 
 def _epochs(config: Config) -> int:

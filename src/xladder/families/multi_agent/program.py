@@ -1,9 +1,9 @@
 """One tick of several agents on one board, for XLA: an epoch of *play*, then one *study* per agent.
 
 A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
-`treasurehunt_host.py` is the same for a world on the host.
+`host_loop.py` is the same for a world on the host.
 
-Shapes: S seeds, N agents, T turns, F frames, V cells, K items.
+Shapes: S seeds, N agents, T turns, F frames, V cells, K kinds of event.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from xladder.core.data_parallel import ALONE, Crew
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
-from xladder.core.types import Array, Params
+from xladder.core.types import Params
 from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
 from xladder.replay import frames
-from xladder.worlds import treasurehunt as world
+from xladder.worlds.turns import State, TurnWorld
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
@@ -52,14 +52,14 @@ class Metrics(NamedTuple):
     returns: jax.Array  # float32 [S, N]: reward per agent
     loss: jax.Array  # float32 [S]: mean over agents; nan where nothing was learned
     epsilon: jax.Array  # float32 [S]: mean over agents, as it was while playing
-    collected: jax.Array  # int32 [S, K]: items picked up, all agents together
+    events: jax.Array  # int32 [S, K]: how often each counted event happened, all agents together
 
 
 class PlayDraws(NamedTuple):
     """What the world and the choices of an epoch draw. (On the host: the same as NumPy arrays.)"""
 
-    starts: Array  # int32 [N]
-    spawns: Array  # int8 [T, C]
+    reset: Any  # what the world's `draw_reset` gives
+    turns: Any  # and its `draw_turns`, leaves [T, …]
     acts: ActDraws  # leaves [N, T, …]
 
 
@@ -67,14 +67,13 @@ class Played(NamedTuple):
     """What an epoch of play leaves behind."""
 
     rows: frames.Ring  # leaves [T, N, …], to go into the memories
-    found: jax.Array  # int8 [T, N]: the code of the cell each agent moved towards
-    boards: jax.Array  # int8 [T, C]: the board at the end of each turn
-    positions: jax.Array  # int32 [T, N]: who stands where then
+    events: jax.Array  # int8 [T, N]: what each agent's action led to
+    states: State  # the world at the end of each turn, leaves [T, …]
 
 
 @dataclass(frozen=True)
 class Program(Portable):
-    """The treasure hunt as pure functions.
+    """The epoch as pure functions.
 
     How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,
     see `IQNLearner`; `unroll`, how many turns stand side by side in the program.
@@ -99,11 +98,15 @@ class Program(Portable):
         return cls(config, mapped=False) if platform == "cpu" else cls(config, mapped=True, align=32, unroll=5)
 
     @property
+    def world(self) -> TurnWorld:
+        """The world that the agents share."""
+        return self.config.world.build()
+
+    @property
     def learner(self) -> IQNLearner:
         """The agents' learner, fitted to this world's views."""
-        w = self.config.world
-        cells = world.window(w).size
-        return IQNLearner(self.config.learner, world.NUM_ACTIONS, world.num_codes(w), cells, self.align, self.crew)
+        w = self.world
+        return IQNLearner(self.config.learner, w.num_actions, w.num_codes, w.num_cells, self.align, self.crew)
 
     def init_clock(self) -> Clock:
         """Before the first epoch."""
@@ -132,7 +135,7 @@ class Program(Portable):
             returns=played.rows.rewards.sum(1),
             loss=jnp.where(ready, losses.mean(1), jnp.nan),
             epsilon=runs.agents.epsilon.mean(1),
-            collected=jax.vmap(self.count)(played.found),
+            events=jax.vmap(self.world.count)(played.events),
         )
         return Clock(clock.tick + 1, cursor), Experiment(runs.key, self.learner.decay(agents), rings), metrics
 
@@ -152,11 +155,11 @@ class Program(Portable):
 
     def draw_play(self, key: jax.Array, tick: jax.Array | int) -> PlayDraws:
         """The draws for one epoch of play."""
-        w = self.config.world
-        starts = world.draw_reset(w, keys.address(key, tick, keys.WORLD, Stream.RESET))
-        spawns = world.draw_spawns(w, keys.address(key, tick, keys.WORLD, Stream.SPAWN), w.max_turns)
-        agents = keys.addresses(key, tick, w.num_agents, Stream.ACT)
-        return PlayDraws(starts, spawns, jax.vmap(lambda k: self.learner.draw_act(k, w.max_turns))(agents))
+        world, turns = self.world, self.config.world.max_turns
+        reset = world.draw_reset(keys.address(key, tick, keys.WORLD, Stream.RESET))
+        drawn = world.draw_turns(keys.address(key, tick, keys.WORLD, Stream.SPAWN), turns)
+        agents = keys.addresses(key, tick, world.num_agents, Stream.ACT)
+        return PlayDraws(reset, drawn, jax.vmap(lambda k: self.learner.draw_act(k, turns))(agents))
 
     def draw_study(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
         """The draws for one agent's update."""
@@ -165,30 +168,30 @@ class Program(Portable):
         )
 
     def play(self, draws: PlayDraws, agents: Agent, before: jax.Array) -> Played:
-        """One epoch on a fresh board. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
-        w = self.config.world
+        """One epoch in a fresh world. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
+        world = self.world
         map_over = jax.vmap if self.mapped else one_by_one
         embeddings = map_over(lambda one: self.learner.embed(*one))((agents.params, draws.acts.taus))  # [N, T, Q, H]
         turn_first = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (draws.acts, embeddings))
-        turn = self._turn_together if w.observe == "together" else self._turn_in_turn
+        turn = self._turn_together if self.config.world.observe == "together" else self._turn_in_turn
 
-        def step(carry: tuple[world.State, jax.Array], drawn: Any) -> tuple[Any, Any]:
-            (state, stack), (spawn, draw, embedding) = carry, drawn
-            state = world.begin_turn(state, spawn)
-            state, views, actions, found = turn(state, stack, agents, draw, embedding)
+        def step(carry: tuple[State, jax.Array], drawn: Any) -> tuple[Any, Any]:
+            (state, stack), (begin, draw, embedding) = carry, drawn
+            state = world.begin_turn(state, begin)
+            state, views, actions, events = turn(state, stack, agents, draw, embedding)
             stack = jnp.concatenate([stack, views[:, None]], axis=1)[:, 1:]
-            return (state, stack), (views, actions, found, state)
+            return (state, stack), (views, actions, events, state)
 
-        first = (world.reset(w, draws.starts), before)
-        _, (views, actions, found, states) = jax.lax.scan(step, first, (draws.spawns, *turn_first), unroll=self.unroll)
+        first = (world.reset(draws.reset), before)
+        _, (views, actions, events, states) = jax.lax.scan(step, first, (draws.turns, *turn_first), unroll=self.unroll)
         rows = frames.Ring(
             frames=views,
             actions=actions,
-            rewards=world.reward(w, found),
-            dones=jnp.zeros(found.shape, bool),
-            breaks=jnp.zeros(found.shape, bool).at[0].set(True),
+            rewards=world.reward(events),
+            dones=jnp.zeros(events.shape, bool),
+            breaks=jnp.zeros(events.shape, bool).at[0].set(True),
         )
-        return Played(rows, found, *states)
+        return Played(rows, events, states)
 
     def study(
         self,
@@ -216,38 +219,33 @@ class Program(Portable):
         nothing = jnp.zeros(shape, jnp.float32)
         return jax.lax.cond(ready, learn, lambda agents: (agents, nothing), agents)
 
-    def count(self, found: jax.Array) -> jax.Array:
-        """int32 [K]: how often each item is among the codes `found`."""
-        items = world.FIRST_ITEM + jnp.arange(len(self.config.world.item_names), dtype=found.dtype)
-        return jnp.sum(found.reshape(-1, 1) == items[None, :], axis=0, dtype=jnp.int32)
-
     def _turn_together(
-        self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
-    ) -> tuple[world.State, jax.Array, jax.Array, jax.Array]:
+        self, state: State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+    ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
         """All look and choose, then all move in order."""
-        w = self.config.world
-        views = jax.vmap(lambda i: world.view(w, state, i))(jnp.arange(w.num_agents))
+        world = self.world
+        views = jax.vmap(lambda i: world.view(state, i))(jnp.arange(world.num_agents))
         codes = jnp.concatenate([stack, views[:, None]], axis=1)  # [N, F, V]
         actions = jax.vmap(self.learner.act)(agents, codes, draw.explore, draw.action, embedding)
-        state, found = world.move_all(w, state, actions)
-        return state, views, actions, found
+        state, events = world.move_all(state, actions)
+        return state, views, actions, events
 
     def _turn_in_turn(
-        self, state: world.State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
-    ) -> tuple[world.State, jax.Array, jax.Array, jax.Array]:
+        self, state: State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+    ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
         """Each agent sees what those before it did."""
-        w = self.config.world
+        world = self.world
 
-        def one(state: world.State, item: Any) -> tuple[world.State, Any]:
+        def one(state: State, item: Any) -> tuple[State, Any]:
             i, stack, agent, draw, embedding = item
-            view = world.view(w, state, i)
+            view = world.view(state, i)
             codes = jnp.concatenate([stack, view[None]])
             action = self.learner.act(agent, codes, draw.explore, draw.action, embedding)
-            state, code = world.move(w, state, i, action)
-            return state, (view, action, code)
+            state, event = world.move(state, i, action)
+            return state, (view, action, event)
 
-        order = jnp.arange(w.num_agents)
-        state, (views, actions, found) = jax.lax.scan(
-            one, state, (order, stack, agents, draw, embedding), unroll=min(w.num_agents, MOST_UNROLLED)
+        order = jnp.arange(world.num_agents)
+        state, (views, actions, events) = jax.lax.scan(
+            one, state, (order, stack, agents, draw, embedding), unroll=min(world.num_agents, MOST_UNROLLED)
         )
-        return state, views, actions, found
+        return state, views, actions, events

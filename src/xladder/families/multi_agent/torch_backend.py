@@ -1,4 +1,4 @@
-"""The treasure hunt's agents in PyTorch; what they draw comes from NumPy's and PyTorch's generators."""
+"""The agents in PyTorch; what they draw comes from NumPy's and PyTorch's generators."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from xladder.learners.iqn import ActDraws
 from xladder.learners.iqn_torch import TorchAgent
 from xladder.learners.state_torch import TorchVerbs
 from xladder.replay.frames_host import HostRing
-from xladder.worlds import treasurehunt_host
-from xladder.worlds.treasurehunt import NUM_ACTIONS, num_codes, window
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
@@ -31,24 +29,21 @@ class Verbs(TorchVerbs):
         self.config = config
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
-        w = config.world
+        self.world = w = config.world.on_host()
         self.agents = [
-            TorchAgent(config.learner, NUM_ACTIONS, num_codes(w), window(w).size, device) for _ in range(w.num_agents)
+            TorchAgent(config.learner, w.num_actions, w.num_codes, w.num_cells, device) for _ in range(w.num_agents)
         ]
 
     def draw(self, tick: int) -> PlayDraws:
         """The draws of an epoch's play."""
-        w, shape = self.config.world, (self.config.world.num_agents, self.config.world.max_turns)
+        turns = self.config.world.max_turns
+        shape = self.world.num_agents, turns
         acts = ActDraws(
             explore=self.rng.random(shape, dtype=np.float32),
-            action=self.rng.integers(0, NUM_ACTIONS, shape, dtype=np.int8),
+            action=self.rng.integers(0, self.world.num_actions, shape, dtype=np.int8),
             taus=self.rng.random((*shape, self.config.learner.act_quantiles), dtype=np.float32),
         )
-        return PlayDraws(
-            starts=treasurehunt_host.draw_reset(w, self.rng),
-            spawns=treasurehunt_host.draw_spawns(w, self.rng, w.max_turns),
-            acts=acts,
-        )
+        return PlayDraws(self.world.draw_reset(self.rng), self.world.draw_turns(self.rng, turns), acts)
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in a state."""
@@ -80,9 +75,8 @@ class Verbs(TorchVerbs):
     def rehearse(self) -> None:
         """An update and ten actions on made-up data: what the number of threads is chosen by."""
         c = self.config.learner
-        batch = HostRing(c.memory, window(self.config.world).size, c.n_frames, c.n_step).cut(
-            np.arange(c.batch_size), c.gamma
-        )
+        ring = HostRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
+        batch = ring.cut(np.arange(c.batch_size), c.gamma)
         self.agents[0].update(batch)
         for _ in range(10):
             self.agents[0].greedy(batch.states[0], np.zeros(c.act_quantiles, np.float32))

@@ -75,7 +75,9 @@ class ValueFamily(Family):
         """How the layers of a torso of the user's own are called on both sides; None for built-in ones."""
         if not is_own(config.learner.torso):
             return None
-        return own_torsos.torso_names(config.learner.torso, config.world.view(), config.world.stack)
+        from xladder.families.value import torso_twins_torch
+
+        return torso_twins_torch.torso_names(config.learner.torso, config.world.view(), config.world.stack)
 
     def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Overlapped:
         """Worlds on the host, stepped while the device learns."""
@@ -152,13 +154,13 @@ class ValueFamily(Family):
 
     def panels(self, config: Any) -> tuple[Panel, ...]:
         """What the curves show."""
-        from xladder.pictures.game import panels
+        from xladder.families.value.pictures import panels
 
         return panels(config)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """A replay of one episode."""
-        from xladder.pictures.game import draw
+        from xladder.families.value.pictures import draw
 
         return draw(result, score, folder, title)
 

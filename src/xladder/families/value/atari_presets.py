@@ -56,7 +56,7 @@ class WorldConfig(ValueWorld):
 
     def inside(self, seed: int) -> AtariXla:
         """The copies, for a compiled program."""
-        from xladder.worlds.atari_host import inside
+        from xladder.worlds.atari import inside
 
         return inside(self, seed)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -243,7 +244,12 @@ def check_torso(config: Any, shape: tuple[int, ...]) -> None:
     """Raise a `UsageError` if the torso cannot take the world's frames, of this shape; it says which one can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
-        own_torsos.check(torso, config.world.view, config.world.stack, name)
+        view, stack = config.world.view(), config.world.stack
+        features = own_torsos.check(torso, view, stack, name)
+        if own_torsos.find_twin(torso) is not None and find_spec("torch") is not None:
+            from xladder.families.value import torso_twins_torch
+
+            torso_twins_torch.check_twin(torso, view, stack, features)
         return
     if takes(torso, shape):
         return

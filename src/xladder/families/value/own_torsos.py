@@ -31,10 +31,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from functools import cache
-from importlib.util import find_spec
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -97,13 +94,9 @@ def is_by_key(name: str) -> bool:
     return bool(getattr(make(name), "by_key", False))
 
 
-def check(name: str, view: Callable[[], View], stack: int, world: str) -> None:
-    """Raise a `UsageError` if a torso does not exist, cannot take a world's states, or has a twin of other shapes."""
-    torso = make(name)
-    seen = view()
-    features = _check_features(name, torso, seen, stack, world)
-    if find_twin(name) is not None and find_spec("torch") is not None:
-        _check_twin(name, torso, seen, stack, features)
+def check(name: str, view: View, stack: int, world: str) -> int:
+    """How many features a torso has; a `UsageError` if it does not exist or cannot take a world's states."""
+    return _check_features(name, make(name), view, stack, world)
 
 
 def _check_features(name: str, torso: Any, view: View, stack: int, world: str) -> int:
@@ -158,31 +151,6 @@ def _features_of(name: str, found: Any, batch_axes: int) -> int:
     return int(found.shape[-1])
 
 
-def _check_twin(name: str, torso: Any, view: View, stack: int, features: int) -> None:
-    """Raise unless the twin makes as many features, and its layers have the shapes of the Flax module's."""
-    import torch
-
-    from xladder.twins import layers_flax, layers_torch, pairing
-    from xladder.twins.calls import as_call
-
-    with torch.random.fork_rng(devices=[]):
-        twin = make_twin(name, view, stack)
-    call = as_call((_states(torso, view, stack),))
-    said = _call_twin(name, twin, call.args[0])
-    if tuple(said.shape) != (EXAMPLES, features):
-        raise UsageError(
-            f"The PyTorch twin of `{name}` returns {list(said.shape)} for a batch of {EXAMPLES}, and the Flax module "
-            f"{[EXAMPLES, features]}."
-        )
-    if any(True for _ in twin.parameters()) or _has_params(torso, call.args[0]):
-        try:
-            layers_torch.check_module(twin)
-            ours, theirs = layers_torch.find_layers(twin, call), layers_flax.find_layers(torso, call)
-            pairing.propose(ours, theirs, _names(name, torso))
-        except UsageError as error:
-            raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
-
-
 def find_twin(name: str) -> Any:
     """What makes the PyTorch twin of a torso, or None."""
     torso, thing = make(name), load(name)
@@ -207,114 +175,21 @@ def why_no_twin(name: str) -> str:
     return f"the torso `{name}` has no twin in PyTorch (`{wanted}` in its module, or `torch_twin`)"
 
 
-def make_twin(name: str, view: View, stack: int) -> Any:
-    """The PyTorch module that is the twin of a torso. It may draw from PyTorch's generator."""
-    import torch
-
-    maker = find_twin(name)
-    if maker is None:
-        raise UsageError(f"There is no PyTorch side: {why_no_twin(name)}.")
-    if isinstance(maker, torch.nn.Module):
-        raise UsageError(f"The PyTorch twin of `{name}` is a module that is made already: give its class.")
-    torso = make(name)
-    known = {field.name: getattr(torso, field.name) for field in fields(torso) if field.name not in ("parent", "name")}
-    known["shape"] = _shape(torso, view, stack)
-    arguments = {}
-    for parameter in inspect.signature(maker).parameters.values():
-        if parameter.name in known:
-            arguments[parameter.name] = known[parameter.name]
-        elif parameter.default is parameter.empty and parameter.kind not in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        ):
-            raise UsageError(
-                f"The PyTorch twin of `{name}` wants `{parameter.name}`, and may ask for `shape`, the shape of a "
-                f"state, and for the fields of the Flax module{_listed([k for k in known if k != 'shape'])}."
-            )
-    try:
-        twin = maker(**arguments)
-    except Exception as error:
-        raise UsageError(f"The PyTorch twin of `{name}` cannot be made: {brief(error)}.") from error
-    if not isinstance(twin, torch.nn.Module):
-        raise UsageError(f"The PyTorch twin of `{name}` is a {type(twin).__name__}, and has to be a torch.nn.Module.")
-    _call_twin(name, twin, _states(torso, view, stack))  # lazy layers get their shapes
-    return twin
-
-
-def torso_names(name: str, view: View, stack: int) -> OwnTorsoNames:
-    """Which layers of a torso and of its twin belong together."""
-    return _matched(name, make(name), view, stack)
-
-
-@dataclass(frozen=True)
-class OwnTorsoNames:
-    """The pairs of a torso's layers as `parameters.TorsoNames`."""
-
-    match: Any
-    """`xladder.twins.matching.Match`, or None where the torso has no parameters."""
-
-    def to_flax(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """PyTorch's numbers by name → the torso's parameters."""
-        found = self.match.to_flax(state)["params"] if self.match else {}
-        return _copied(found)
-
-    def to_torch(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The inverse."""
-        found = self.match.to_torch({"params": params}) if self.match else {}
-        return {name: np.array(x, np.float32, order="C") for name, x in found.items()}
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of PyTorch's parameters by name."""
-        pairs = self.match.pairs if self.match else ()
-        return {pair.torch.places[role]: tuple(shape) for pair in pairs for role, shape in pair.torch.shapes.items()}
-
-
-@cache
-def _matched(name: str, torso: Any, view: View, stack: int) -> OwnTorsoNames:
-    import torch
-
-    from xladder import bridge
-
-    states = _states(torso, view, stack)
-    with torch.random.fork_rng(devices=[]):
-        twin = make_twin(name, view, stack)
-    if not any(True for _ in twin.parameters()) and not _has_params(torso, states):
-        return OwnTorsoNames(None)
-    try:
-        return OwnTorsoNames(bridge.match(twin, torso, (states,), names=_names(name, torso)))
-    except UsageError as error:
-        raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
-
-
-def _names(name: str, torso: Any) -> Mapping[str, str] | None:
+def names_of(name: str, torso: Any) -> Mapping[str, str] | None:
     """What the user says of the layers' names."""
     found = getattr(torso, "torch_names", None) or getattr(load(name), "torch_names", None)
     return dict(found) if found else None
 
 
-def _has_params(torso: Any, states: Any) -> bool:
+def has_params(torso: Any, states: Any) -> bool:
+    """Whether a torso has anything to learn."""
     import jax
 
     shapes = jax.eval_shape(lambda given: torso.init(jax.random.key(0), given), states)
     return bool(jax.tree.leaves(shapes))
 
 
-def _call_twin(name: str, twin: Any, states: Any) -> Any:
-    import jax
-    import torch
-
-    try:
-        with torch.no_grad():
-            said = twin(jax.tree.map(lambda x: torch.from_numpy(np.array(x)), states))
-    except Exception as error:
-        shown = ", ".join(f"{x.dtype} {list(x.shape)}" for x in jax.tree.leaves(states))
-        raise UsageError(f"The PyTorch twin of `{name}` cannot be called with {shown}: {brief(error)}.") from error
-    if not isinstance(said, torch.Tensor):
-        raise UsageError(f"The PyTorch twin of `{name}` returns a {type(said).__name__}, and has to return a tensor.")
-    return said
-
-
-def _shape(torso: Any, view: View, stack: int) -> Any:
+def shape_of(torso: Any, view: View, stack: int) -> Any:
     """The shape of a state, or of its parts by name."""
     if getattr(torso, "by_key", False):
         return {name: (stack, *shape) for name, shape, _ in view.fields}
@@ -330,7 +205,7 @@ def _example(torso: Any, view: View, stack: int) -> Any:
     return jax.ShapeDtypeStruct((stack, *view.seen), view.dtype)
 
 
-def _states(torso: Any, view: View, stack: int) -> Any:
+def states_of(torso: Any, view: View, stack: int) -> Any:
     """A batch of states that are made up."""
     import jax
 
@@ -349,14 +224,3 @@ def _is_torch(thing: Any) -> bool:
     module = sys.modules.get("torch.nn")
     base = getattr(module, "Module", None)
     return base is not None and (isinstance(thing, base) or (inspect.isclass(thing) and issubclass(thing, base)))
-
-
-def _listed(names: list[str]) -> str:
-    return f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
-
-
-def _copied(tree: Any) -> Any:
-    """The same in float32, without a share in PyTorch's memory."""
-    if isinstance(tree, dict):
-        return {name: _copied(part) for name, part in tree.items()}
-    return np.array(tree, np.float32, order="C")

@@ -18,6 +18,7 @@ import numpy as np
 
 from xladder import parameters
 from xladder.core import keys
+from xladder.core.compiling import compiled
 from xladder.core.keys import Stream
 from xladder.core.types import Params
 from xladder.errors import UsageError
@@ -30,7 +31,6 @@ from xladder.parity import learner as learner_levels
 from xladder.parity.levels import Level, compare
 from xladder.replay import history, history_host, priorities
 from xladder.replay.history import Picks
-from xladder.rungs.running import compiled
 
 MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
 RECORDED = 2000  # steps of all copies together

@@ -9,8 +9,9 @@ import jax
 import numpy as np
 import torch
 
+from xladder.core.compiling import compiled
 from xladder.core.types import Params
-from xladder.families.value import own_torsos
+from xladder.families.value import own_torsos, torso_twins_torch
 from xladder.families.value.acting import ActDraws
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
@@ -23,7 +24,6 @@ from xladder.nets.fields_torch import unflatten
 from xladder.nets.value_torch import Head, ValueNet
 from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
-from xladder.rungs.running import compiled
 from xladder.worlds.copies import View
 
 
@@ -108,8 +108,8 @@ def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
     c, view, stack = config.learner, config.world.view(), config.world.stack
     if not is_own(c.torso):
         return TorchLearner(c, make_net(c, make_torso(c, view, stack), view, stack), device, view.masked)
-    net = make_net(c, own_torsos.make_twin(c.torso, view, stack), view, stack)
-    return TorchLearner(c, net, device, view.masked, own_torsos.torso_names(c.torso, view, stack))
+    net = make_net(c, torso_twins_torch.make_twin(c.torso, view, stack), view, stack)
+    return TorchLearner(c, net, device, view.masked, torso_twins_torch.torso_names(c.torso, view, stack))
 
 
 def make_torso(config: Any, view: View, stack: int) -> torch.nn.Module:

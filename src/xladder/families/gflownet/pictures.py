@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.families.gflownet.evaluation import distribution, target_picture
 from xladder.pictures.curves import Panel, flow_panels
 from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
-from xladder.rungs.running import compiled
 from xladder.worlds import hypergrid as world
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.core.types import Params
 from xladder.families.value import atari_presets
@@ -16,7 +17,6 @@ from xladder.families.value.evaluation import Actor, choose_one
 from xladder.pictures.curves import Panel, value_panels
 from xladder.pictures.game_frames import draw_observations
 from xladder.pictures.game_gif import write_game_gif
-from xladder.rungs.running import compiled
 
 if TYPE_CHECKING:
     from xladder.results import Result

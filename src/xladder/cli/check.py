@@ -1,0 +1,55 @@
+"""`xladder check`: does a world keep its contract?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from xladder.cli.options import parse, write_json_file
+from xladder.errors import UsageError
+
+MARKS = {"kept": "ok    ", "noted": "note  ", "broken": "WRONG "}
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """Which world."""
+
+    name: Annotated[str, tyro.conf.Positional]
+    """module:Name for a world of your own, or any other world: cartpole, jaxmarl/NAME, gym/ID."""
+    json: Path | None = None
+    """Write the findings as JSON to this file (- for standard output)."""
+
+
+def run(words: Sequence[str]) -> int:
+    """Check, and say what was found in sentences; 0 if the contract is kept, else 2."""
+    options = parse(
+        CheckOptions, words, "xladder check", "Does a world keep its contract? Says in sentences what is wrong."
+    )
+    from xladder.cli import startup
+    from xladder.worlds import names
+
+    place = names.locate(options.name)
+    startup.prepare("cpu")
+    from xladder.worlds.contract import check_world
+
+    console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{options.name}:")
+    found = []
+    for finding in check_world(place.family, place.name):
+        found.append(finding)
+        console.print(f"  {MARKS[finding.kind]}{finding.sentence}")
+    wrong = [finding for finding in found if finding.kind == "broken"]
+    write_json_file(
+        options.json,
+        {"world": options.name, "findings": [{"kind": f.kind, "sentence": f.sentence} for f in found]},
+    )
+    if wrong:
+        raise UsageError(f"`{options.name}` does not keep its contract: {wrong[0].sentence.removesuffix('.')}.")
+    console.print(f"`{options.name}` keeps its contract.")
+    return 0

@@ -1,0 +1,17 @@
+"""The named settings of every world in which agents take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xladder.families.multi_agent import treasurehunt_presets
+from xladder.families.multi_agent.config import Config
+
+WORLDS: dict[str, Mapping[str, Config]] = {
+    "treasurehunt": treasurehunt_presets.PRESETS,
+}
+
+
+def presets(name: str, protocol: str | None = None) -> Mapping[str, Config]:
+    """The named settings of a world."""
+    return WORLDS[name]

@@ -1,0 +1,150 @@
+"""Worlds that a user might bring: good ones, and one for everything that can be wrong with them."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+
+class Discrete:
+    def __init__(self, n):
+        self.n = n
+
+
+class State(NamedTuple):
+    place: jax.Array
+    time: jax.Array
+
+
+class Params(NamedTuple):
+    max_steps_in_episode: int = 20
+
+
+class Corridor:
+    """gymnax's API without gymnax: walk right to the end of six cells; left of the first is a hole."""
+
+    default_params = Params()
+    cells = 6
+
+    def reset_env(self, key, params):
+        state = State(jax.random.randint(key, (), 1, 3), 0)  # a Python number, whose type is weak
+        return self.observe(state), state
+
+    def step_env(self, key, state, action, params):
+        state = State(state.place + jnp.where(action == 1, 1, -1), state.time + 1)
+        found, fell = state.place >= self.cells - 1, state.place < 0
+        return self.observe(state), state, found * 1.0 - fell * 1.0, found | fell, {}
+
+    def observe(self, state):
+        return {"place": jax.nn.one_hot(state.place, self.cells), "time": jnp.asarray(state.time, jnp.int32)}
+
+    def is_truncated(self, state, params):
+        return state.time >= params.max_steps_in_episode
+
+    def action_space(self, params):
+        return Discrete(2)
+
+
+class ManyActions(Corridor):
+    """More actions than a byte can tell apart; the last one walks right."""
+
+    def step_env(self, key, state, action, params):
+        return super().step_env(key, state, jnp.where(action >= 150, 1, 0), params)
+
+    def action_space(self, params):
+        return Discrete(300)
+
+
+class Race:
+    """JaxMARL's API: two agents of different sizes, of which one is done before the other and may not always jump."""
+
+    agents = ("hare", "tortoise")
+    length = 6
+
+    def reset(self, key):
+        state = State(jnp.zeros(2, jnp.int32), jnp.int32(0))
+        return self.observe(state), state
+
+    def step_env(self, key, state, actions):
+        moves = jnp.stack([jnp.array([0, 1, 3])[actions["hare"]], jnp.array([0, 1])[actions["tortoise"]]])
+        arrived = state.place >= self.length
+        place = jnp.where(arrived, state.place, state.place + moves)
+        state = State(place, state.time + 1)
+        here = place >= self.length
+        rewards = {a: jnp.where(here[i], 1.0, -0.1) for i, a in enumerate(self.agents)}
+        over = here.all() | (state.time >= 12)
+        dones = {a: here[i] for i, a in enumerate(self.agents)} | {"__all__": over}
+        return self.observe(state), state, rewards, dones, {"truncated": ~here & over}
+
+    def observe(self, state):
+        far = state.place.astype(jnp.float32) / self.length
+        return {"hare": jnp.stack([far[0], far[1], state.time / 12]), "tortoise": far[1:2]}
+
+    def get_avail_actions(self, state):
+        jumps = state.place[0] % 2 == 0
+        return {"hare": jnp.stack([jnp.bool_(True), jnp.bool_(True), jumps]), "tortoise": jnp.ones(2, bool)}
+
+    def action_space(self, agent):
+        return Discrete(3 if agent == "hare" else 2)
+
+
+class ChangesShape(Corridor):
+    def step_env(self, key, state, action, params):
+        observation, *rest = super().step_env(key, state, action, params)
+        return observation | {"place": jnp.zeros(7)}, *rest
+
+
+class ChangesDtype(Corridor):
+    def step_env(self, key, state, action, params):
+        observation, state, *rest = super().step_env(key, state, action, params)
+        return observation, state._replace(place=state.place * 1.0), *rest
+
+
+class PythonFloat(Corridor):
+    def step_env(self, key, state, action, params):
+        observation, state, reward, *rest = super().step_env(key, state, action, params)
+        return observation, state, float(reward), *rest
+
+
+class NeverEnds(Corridor):
+    is_truncated = None
+
+    def step_env(self, key, state, action, params):
+        observation, state, reward, _, info = super().step_env(key, state, action, params)
+        return observation, state, reward, jnp.bool_(False), info
+
+
+class Continuous(Corridor):
+    def action_space(self, params):
+        return object()
+
+
+class Raises(Corridor):
+    def step_env(self, key, state, action, params):
+        raise RuntimeError("no more steps today")
+
+
+class NotANumber(Corridor):
+    def step_env(self, key, state, action, params):
+        observation, state, reward, *rest = super().step_env(key, state, action, params)
+        return observation, state, reward / 0.0, *rest
+
+
+class ForgetsAnAgent(Race):
+    def step_env(self, key, state, actions):
+        observations, state, rewards, dones, infos = super().step_env(key, state, actions)
+        del rewards["tortoise"]
+        return observations, state, rewards, dones, infos
+
+
+class WithTwin(Corridor):
+    twin = Corridor
+
+
+class WithWrongTwin(Corridor):
+    twin = ManyActions
+
+
+class NeedsArguments(Corridor):
+    def __init__(self, size):
+        self.cells = size

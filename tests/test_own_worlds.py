@@ -1,0 +1,305 @@
+"""Worlds of one's own, by name and as objects: on every rung, in child processes, and everything that is wrong."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import xladder
+from tests import own_worlds
+from xladder import user_code
+from xladder.cli.main import main
+from xladder.core.keys import reset_keys, root, step_keys
+from xladder.errors import UsageError
+from xladder.families.value.program import Program
+from xladder.registry import RungOptions
+from xladder.worlds import contract, names
+from xladder.worlds.gymnax_world import GymnaxCopies
+from xladder.worlds.hosted import HostedCopies
+from xladder.worlds.marl_world import MarlCopies, SharedCopies
+
+SMALL = {"batch_size": 16, "learning_starts": 64, "memory": 512, "hidden": (8,), "width": 8, "n_step": 2}
+CORRIDOR, RACE = "jax/tests.own_worlds:Corridor", "marl/tests.own_worlds:Race"
+
+
+@pytest.fixture(autouse=True)
+def allowed():
+    user_code.allow("tests.own_worlds")
+
+
+def trained(workload, rung, **fields):
+    options = {"steps": 512, "evaluate_episodes": 0, "learner": SMALL, **fields}
+    return xladder.train(workload, rung, **options)
+
+
+def walk(copies, seed, steps, actions):
+    state, frames = copies.reset(reset_keys(root(seed), copies.num_envs))
+    step = jax.jit(copies.step)
+    found = []
+    for t in range(steps):
+        state, one = step(step_keys(root(seed), t, copies.num_envs), state, actions(t, frames.shape[: frames.ndim - 1]))
+        found.append(jax.device_get(one))
+    return np.asarray(frames), found
+
+
+def test_an_observation_of_several_parts_becomes_a_vector_in_the_order_of_names():
+    view = GymnaxCopies(CORRIDOR, 3).view
+    assert (view.shape, view.dtype, view.actions) == ((7,), np.float32, 2)
+    assert view.fields == (("place", (6,), "float32"), ("time", (), "int32"))
+    frames, steps = walk(GymnaxCopies(CORRIDOR, 3), 0, 4, lambda t, lead: np.ones(lead, np.int32))
+    assert frames[:, :6].sum() == 3 and not frames[:, 6].any()
+    assert [one.frame[0, 6] for one in steps[:2]] == [1, 2]
+
+
+def test_a_time_limit_is_a_truncation_and_a_hole_a_termination():
+    limited = lambda t, lead: np.full(lead, t % 2, np.int32)  # noqa: E731 - back and forth
+    _, steps = walk(GymnaxCopies(CORRIDOR, 2), 0, 25, lambda t, lead: 1 - limited(t, lead))
+    ends = [(bool(s.terminated[0]), bool(s.truncated[0])) for s in steps]
+    assert ends.index((False, True)) == 19 and (True, False) not in ends[:20]
+    _, steps = walk(GymnaxCopies(CORRIDOR, 2), 0, 5, lambda t, lead: np.zeros(lead, np.int32))
+    assert any(s.terminated[0] and s.reward[0] == -1 for s in steps)
+
+
+def test_an_agent_that_is_done_first_is_absent_until_all_are():
+    jump = lambda t, lead: np.array([[2] * lead[1], [1] * lead[1]], np.int32)  # noqa: E731
+    _, steps = walk(MarlCopies(RACE, 2), 0, 8, jump)
+    hare = [(bool(s.terminated[0, 0]), bool(s.truncated[0, 0]), float(s.reward[0, 0])) for s in steps]
+    assert hare[1] == (True, False, 1.0)  # two jumps of three cells
+    assert hare[2] == (True, True, 0.0) == hare[4]  # it waits, and is paid no more
+    assert [bool(s.first[1, 0]) for s in steps].index(True) == 6  # the tortoise needs six steps
+    assert steps[5].terminated[1, 0] and not steps[5].truncated[1, 0]
+
+
+def test_frames_are_padded_and_end_with_the_actions_that_are_available():
+    copies = MarlCopies(RACE, 2)
+    assert copies.view.shape == (6,) and copies.view.masked and copies.view.agents == ("hare", "tortoise")
+    frames, steps = walk(copies, 0, 1, lambda t, lead: np.ones(lead, np.int32))
+    np.testing.assert_array_equal(frames[:, 0, 3:], [[1, 1, 1], [1, 1, 0]])
+    np.testing.assert_allclose(steps[0].frame[:, 0], [[1 / 6, 1 / 6, 1 / 12, 1, 1, 0], [1 / 6, 0, 0, 1, 1, 0]])
+
+
+def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():
+    shared, apart = SharedCopies(MarlCopies(RACE, 2)), MarlCopies(RACE, 2)
+    assert shared.num_envs == 4 and shared.view.shape == (8,) and not shared.view.agents
+    actions = np.array([2, 1, 1, 0], np.int32)
+    state, frames = shared.reset(reset_keys(root(0), 4))
+    np.testing.assert_array_equal(frames[:, :2], [[1, 0], [0, 1]] * 2)
+    _, step = shared.step(step_keys(root(0), 0, 4), state, actions)
+    state, _ = apart.reset(reset_keys(root(0), 4)[::2])
+    _, other = apart.step(step_keys(root(0), 0, 4)[::2], state, actions.reshape(2, 2).T)
+    np.testing.assert_allclose(step.frame[:, 2:], np.moveaxis(other.frame, 0, 1).reshape(4, 6))
+
+
+def test_only_available_actions_are_taken_with_and_without_exploring():
+    config = xladder.plan(RACE, "fused", learner=SMALL).config
+    program = Program.laid_out(config, "cpu")
+    run = jax.jit(program.init)(np.int32(0))
+    stack = np.array(run.seen.stack[0])
+    stack[:, -1, -3:] = [1, 0, 0]
+    draws = jax.jit(program.draw_act)(run.key[0], 0)
+    assert not np.asarray(program.random_actions(stack, draws)).any()
+    assert not np.asarray(program.greedy(jax.tree.map(lambda x: x[0], run.agent.params), stack, draws)).any()
+
+
+@pytest.mark.parametrize("workload", [CORRIDOR, RACE])
+def test_all_jax_rungs_train_the_same(workload):
+    fused, parallel, sequential = (trained(workload, rung) for rung in ("fused", "parallel", "sequential"))
+    for other in (parallel, sequential):
+        np.testing.assert_allclose(fused.metrics["loss"], other.metrics["loss"], rtol=2e-4, atol=1e-5)
+        np.testing.assert_allclose(fused.metrics["return"], other.metrics["return"], rtol=1e-5)
+    assert np.isfinite(fused.metrics["loss"]).any() and np.isfinite(fused.metrics["return"]).any()
+
+
+@pytest.mark.parametrize("rung", ["torch", "hybrid"])
+def test_pytorch_trains_in_them(rung):
+    result = trained(RACE, rung, options=RungOptions(threads=1))
+    assert np.isfinite(result.metrics["loss"]).any()
+    assert jax.tree.leaves(result.params)[0].shape[:2] == (1, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["rainbow", "iqn", "c51", "qrdqn", "munchausen", "pqn"])
+def test_every_member_of_the_family_learns_in_a_shared_world(preset):
+    small = {k: v for k, v in SMALL.items() if preset != "pqn" or k in ("hidden", "width")}
+    steps = 32 * 64 * 2 if preset == "pqn" else 512
+    result = trained(RACE, "fused", preset=preset, learner=small, steps=steps, seeds=2)
+    assert np.isfinite(result.metrics["loss"]).any() and result.metrics["return"].shape[0] == 2
+
+
+def test_a_shared_network_is_one(tmp_path):
+    result = trained(RACE, "fused", world={"shared": True})
+    assert jax.tree.leaves(result.params)[0].shape[0] == 1 and not result.config.agent_axis
+    assert len(result.evaluate(4)["per_agent"]) == 2
+
+
+def test_more_actions_than_a_byte_holds():
+    result = trained("jax/tests.own_worlds:ManyActions", "fused", learner=SMALL | {"epsilon_end": 1.0})
+    assert result.config.world.view().actions == 300
+    program = Program.laid_out(result.config, "cpu")
+    assert program.init(np.int32(0)).memory.actions.dtype == np.int16
+    assert result.metrics["return"][np.isfinite(result.metrics["return"])].max() > 0
+
+
+def test_agents_that_learn_beat_random_play():
+    result = trained(RACE, "fused", steps=6000, learner=SMALL | {"lr": 3e-3}, seeds=2)
+    score = result.evaluate(20)
+    assert score["mean_return"] > score["random_return"] + 0.3
+    assert len(score["per_agent"]) == len(score["against_random"]) == 2
+
+
+def test_objects_go_in_as_they_are():
+    world = own_worlds.Corridor()
+    assert names.name_of(world) == "jax/tests.own_worlds:Corridor" == names.name_of(world)
+    assert names.name_of(own_worlds.Race) == "marl/tests.own_worlds:Race"
+    assert names.name_of("cartpole") == "cartpole"
+    with pytest.raises(UsageError, match="no API of a world"):
+        names.name_of(object())
+
+
+def test_a_name_without_a_prefix_is_placed_by_its_api():
+    assert names.locate("tests.own_worlds:Corridor").name == CORRIDOR
+    assert names.locate("tests.own_worlds:Race").name == RACE
+
+
+BAD = {
+    "ChangesShape": r"does not keep its observation: in `step_env`, `place` changes from float32 \[6\] to float32",
+    "ChangesDtype": r"does not keep its state: in `step_env`, `place` changes from int32 \[\] to float32 \[\]",
+    "PythonFloat": r"cannot be traced by `jit` in its `step_env`",
+    "Continuous": r"has the actions object \(its `action_space`\)",
+    "Raises": r"fails in its `step_env`: RuntimeError: no more steps today",
+    "NeedsArguments": r"cannot be made without arguments: TypeError",
+    "Missing": r"`tests.own_worlds` has no `Missing`",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_world_is_refused_in_a_sentence_before_anything_is_written(name, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))
+    assert main(["train", f"jax/tests.own_worlds:{name}", "--out", "run"]) == 2
+    said = capsys.readouterr().err
+    assert f"tests.own_worlds:{name}" in said or name == "Missing"
+    with pytest.raises(UsageError, match=BAD[name]):
+        raise UsageError(said)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_agent_without_a_reward_is_named():
+    with pytest.raises(UsageError, match="returns no reward for tortoise from `step_env`"):
+        xladder.plan("marl/tests.own_worlds:ForgetsAnAgent")
+
+
+CHECKED = {
+    "jax/tests.own_worlds:NeverEnds": "no episode ended within 10,240 steps",
+    "jax/tests.own_worlds:NotANumber": "returns a reward that is not a finite number",
+    "jax/tests.own_worlds:WithWrongTwin": "the world and its twin part at step",
+    "jax/tests.own_worlds:ChangesShape": "does not keep its observation",
+}
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_check_finds_what_is_wrong(name):
+    wrong = [f.sentence for f in contract.check_world(names.locate(name).family, name) if f.kind == "broken"]
+    assert wrong and CHECKED[name] in wrong[0]
+
+
+def test_check_finds_nothing_wrong_with_good_worlds(capsys):
+    assert main(["check", "tests.own_worlds:WithTwin"]) == 0
+    said = capsys.readouterr().out
+    assert "its twin gives the same for 200 steps" in said and "keeps its contract" in said
+    assert main(["check", RACE]) == 0
+
+
+def test_a_module_that_is_not_there_or_does_not_import(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "jax/no_such_module:Maze"]) == 2
+    assert "There is no module `no_such_module`" in capsys.readouterr().err
+    (tmp_path / "broken_module.py").write_text("import a_package_nobody_has\n")
+    assert main(["train", "jax/broken_module:Maze"]) == 2
+    assert "it needs `a_package_nobody_has`, which is not installed" in capsys.readouterr().err
+
+
+WORLD = """
+from tests.own_worlds import Corridor
+
+class Maze(Corridor):
+    pass
+"""
+
+
+def run_xladder(folder, *words):
+    code = "import sys; from xladder.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    root_folder = str(Path(__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path.append({root_folder!r}); " + code, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_directory_imports_nothing_by_itself_and_a_changed_world_is_noticed(tmp_path):
+    (tmp_path / "mazes.py").write_text(WORLD)
+    short = ("--steps", "256", "--eval-episodes", "0", "--evaluate-episodes", "0", "--learner.learning-starts", "1000")
+    done = run_xladder(tmp_path, "train", "jax/mazes:Maze", *short, "--out", "run")
+    assert done.returncode == 0, done.stderr
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert set(config["code"]) == {"mazes"} and len(config["code"]["mazes"]) == 64
+    done = run_xladder(tmp_path, "eval", "run", "--episodes", "2")
+    assert done.returncode == 2 and "add `--import mazes`" in done.stderr
+    done = run_xladder(tmp_path, "eval", "run", "--episodes", "2", "--import", "mazes")
+    assert done.returncode == 0 and "mean return" in done.stdout, done.stderr
+    (tmp_path / "mazes.py").write_text(WORLD + "\n# another maze\n")
+    done = run_xladder(tmp_path, "eval", "run", "--episodes", "2", "--import", "mazes")
+    assert done.returncode == 2 and "is not what it was" in done.stderr and "--changed-code" in done.stderr
+    (tmp_path / "mazes.py").unlink()
+    done = run_xladder(tmp_path, "eval", "run", "--import", "mazes")
+    assert done.returncode == 2 and "There is no module `mazes`" in done.stderr
+
+
+def test_a_host_stepper_and_a_program_see_the_same_episodes():
+    from xladder.rungs.running import compiled
+
+    copies = MarlCopies(RACE, 3)
+    host = HostedCopies(copies, 5, compiled)
+    actions = lambda t, lead: np.full(lead, t % 2, np.int32)  # noqa: E731
+    frames, steps = walk(copies, 5, 6, actions)
+    np.testing.assert_allclose(host.reset(), frames)
+    for t, step in enumerate(steps):
+        host.send(actions(t, (2, 3)))
+        for ours, theirs in zip(host.recv(), step, strict=True):
+            np.testing.assert_allclose(ours, theirs)
+
+
+def test_jaxmarl_steps_and_ours_are_the_same():
+    jaxmarl = pytest.importorskip("jaxmarl")
+    env, name = jaxmarl.make("switch_riddle"), "jaxmarl/switch_riddle"
+    copies = MarlCopies(name, 1)
+    key = reset_keys(root(0), 1)
+    state, _ = copies.reset(key)
+    observations, theirs = env.reset(key[0])
+    rng = np.random.default_rng(0)
+    for t in range(12):
+        actions = rng.integers(0, copies.view.actions, (3, 1)).astype(np.int32)
+        step_key = step_keys(root(0), t, 1)
+        state, step = copies.step(step_key, state, actions)
+        taken = {agent: actions[i, 0] for i, agent in enumerate(env.agents)}
+        observations, theirs, rewards, dones, _ = env.step_env(step_key[0], theirs, taken)
+        for i, agent in enumerate(env.agents):
+            np.testing.assert_allclose(step.frame[i, 0], np.ravel(observations[agent]))
+            assert step.reward[i, 0] == rewards[agent]
+        if dones["__all__"]:
+            assert step.terminated.all()
+            return
+    raise AssertionError("no episode ended")
+
+
+def test_settings_of_a_shared_world_go_through_json():
+    config = xladder.plan(RACE).config
+    assert replace(config) == config and hash(config) == hash(replace(config))
