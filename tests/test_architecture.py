@@ -67,15 +67,16 @@ SHARING = {
     # Types and names only.
     "learners.gflownet_torch",
     "nets.flow_torch",
-    "nets.noisy_torch",
     "replay.history_host",
     # Kinds of layers and names of optimisers, which belong to neither side.
     "twins.layers_torch",
     "twins.optimisers_torch",
     # Constants of the published rewards; the reward itself is computed twice.
     "worlds.hypergrid_host",
+    # Kinds of layers and names of optimisers, which both sides have.
+    "twins.layers_torch",
+    "twins.optimisers_torch",
     # To be cut: fractions, shapes and block sizes of the side that is to be checked.
-    "learners.value_torch",
     "replay.priorities_host",
 }
 """Twins that import something from their originals. There should be no others, and fewer."""

@@ -134,9 +134,15 @@ def weights(head: Head) -> np.ndarray:
     )
 
 
+def torch_head(head: Head) -> value_torch.Head:
+    """A head in PyTorch with the same settings."""
+    settings = ["actions", "features", "width", "atoms", "cosines", "dueling", "apart", "sigma", "factorised"]
+    return value_torch.Head(**{name: getattr(head, name) for name in settings})
+
+
 def twin(head: Head) -> value_torch.Head:
     """The head in PyTorch with the same parameters."""
-    other = value_torch.Head(head)
+    other = torch_head(head)
     named = bridge.to_torch("value", {"head": drawn(head)})
     other.load_state_dict({name.removeprefix("head."): values for name, values in named.items()})
     return other
@@ -295,7 +301,7 @@ def test_noisy_weights_begin_as_published(side, factorised, bound, spread):
         layer = jax.jit(head.init)(jax.random.key(0), jnp.zeros((400,)))["params"]["hidden"]
     else:
         torch.manual_seed(0)
-        named = {f"head.{name}": values for name, values in value_torch.Head(head).state_dict().items()}
+        named = {f"head.{name}": values for name, values in torch_head(head).state_dict().items()}
         layer = bridge.to_jax("value", named)["head"]["hidden"]
     for name in ("kernel", "bias"):
         assert 0.9 * bound < np.abs(layer[name]).max() <= bound

@@ -98,7 +98,7 @@ def agent_of(learner, online, target, lr=0.1):
 def torch_of(learner, online, target):
     """The PyTorch learner round tables instead of its own networks."""
     other = TorchLearner.__new__(TorchLearner)
-    other.like, other.config, other.device = learner, learner.config, "cpu"
+    other.config, other.device, other.masked = learner.config, "cpu", False
     implicit = learner.config.head == "implicit"
     other.net, other.target = TorchTable(online, implicit), TorchTable(target, implicit).requires_grad_(False)
     return other
@@ -489,7 +489,7 @@ def test_the_three_passes_draw_apart_from_each_other():
 def test_expected_returns_by_hand():
     categorical = learner_of(**ATOMS)
     np.testing.assert_allclose(categorical.expected(jnp.asarray(ATOMS_TARGET[1])), [0.3, -0.4], atol=1e-6)
-    np.testing.assert_allclose(categorical.support, [-1, 0, 1])
+    np.testing.assert_allclose(categorical.head.support, [-1, 0, 1])
     quantile = learner_of(**QUANTILES)
     np.testing.assert_allclose(quantile.expected(jnp.asarray(QUANTILES_TARGET[1])), [2, 1.25], atol=1e-6)
     np.testing.assert_allclose(learner_of().expected(jnp.asarray(ONE_TARGET)), [[9, 9], [0.5, 4]])

@@ -15,6 +15,7 @@ from xladder.families.value import parity
 from xladder.families.value.program import Program
 from xladder.learners import value_torch
 from xladder.learners.value_torch import TorchLearner
+from xladder.losses import heads_torch
 from xladder.nets import torsos_torch
 from xladder.parity import learner as learner_levels
 from xladder.replay.history import Picks
@@ -154,8 +155,8 @@ def test_one_weight_changed_on_the_way_to_pytorch_fails_the_forward_pass(member,
 
 def test_other_atoms_fail_the_forward_pass(monkeypatch):
     """They are part of what acting looks at."""
-    support = TorchLearner.support
-    monkeypatch.setattr(TorchLearner, "support", property(lambda self: support.fget(self) * 1.001))
+    support = heads_torch.Categorical.support
+    monkeypatch.setattr(heads_torch.Categorical, "support", lambda self, device: support(self, device) * 1.001)
     assert first_failure(MEMBERS["c51"]) == "forward"
 
 
@@ -182,8 +183,8 @@ def test_a_discount_applied_twice_fails_the_loss(member, monkeypatch):
 def test_an_ingredient_that_only_one_side_has_fails_where_it_enters(member, field, wrong, monkeypatch):
     start = TorchLearner.__init__
 
-    def differing(self, like, *arguments):
-        start(self, like, *arguments)
+    def differing(self, *arguments):
+        start(self, *arguments)
         self.config = replace(self.config, **{field: wrong})
 
     monkeypatch.setattr(TorchLearner, "__init__", differing)

@@ -22,6 +22,7 @@ import numpy as np
 from xladder import parameters
 from xladder.errors import UsageError, missing_extra
 from xladder.parameters import LEARNERS as LEARNERS
+from xladder.parameters import TorsoNames
 
 try:
     import torch
@@ -147,14 +148,14 @@ def _copied(tree: Any) -> Any:
     return {name: _copied(x) for name, x in tree.items()} if isinstance(tree, dict) else np.array(tree, order="C")
 
 
-def to_jax(learner: str, state_dict: Mapping[str, Any]) -> dict[str, Any]:
+def to_jax(learner: str, state_dict: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, Any]:
     """A PyTorch state_dict as the parameters that `net.apply` takes (NumPy arrays, float32)."""
-    return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()})
+    return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()}, torso)
 
 
-def to_torch(learner: str, params: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+def to_torch(learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, torch.Tensor]:
     """JAX parameters of one agent as a PyTorch state_dict."""
-    return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params).items()}
+    return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params, torso).items()}
 
 
 def load_file(learner: str, path: str | Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -46,11 +46,36 @@ _KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
 _WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()} | {"scale": "weight"}
 # Entries of sorrel's state_dicts that are not parameters: the noise of the last forward call, and what it belongs to.
 _NOISE = {"epsilon_weight": "sigma_weight", "epsilon_bias": "sigma_bias"}
+_TORSO = "torso."
 MOST_NAMED = 3  # names in a complaint: a file may hold any number of wrong ones
 
 
-def to_tree(learner: str, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """A state_dict of arrays as the parameters that `net.apply` takes (float32)."""
+class TorsoNames(Protocol):
+    """How the parameters of a torso of the user's own cross; its names are without `torso.`."""
+
+    def to_flax(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """PyTorch's numbers by name → the torso's parameters."""
+
+    def to_torch(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The inverse."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of PyTorch's parameters by name."""
+
+
+def to_tree(learner: str, state: Mapping[str, np.ndarray], torso: TorsoNames | None = None) -> dict[str, Any]:
+    """A state_dict of arrays as the parameters that `net.apply` takes (float32).
+
+    Args:
+        learner: Whose names they are: one of `LEARNERS`.
+        state: Arrays by PyTorch's names.
+        torso: The names of the torso, if it is the user's own.
+    """
+    if torso is not None:
+        rest = {name: values for name, values in state.items() if not name.startswith(_TORSO)}
+        own = {name.removeprefix(_TORSO): values for name, values in state.items() if name.startswith(_TORSO)}
+        seen = torso.to_flax(own)
+        return ({"torso": seen} if seen else {}) | to_tree(learner, rest)
     given = [name for name in state if not is_noise(name)]
     check_names(learner, given)
     tree: dict[str, Any] = {}
@@ -65,8 +90,11 @@ def to_tree(learner: str, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
     return tree
 
 
-def to_state(learner: str, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """The parameters of one network as a state_dict of arrays."""
+def to_state(learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, np.ndarray]:
+    """The parameters of one network as a state_dict of arrays; the arguments are those of `to_tree`."""
+    if torso is not None:
+        own = torso.to_torch(params.get("torso", {}))
+        return {f"{_TORSO}{name}": values for name, values in own.items()} | to_state(learner, _without_torso(params))
     leaves = {
         name: np.array(np.asarray(leaf, np.float32).transpose(axes), order="C")
         for name, axes, leaf in _named_leaves(learner, params)
@@ -75,8 +103,13 @@ def to_state(learner: str, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
     return leaves
 
 
-def state_shapes(learner: str, params: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+def state_shapes(
+    learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None
+) -> dict[str, tuple[int, ...]]:
     """The shapes of `to_state`; leaves need be no more than something with a shape."""
+    if torso is not None:
+        own = {f"{_TORSO}{name}": shape for name, shape in torso.shapes().items()}
+        return own | state_shapes(learner, _without_torso(params))
     return {name: tuple(leaf.shape[axis] for axis in axes) for name, axes, leaf in _named_leaves(learner, params)}
 
 
@@ -122,6 +155,10 @@ def some(names: Iterable[str]) -> str:
     ordered = sorted(names)
     more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
     return f"{[name[:80] for name in ordered[:MOST_NAMED]]}{more}" if ordered else "nothing"
+
+
+def _without_torso(params: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in params.items() if name != "torso"}
 
 
 def _named_leaves(

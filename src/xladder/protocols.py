@@ -217,9 +217,13 @@ class Family:
         """The agents in PyTorch."""
         raise NotImplementedError
 
-    def has_torch(self, config: Any) -> bool:
-        """Whether these settings have a twin in PyTorch."""
-        return True
+    def why_no_torch(self, config: Any) -> str:
+        """Why these settings have no twin in PyTorch, as a clause; nothing if they have one."""
+        return ""
+
+    def torso_names(self, config: Any) -> Any:
+        """A `parameters.TorsoNames` for a network whose torso is the user's own; None otherwise."""
+        return None
 
     def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Any:
         """A run whose worlds are stepped on the host while the device learns."""

@@ -45,10 +45,12 @@ def plan(
     """A checked plan, on the workload's usual rung if none is named.
 
     `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`. They may also come as one mapping,
-    `changes`. Code of your own that they name, as `module:Name`, may be imported.
+    `changes`. Code of your own that they name, as `module:Name`, may be imported; it may also be given itself, as in
+    `learner={"torso": Torso}`.
     """
     user_code.allow_typed([workload])
-    for module in user_code.modules_in({**(changes or {}), **fields}):
+    changes = user_code.as_names({**(changes or {}), **fields})
+    for module in user_code.modules_in(changes):
         user_code.allow(module)
     return make_plan(
         workload,
@@ -60,7 +62,7 @@ def plan(
         protocol=protocol,
         config=config,
         options=options,
-        changes={**(changes or {}), **fields},
+        changes=changes,
     )
 
 

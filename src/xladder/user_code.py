@@ -148,6 +148,22 @@ def give(thing: Any) -> str:
     return name
 
 
+def as_names(settings: Any) -> Any:
+    """Settings in which classes, functions and other objects that can be called are replaced by names.
+
+    They are kept under these names, and what is in their modules may be imported.
+    """
+    if isinstance(settings, Mapping):
+        return {key: as_names(value) for key, value in settings.items()}
+    if not callable(settings):
+        return settings
+    name = give(settings)
+    module = name.partition(":")[0]
+    if module != "__main__":  # which is another one in other processes
+        allow(module)
+    return name
+
+
 def is_given(name: str) -> bool:
     """Whether an object was given in Python under this name; child processes cannot have it."""
     return name in _given

@@ -15,6 +15,8 @@ def prepare(device: str | None, cached: bool = True) -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
 
+    if device == "cpu":
+        jax.config.update("jax_platforms", "cpu")  # a torso of the user's own has imported it by now
     jax.config.update("jax_enable_x64", False)  # the programs are written for 32 bits, whatever the environment says
     folder = cache_folder()
     if cached and folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):

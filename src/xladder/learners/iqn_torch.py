@@ -6,34 +6,16 @@ fails parity.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xladder.learners.value_torch import TorchLearner
 from xladder.nets.codes_torch import CodesTorso
+from xladder.nets.value_torch import Head, ValueNet
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import LearnerConfig
-
-
-class HeadShape(NamedTuple):
-    """The layers of the head: sorrel's `cos_embedding`, `ff_1`, `advantage` and `value`."""
-
-    actions: int
-    features: int
-    width: int
-    cosines: int
-    sigma: float
-    atoms: int = 1
-    dueling: bool = True
-    apart: bool = False  # both branches look at one hidden layer
-    factorised: bool = False  # every weight has noise of its own
-
-    def noise_shapes(self) -> tuple[tuple[str, int, int], ...]:
-        """Name, inputs and outputs of every noisy layer, in the order that noise is handed out in."""
-        return ("hidden", self.features, self.width), ("advantage", self.width, self.actions), ("value", self.width, 1)
 
 
 class TorchAgent(TorchLearner):
@@ -48,13 +30,18 @@ class TorchAgent(TorchLearner):
     """
 
     def __init__(self, config: LearnerConfig, actions: int, num_codes: int, cells: int, device: str = "cpu"):
-        head = HeadShape(actions, config.width, config.width, config.cosines, config.sigma)
-        normals = sum(inputs * outputs + outputs for _, inputs, outputs in head.noise_shapes())
-        shape: Any = SimpleNamespace(
-            config=config, net=SimpleNamespace(head=head), fractions=config.quantiles, noise_size=normals
-        )
         torso = CodesTorso(config.n_frames, num_codes, cells, config.width)
-        super().__init__(shape, torso, config.lr, device)
+        head = Head(
+            actions,
+            features=config.width,
+            width=config.width,
+            cosines=config.cosines,
+            dueling=True,
+            apart=False,  # both branches look at one hidden layer
+            sigma=config.sigma,
+            factorised=False,  # every weight has noise of its own
+        )
+        super().__init__(config, ValueNet(torso, head), device)
 
     def greedy(self, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in one state, int8 [F, V], given fractions [Q]; no noise on the weights."""

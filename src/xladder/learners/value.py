@@ -1,14 +1,13 @@
 """The value learner: DQN and its successors, put together from a network and ingredients. One agent, pure JAX.
 
-A head says what kind of numbers describe a return, and with it how a target is formed and what the loss is: one value
-(Mnih et al. 2015), a categorical distribution (Bellemare et al. 2017), quantiles at fixed fractions (Dabney et al.
-2018a) or at drawn ones (Dabney et al. 2018b). Double Q (van Hasselt et al. 2016), n-step returns, priorities (Schaul
-et al. 2016), dueling and noisy layers and Munchausen's bonus (Vieillard et al. 2020) go with any of them, except that
-the bonus needs values or quantiles.
+A head says what the network's outputs mean, and with it how a target is formed and what the loss is: the kinds are in
+`losses/heads.py`. Double Q (van Hasselt et al. 2016), n-step returns, priorities (Schaul et al. 2016), dueling and
+noisy layers and Munchausen's bonus (Vieillard et al. 2020) go with any of them, except that the bonus needs values or
+quantiles.
 
 What an update needs at random is drawn by `draw_*` and passed in, so that the PyTorch twin can be given the same.
 
-Shapes: B batch, F frames, Q fractions, Z numbers per action, A actions.
+Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 """
 
 from __future__ import annotations
@@ -18,13 +17,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from xladder.core.data_parallel import ALONE, Crew
 from xladder.core.types import Array, Params
-from xladder.losses.quantile import quantile_huber
-from xladder.losses.value import cross_entropy, huber, munchausen_bonus, project, soft_values, squared
+from xladder.learners.masks import mask_values, split_mask
+from xladder.losses.heads import ReturnHead, make_head
+from xladder.losses.heads import midpoints as midpoints
+from xladder.losses.value import munchausen_bonus, soft_values
 from xladder.nets.noisy import noise_size, split_noise
 from xladder.nets.value import ValueNet
 from xladder.replay.batch import Batch
@@ -64,6 +64,8 @@ class ValueLearner:
     net: ValueNet
     crew: Crew = ALONE
     """Who the rest of a batch is with; its size is what this one has of it."""
+    masked: bool = False
+    """Whether the last A numbers of a state's newest frame say which actions are available (see `masks.py`)."""
 
     def init(self, params: Params, knobs: Any) -> Agent:
         """An agent with these parameters."""
@@ -71,9 +73,14 @@ class ValueLearner:
         return Agent(params, jax.tree.map(jnp.copy, params), self.optimiser().init(params), knobs)
 
     @property
+    def head(self) -> ReturnHead:
+        """What the network's outputs mean."""
+        return make_head(self.config)
+
+    @property
     def fractions(self) -> int:
         """Fractions per state of an update."""
-        return self.config.quantiles if self.config.head == "implicit" else 0
+        return self.head.fractions
 
     @property
     def noise_size(self) -> int:
@@ -90,72 +97,60 @@ class ValueLearner:
         taus = jax.random.uniform(sample_key, (3, self.config.batch_size, self.fractions))
         return Draws(taus, jax.random.normal(noise_key, (3, self.noise_size)))
 
+    def split_mask(self, states: jax.Array) -> tuple[jax.Array, jax.Array | None]:
+        """States as the network sees them, and which actions are available, bool […, A]; None where all are."""
+        return split_mask(states, self.net.head.actions) if self.masked else (states, None)
+
     def say(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
-        """float32 […, Z, A]: what the network says of states."""
-        said: Any = self.net.apply({"params": params}, states, taus if self.fractions else None, noise)
-        return said
+        """float32 […, Z, A]: the network's outputs for states, which may bring their masks."""
+        seen, _ = self.split_mask(states)
+        outputs: Any = self.net.apply({"params": params}, seen, taus if self.fractions else None, noise)
+        return outputs
 
     def values(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
-        """float32 […, A]: the expected return of every action, for acting."""
-        if self.config.head != "implicit":
-            return self.expected(self.say(params, states, None, noise))
+        """float32 […, A]: the expected return of every action that is available, for acting."""
+        seen, mask = self.split_mask(states)
+        if not self.fractions:
+            return mask_values(self.head.expected(self.say(params, states, None, noise)), mask)
         embedding = self.net.apply({"params": params}, taus, method="embed")
-        mean: Any = self.net.apply({"params": params}, states, embedding, noise, method="mean_of_embedded")
-        return mean
+        mean: Any = self.net.apply({"params": params}, seen, embedding, noise, method="mean_of_embedded")
+        return mask_values(mean, mask)
 
-    def expected(self, said: jax.Array) -> jax.Array:
-        """float32 […, A]: the means of what was said, […, Z, A]."""
-        if self.config.head == "scalar":
-            return said[..., 0, :]
-        if self.config.head == "categorical":
-            support = jnp.expand_dims(self.support[:, None], range(said.ndim - 2))
-            return jnp.sum(jax.nn.softmax(said, axis=-2) * support, axis=-2)
-        return said.mean(-2)
-
-    @property
-    def support(self) -> jax.Array:
-        """float32 [Z]: the returns that a categorical head's numbers stand for."""
-        return jnp.linspace(self.config.v_min, self.config.v_max, self.config.atoms, dtype=jnp.float32)
+    def expected(self, outputs: jax.Array) -> jax.Array:
+        """float32 […, A]: the expected returns that outputs […, Z, A] stand for."""
+        return self.head.expected(outputs)
 
     def losses(
         self, params: Params, target: Params, batch: Batch, taus: jax.Array, noise: tuple[Any, Any, Any]
     ) -> tuple[jax.Array, jax.Array]:
         """The loss of each transition, float32 [B], and how far off it was, which becomes its priority."""
-        c = self.config
-        following = self.say(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
-        online = self.say(params, batch.next_states, taus[0], noise[0]) if c.double else following
-        now = self.say(target, batch.states, taus[1], noise[1]) if c.munchausen else following
+        c, head = self.config, self.head
+        next_target = self.say(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
+        next_online = self.say(params, batch.next_states, taus[0], noise[0]) if c.double else next_target
+        now_target = self.say(target, batch.states, taus[1], noise[1]) if c.munchausen else next_target
         prediction = self.say(params, batch.states, taus[2], noise[2])
+        masks = self.split_mask(batch.states)[1], self.split_mask(batch.next_states)[1]
 
         def one(
-            step: Batch, following: Any, online: Any, now: Any, prediction: Any, taus: jax.Array
+            step: Batch, next_target: Any, next_online: Any, now_target: Any, prediction: Any, taus: Any, masks: Any
         ) -> tuple[jax.Array, jax.Array]:
-            taken = of_action(prediction, step.actions)  # [Z]
-            if c.head == "categorical":
-                best = jnp.argmax(self.expected(online))
-                support = self.support
-                aims = step.returns + step.discounts * support
-                wanted = project(support, jax.nn.softmax(of_action(following, best)), aims)
-                loss = cross_entropy(taken, jax.lax.stop_gradient(wanted))
-                return loss, loss
+            mask, next_mask = masks
+            chosen, returns = of_action(prediction, step.actions), step.returns  # [Z], []
             if c.munchausen:
-                policy, log_policy = soft_values(self.expected(following), c.temperature)
-                after = jnp.sum(policy[None, :] * (following - log_policy[None, :]), axis=-1)
-                bonus = munchausen_bonus(
-                    self.expected(now), step.actions, c.temperature, c.munchausen_floor, c.munchausen_scale
+                next_q = mask_values(head.expected(next_target), next_mask)
+                policy, log_policy = soft_values(next_q, c.temperature)
+                next_outputs = jnp.sum(policy[None, :] * (next_target - log_policy[None, :]), axis=-1)
+                now_q = mask_values(head.expected(now_target), mask)
+                returns = returns + munchausen_bonus(
+                    now_q, step.actions, c.temperature, c.munchausen_floor, c.munchausen_scale
                 )
-                returns = step.returns + bonus
             else:
-                after, returns = of_action(following, jnp.argmax(self.expected(online))), step.returns
-            aim = jax.lax.stop_gradient(returns + step.discounts * after)  # [Z]
-            if c.head == "scalar":
-                error = aim[0] - taken[0]
-                return (huber(error, c.kappa) if c.loss == "huber" else squared(error)), jnp.abs(error)
-            fractions = taus if c.head == "implicit" else jnp.asarray(midpoints(c.quantiles))
-            loss = quantile_huber(taken, fractions, aim, c.kappa)
-            return loss, loss
+                best = jnp.argmax(mask_values(head.expected(next_online), next_mask))
+                next_outputs = of_action(next_target, best)
+            target_outputs = jax.lax.stop_gradient(head.target(returns, step.discounts, next_outputs))  # [Z]
+            return head.loss(chosen, target_outputs, taus)
 
-        return jax.vmap(one)(batch, following, online, now, prediction, taus[2])
+        return jax.vmap(one)(batch, next_target, next_online, now_target, prediction, taus[2], masks)
 
     def loss(
         self, params: Params, target: Params, batch: Batch, taus: jax.Array, noise: tuple[Any, Any, Any]
@@ -198,14 +193,9 @@ class ValueLearner:
         return optax.scale_by_adam(eps=self.config.optimiser_eps)
 
 
-def midpoints(quantiles: int) -> np.ndarray:
-    """float32 [Q]: the fractions of quantile regression."""
-    return (np.arange(quantiles, dtype=np.float32) + np.float32(0.5)) / np.float32(quantiles)
-
-
-def of_action(said: jax.Array, action: jax.Array) -> jax.Array:
+def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
     """float32 [Z]: one column of [Z, A]. As a product, because a gather's gradient is a scatter."""
-    return jnp.sum(said * jax.nn.one_hot(action, said.shape[-1])[None, :], axis=-1)
+    return jnp.sum(outputs * jax.nn.one_hot(action, outputs.shape[-1])[None, :], axis=-1)
 
 
 def clip(gradient: Params, largest: float) -> Params:

@@ -1,27 +1,28 @@
 """The value learner in PyTorch: the twin of `value.py`, one agent with its networks and optimiser.
 
-What is random comes in as `Draws` when a test supplies it, and from PyTorch's generator otherwise.
+What is random comes in as `Draws` when a test supplies it, and from PyTorch's generator otherwise. All sizes follow
+from the settings and the network: nothing is taken from the JAX side that this is to check.
 
-Shapes: B batch, F frames, Q fractions, Z numbers per action, A actions.
+Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
-from xladder.learners import value
+from xladder import parameters
+from xladder.core.types import Params
+from xladder.learners.masks_torch import mask_values, split_mask
 from xladder.learners.state_torch import TorchState
-from xladder.learners.value import midpoints
-from xladder.losses.quantile_torch import quantile_huber
-from xladder.losses.value_torch import cross_entropy, huber, munchausen_bonus, project, soft_values, squared
-from xladder.nets.value_torch import Head, ValueNet
+from xladder.losses.heads_torch import ReturnHead, make_head
+from xladder.losses.value_torch import munchausen_bonus, soft_values
+from xladder.nets.value_torch import ValueNet
 from xladder.replay.batch import Batch
 
 
@@ -33,17 +34,51 @@ class Draws(NamedTuple):
 
 
 class TorchLearner(TorchState):
-    """One agent: `values` judges, `update` learns. `like` is the learner in JAX whose twin it is."""
+    """One agent: `values` judges, `update` learns.
+
+    Args:
+        config: The settings of the learner.
+        net: Its network.
+        device: Where it lives.
+        masked: Whether the last A numbers of a state's newest frame say which actions are available.
+        torso_names: How a torso of the user's own is called in JAX; None if it is a built-in one.
+    """
 
     NETS = ("net", "target")
 
-    def __init__(self, like: value.ValueLearner, torso: torch.nn.Module, lr: float, device: str = "cpu"):
-        self.like, self.config, self.device = like, like.config, device
-        self.net = ValueNet(torso, Head(like.net.head)).to(device)
+    def __init__(
+        self,
+        config: Any,
+        net: ValueNet,
+        device: str = "cpu",
+        masked: bool = False,
+        torso_names: parameters.TorsoNames | None = None,
+    ):
+        self.config, self.device, self.masked, self.torso_names = config, device, masked, torso_names
+        self.net = net.to(device)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
-        self.optimiser = make_optimiser(self.config, self.net.parameters(), lr)
+        self.optimiser = make_optimiser(config, self.net.parameters(), config.lr)
         self._targets: list[Tensor] = list(self.target.parameters())
         self._params: list[Tensor] = list(self.net.parameters())
+
+    @property
+    def head(self) -> ReturnHead:
+        """What the network's outputs mean."""
+        return make_head(self.config)
+
+    def to_jax(self, state: Mapping[str, Tensor]) -> Params:
+        """A state_dict of this network, or gradients by the same names, as the JAX pytree."""
+        arrays = {name: values.detach().cpu().numpy() for name, values in state.items()}
+        return parameters.to_tree("value", arrays, self.torso_names)
+
+    def load(self, params: Params, target: bool = False) -> None:
+        """Take the parameters of the JAX network into the network, or into the target network."""
+        net, found = (self.target if target else self.net), parameters.to_state("value", params, self.torso_names)
+        state = {name: torch.from_numpy(values) for name, values in found.items()}
+        if self.torso_names is not None:  # it may have buffers, or parameters under two names
+            by_id = {id(param): state[name] for name, param in net.named_parameters()}
+            state = {name: by_id.get(id(x), x.detach()) for name, x in net.state_dict(keep_vars=True).items()}
+        net.load_state_dict(state)
 
     def tensor(self, values: np.ndarray) -> Tensor:
         """An array on this learner's device."""
@@ -51,66 +86,50 @@ class TorchLearner(TorchState):
 
     @torch.inference_mode()
     def values(self, states: np.ndarray, taus: np.ndarray | None = None, noise: np.ndarray | None = None) -> np.ndarray:
-        """float32 [B, A]: the expected return of every action in states [B, F, …]."""
+        """float32 [B, A]: the expected return of every action that is available in states [B, F, …]."""
         fractions = None if taus is None else self.tensor(taus)
         layers = None if noise is None else self.net.head.split_noise(self.tensor(noise))
-        return self.expected(self.net(self.tensor(states), fractions, layers)).cpu().numpy()
+        seen, mask = self.split_mask(self.tensor(states))
+        return mask_values(self.head.expected(self.net(seen, fractions, layers)), mask).cpu().numpy()
 
-    def expected(self, said: Tensor) -> Tensor:
-        """float32 [B, A]: the means of what was said, [B, Z, A]."""
-        if self.config.head == "scalar":
-            return said[:, 0]
-        if self.config.head == "categorical":
-            return (functional.softmax(said, 1) * self.support[:, None]).sum(1)
-        return said.mean(1)
+    def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
+        """States as the network sees them, and which actions are available, bool [B, A]; None where all are."""
+        return split_mask(states, self.net.head.actions) if self.masked else (states, None)
 
-    @property
-    def support(self) -> Tensor:
-        """float32 [Z]: the returns that a categorical head's numbers stand for."""
-        return torch.linspace(self.config.v_min, self.config.v_max, self.config.atoms, device=self.device)
+    def expected(self, outputs: Tensor) -> Tensor:
+        """float32 [B, A]: the expected returns that outputs [B, Z, A] stand for."""
+        return self.head.expected(outputs)
 
     def draw_update(self) -> Draws:
         """Fresh draws from PyTorch's generator."""
-        taus = torch.rand(3, self.config.batch_size, self.like.fractions, device=self.device)
-        return Draws(taus, torch.randn(3, self.like.noise_size, device=self.device))
+        taus = torch.rand(3, self.config.batch_size, self.head.fractions, device=self.device)
+        return Draws(taus, torch.randn(3, self.net.head.noise_size, device=self.device))
 
     def losses(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor]:
         """The loss of each transition, float32 [B], and how far off it was."""
-        c = self.config
-        states, next_states = self.tensor(batch.states), self.tensor(batch.next_states)
+        c, head = self.config, self.head
+        states, mask = self.split_mask(self.tensor(batch.states))
+        next_states, next_mask = self.split_mask(self.tensor(batch.next_states))
         actions = self.tensor(batch.actions).long()
         returns, discounts = self.tensor(batch.returns), self.tensor(batch.discounts)
         noise = [self.net.head.split_noise(normals) for normals in draws.noise]
         rows = torch.arange(len(actions), device=self.device)
-        taken = self.net(states, draws.taus[2], noise[2])[rows, :, actions]  # [B, Z]
+        chosen = self.net(states, draws.taus[2], noise[2])[rows, :, actions]  # [B, Z]
         with torch.no_grad():
-            following = self.target(next_states, draws.taus[1], noise[1])
-            online = self.net(next_states, draws.taus[0], noise[0]) if c.double else following
-            best = self.expected(online).argmax(1)
-            if c.head == "categorical":
-                aims = returns[:, None] + discounts[:, None] * self.support
-                wanted = project(self.support, functional.softmax(following[rows, :, best], 1), aims)
+            next_target = self.target(next_states, draws.taus[1], noise[1])
+            if c.munchausen:
+                next_q = mask_values(head.expected(next_target), next_mask)
+                policy, log_policy = soft_values(next_q, c.temperature)
+                next_outputs = (policy[:, None] * (next_target - log_policy[:, None])).sum(-1)
+                now_q = mask_values(head.expected(self.target(states, draws.taus[1], noise[1])), mask)
+                bonus = munchausen_bonus(now_q, actions, c.temperature, c.munchausen_floor, c.munchausen_scale)
+                returns = returns + bonus
             else:
-                after = following[rows, :, best]
-                if c.munchausen:
-                    policy, log_policy = soft_values(self.expected(following), c.temperature)
-                    after = (policy[:, None] * (following - log_policy[:, None])).sum(-1)
-                    now = self.expected(self.target(states, draws.taus[1], noise[1]))
-                    bonus = munchausen_bonus(now, actions, c.temperature, c.munchausen_floor, c.munchausen_scale)
-                    returns = returns + bonus
-                aim = returns[:, None] + discounts[:, None] * after
-        if c.head == "categorical":
-            loss = cross_entropy(taken, wanted)
-            return loss, loss
-        if c.head == "scalar":
-            error = (aim - taken)[:, 0]
-            return (huber(error, c.kappa) if c.loss == "huber" else squared(error)), error.abs()
-        if c.head == "implicit":
-            fractions = draws.taus[2]
-        else:
-            fractions = self.tensor(midpoints(c.quantiles)).expand(len(actions), -1)
-        loss = quantile_huber(taken, fractions, aim, c.kappa)
-        return loss, loss
+                next_online = self.net(next_states, draws.taus[0], noise[0]) if c.double else next_target
+                best = mask_values(head.expected(next_online), next_mask).argmax(1)
+                next_outputs = next_target[rows, :, best]
+            target_outputs = head.target(returns, discounts, next_outputs)
+        return head.loss(chosen, target_outputs, draws.taus[2])
 
     def loss(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor]:
         """float32 []: the mean over the batch, each transition weighted by `valid`; and how far off each was, [B]."""

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xladder.nets.noisy import Shapes
+Shapes = tuple[tuple[str, int, int], ...]
+"""Name, inputs and outputs of every noisy layer, in the order in which a draw is cut."""
 
 
 class LayerNoise(NamedTuple):
@@ -24,6 +25,11 @@ class Factors(NamedTuple):
 
     inputs: Tensor  # […, in]
     outputs: Tensor  # […, out]
+
+
+def noise_size(shapes: Shapes, factorised: bool) -> int:
+    """How many normals one draw of noise takes."""
+    return sum(inputs + outputs if factorised else (inputs + 1) * outputs for _, inputs, outputs in shapes)
 
 
 def split_noise(normals: Tensor, shapes: Shapes, factorised: bool) -> Any:

@@ -6,72 +6,96 @@ Shapes: B batch, E features, Q fractions, H width, Z numbers per action, A actio
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xladder.nets import heads
-from xladder.nets.noisy_torch import NoisyLinear, split_noise
+from xladder.nets.fields_torch import unflatten
+from xladder.nets.noisy_torch import NoisyLinear, Shapes, noise_size, split_noise
 
 
 class Head(nn.Module):
-    """The layers that a head of `heads.py` has, under the same names."""
+    """The layers that a head of `heads.py` has, under the same names; the arguments are its fields."""
 
     i_pi: Tensor
 
-    def __init__(self, like: heads.Head):
+    def __init__(
+        self,
+        actions: int,
+        features: int,
+        width: int,
+        atoms: int = 1,
+        cosines: int = 0,
+        dueling: bool = False,
+        apart: bool = True,
+        sigma: float | None = None,
+        factorised: bool = True,
+    ):
         super().__init__()
-        self.like = like
-        if like.cosines:
-            self.embedding = nn.Linear(like.cosines, like.features)
-            self.register_buffer("i_pi", math.pi * torch.arange(1, like.cosines + 1), persistent=False)
-        self.hidden = self._linear(like.features, like.width)
-        self.advantage = self._linear(like.width, like.actions * like.atoms)
-        if like.dueling:
-            self.value = self._linear(like.width, like.atoms)
-            if like.apart:
-                self.value_hidden = self._linear(like.features, like.width)
+        self.actions, self.features, self.width, self.atoms, self.cosines = actions, features, width, atoms, cosines
+        self.dueling, self.apart, self.sigma, self.factorised = dueling, apart, sigma, factorised
+        if cosines:
+            self.embedding = nn.Linear(cosines, features)
+            self.register_buffer("i_pi", math.pi * torch.arange(1, cosines + 1), persistent=False)
+        self.hidden = self._linear(features, width)
+        self.advantage = self._linear(width, actions * atoms)
+        if dueling:
+            self.value = self._linear(width, atoms)
+            if apart:
+                self.value_hidden = self._linear(features, width)
+        # The layers that noise is needed for, in the order in which they were made.
+        self.noise_shapes: Shapes = tuple(
+            (name, layer.in_features, layer.out_features)
+            for name, layer in self.named_children()
+            if isinstance(layer, NoisyLinear)
+        )
 
     def _linear(self, inputs: int, outputs: int) -> nn.Module:
-        if self.like.sigma is None:
+        if self.sigma is None:
             return nn.Linear(inputs, outputs)
-        return NoisyLinear(inputs, outputs, self.like.sigma, self.like.factorised)
+        return NoisyLinear(inputs, outputs, self.sigma, self.factorised)
+
+    @property
+    def noise_size(self) -> int:
+        """Normals that one draw of noise takes."""
+        return noise_size(self.noise_shapes, self.factorised)
 
     def split_noise(self, normals: Tensor) -> Any:
         """Normals […, noise_size] as the noise of the layers; None where there is none."""
-        shapes = self.like.noise_shapes()
-        return split_noise(normals, shapes, self.like.factorised) if shapes else None
+        return split_noise(normals, self.noise_shapes, self.factorised) if self.sigma is not None else None
 
     def forward(self, features: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
         """float32 [B, Z, A] from features [B, E]; with implicit quantiles, Z = Q and fractions [B, Q] are needed."""
-        if self.like.cosines:
+        if self.cosines:
             assert taus is not None
             cosines = torch.cos(taus[..., None] * self.i_pi)  # [B, Q, cosines]
             features = features[:, None] * functional.relu(self.embedding(cosines))  # [B, Q, E]
         hidden = functional.relu(self._layer("hidden", features, noise))
-        said = self._layer("advantage", hidden, noise)
-        said = said.unflatten(-1, (self.like.atoms, self.like.actions))
-        if self.like.dueling:
-            if self.like.apart:
+        outputs = self._layer("advantage", hidden, noise)
+        outputs = outputs.unflatten(-1, (self.atoms, self.actions))
+        if self.dueling:
+            if self.apart:
                 hidden = functional.relu(self._layer("value_hidden", features, noise))
             value = self._layer("value", hidden, noise)[..., None]
-            said = value + said - said.mean(-1, keepdim=True)
-        return said[..., 0, :] if self.like.cosines else said
+            outputs = value + outputs - outputs.mean(-1, keepdim=True)
+        return outputs[..., 0, :] if self.cosines else outputs
 
     def _layer(self, name: str, x: Tensor, noise: Any) -> Tensor:
         layer = getattr(self, name)
-        return layer(x) if self.like.sigma is None else layer(x, noise and noise[name])
+        return layer(x) if self.sigma is None else layer(x, noise and noise[name])
 
 
 class ValueNet(nn.Module):
     """What the return of every action is like, for a batch of states."""
 
-    def __init__(self, torso: nn.Module, head: Head):
+    def __init__(self, torso: nn.Module, head: Head, fields: Sequence[tuple[str, tuple[int, ...], Any]] = ()):
         super().__init__()
-        self.torso, self.head = torso, head
+        self.torso, self.head, self.fields = torso, head, tuple(fields)
 
     def forward(self, states: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
         """float32 [B, Z, A] from states [B, F, …]."""
-        return self.head(self.torso(states), taus, noise)
+        seen = unflatten(states, self.fields) if self.fields else states
+        return self.head(self.torso(seen), taus, noise)

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder import bridge
 from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.errors import missing_extra
@@ -26,6 +25,7 @@ except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
 from xladder.learners import value_torch
+from xladder.learners.masks_torch import MASKED_VALUE, mask_values
 
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 FORWARD = 2e-5  # sums of up to 3136 float32 products, added in another order; the cosines differ by 2e-7
@@ -60,7 +60,7 @@ def levels(
         name: torch.zeros_like(param) if param.grad is None else param.grad
         for name, param in other.net.named_parameters()
     }
-    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("value", grads)))
+    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(other.to_jax(grads)))
 
     other = to_torch(agent, twin)
     pupil = study(learner, agent, other, batches[:1], draws[:1])
@@ -80,7 +80,8 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
     ours = compiled(_say)(learner, params, states, taus, normals)[:2]
     with torch.no_grad():
         noise = other.net.head.split_noise(torch.from_numpy(normals))
-        theirs = [other.net(other.tensor(states), torch.from_numpy(taus), one).numpy() for one in (noise, None)]
+        seen, _ = other.split_mask(other.tensor(states))
+        theirs = [other.net(seen, torch.from_numpy(taus), one).numpy() for one in (noise, None)]
     return compare("forward", TRAINED, ours, tuple(theirs))
 
 
@@ -92,8 +93,8 @@ def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float
 def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
     """The PyTorch twin of a JAX agent that has not learned yet."""
     other = twin()
-    other.net.load_state_dict(bridge.to_torch("value", agent.params))
-    other.target.load_state_dict(bridge.to_torch("value", agent.target))
+    other.load(agent.params)
+    other.load(agent.target, target=True)
     return other
 
 
@@ -125,11 +126,13 @@ def say(
     """What online and target networks say on both sides: with noise and without, and what acting looks at."""
     drawn, theirs = torch_draws(draws), []
     with torch.no_grad():
-        states = other.tensor(batch.states)
+        states, mask = other.split_mask(other.tensor(batch.states))
         noise = other.net.head.split_noise(drawn.noise[0])
         for net in (other.net, other.target):
             noisy, plain = net(states, drawn.taus[0], noise), net(states, drawn.taus[0])
-            theirs.append((noisy.numpy(), plain.numpy(), other.expected(plain).numpy()))
+            values = mask_values(other.expected(plain), mask).numpy()
+            shut = values == np.float32(MASKED_VALUE)
+            theirs.append((noisy.numpy(), plain.numpy(), np.where(shut, 0.0, values), shut))
     given = batch.states, draws.taus[0], draws.noise[0]
     return [compiled(_say)(learner, params, *given) for params in (agent.params, agent.target)], theirs
 
@@ -137,8 +140,11 @@ def say(
 def _say(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
     noise = learner.split_noise(normals)
     noisy, plain = (learner.say(params, states, taus, one) for one in (noise, None))
-    # Acting may come by a path of its own.
-    return noisy, plain, learner.values(params, states, taus, None)
+    # Acting may come by a path of its own. Actions that are not available are compared apart: their values are so large
+    # that beside them any difference would pass.
+    values = learner.values(params, states, taus, None)
+    shut = values == jnp.float32(MASKED_VALUE)
+    return noisy, plain, jnp.where(shut, 0.0, values), shut
 
 
 def _differentiate(learner: ValueLearner, agent: Agent, batch: Batch, draws: Draws) -> Any:
@@ -165,6 +171,6 @@ def _moments_torch(other: value_torch.TorchLearner) -> Any:
 
     def collected(which: str) -> np.ndarray:
         found = {name: state.get(which, torch.zeros_like(params[name])) for name, state in states.items()}
-        return as_vector(bridge.to_jax("value", found))
+        return as_vector(other.to_jax(found))
 
     return collected("mean" if own else "exp_avg"), np.sqrt(collected("square" if own else "exp_avg_sq"))

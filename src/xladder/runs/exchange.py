@@ -64,8 +64,10 @@ def export(result: Result, form: str, out: Path, seed: int | None = None, agent:
     if meant != form:
         raise UsageError(f"`{out.name}` is a name for `--to {meant}`, not for `--to {form}`.")
     chosen = {place: nets.take(result, place) for place in nets.places(result, seed, agent)}
+    torso = plan.workload.family.torso_names(plan.config)
     named = {
-        place: parameters.with_noise(layers, parameters.to_state(layers, params)) for place, params in chosen.items()
+        place: parameters.with_noise(layers, parameters.to_state(layers, params, torso))
+        for place, params in chosen.items()
     }
     state = {
         (name if len(named) == 1 else f"seed{place[0]}.agent{place[1]}.{name}"): values
@@ -90,7 +92,8 @@ def export(result: Result, form: str, out: Path, seed: int | None = None, agent:
 def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
     """The networks in a file, each checked against what the plan's settings need; None is the place of one alone."""
     layers = plan.workload.family.layer_names
-    expected = parameters.state_shapes(layers, nets.shapes(plan))
+    torso = plan.workload.family.torso_names(plan.config)
+    expected = parameters.state_shapes(layers, nets.shapes(plan), torso)
     declared: dict[Place | None, state_files.Declared] = defaultdict(dict)
     prefixes: dict[Place | None, str] = {}
     for name, entry in state_files.declared(file).items():
@@ -108,7 +111,7 @@ def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
         if not np.isfinite(array).all():
             raise UsageError(f"`{file}` holds something that is not a number in {name!r}.")
     return {
-        place: parameters.to_tree(layers, {name: values[prefixes[place] + name] for name in expected})
+        place: parameters.to_tree(layers, {name: values[prefixes[place] + name] for name in expected}, torso)
         for place in declared
     }
 
@@ -183,10 +186,11 @@ def _check_written(plan: Plan, draft: Path, chosen: Mapping[Place, Params]) -> L
             raise Mismatch(f"What was written of seed {place[0]}, agent {place[1]} is not what was read back.")
     if not is_installed("torch"):
         return None
-    forward, layers = plan.config.family.parity_forward, plan.workload.family.layer_names
+    family = plan.config.family
+    forward, layers, torso = family.parity_forward, family.layer_names, family.torso_names(plan.config)
     worst = None
     for place, params in chosen.items():
-        state = parameters.to_state(layers, returned[place])
+        state = parameters.to_state(layers, returned[place], torso)
         level = forward(plan.config, params, state)
         if not level.passed:
             raise Mismatch(

@@ -69,8 +69,9 @@ def shapes_of_one_seed(plan: Plan) -> Params:
 
 def check_twin(plan: Plan) -> None:
     """Raise a `UsageError` if no PyTorch network corresponds to the plan's."""
-    if not plan.config.family.has_torch(plan.config):
-        raise UsageError(f"`{plan.config.algorithm}` has no twin in PyTorch, so its networks have no names there.")
+    why = plan.config.family.why_no_torch(plan.config)
+    if why:
+        raise UsageError(f"Its networks have no names in PyTorch: {why}.")
 
 
 def in_words(numbers: Iterable[int]) -> str:

@@ -40,6 +40,11 @@ class View(NamedTuple):
     absences: bool = False  # whether an agent's episode may be over before those of the others
     fields: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape and dtype of the parts of a flat frame
 
+    @property
+    def seen(self) -> tuple[int, ...]:
+        """The shape of a frame as a network sees it: without the mask of actions."""
+        return (*self.shape[:-1], self.shape[-1] - self.actions) if self.masked else self.shape
+
 
 class Copies(Protocol):
     """N copies as pure functions; may be hashed, so that it can be a static argument.

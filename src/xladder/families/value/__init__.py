@@ -10,8 +10,10 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.families.value import config as settings
+from xladder.families.value import own_torsos
 from xladder.families.value import presets as named
 from xladder.families.value.config import Ticks
+from xladder.families.value.torsos import is_own
 from xladder.protocols import Family, Measurement
 
 if TYPE_CHECKING:
@@ -63,9 +65,19 @@ class ValueFamily(Family):
 
         return Program
 
-    def has_torch(self, config: Any) -> bool:
-        """PQN has no twin in PyTorch."""
-        return bool(config.algorithm != "pqn")
+    def why_no_torch(self, config: Any) -> str:
+        """PQN has no twin in PyTorch, and a torso of the user's own may have none."""
+        if config.algorithm == "pqn":
+            return "PQN has no twin in PyTorch"
+        return own_torsos.why_no_twin(config.learner.torso) if is_own(config.learner.torso) else ""
+
+    def torso_names(self, config: Any) -> Any:
+        """How the layers of a torso of the user's own are called on both sides; None for built-in ones."""
+        if not is_own(config.learner.torso):
+            return None
+        from xladder.families.value import torso_twins_torch
+
+        return torso_twins_torch.torso_names(config.learner.torso, config.world.view(), config.world.stack)
 
     def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Overlapped:
         """Worlds on the host, stepped while the device learns."""

@@ -19,7 +19,11 @@ from xladder.core.keys import Stream
 from xladder.core.mapping import over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Array, Params
+from xladder.families.value import own_torsos
+from xladder.families.value.torsos import is_own
 from xladder.learners.value import ValueLearner
+from xladder.losses.heads import make_head
+from xladder.nets.fields import unflatten
 from xladder.nets.heads import Head
 from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
 from xladder.nets.value import ValueNet
@@ -178,7 +182,7 @@ class Games(Portable):
 
     def init_params(self, key: jax.Array) -> Params:
         """Parameters that know nothing, of the run with this root key."""
-        state = jnp.zeros((self.config.world.stack, *self.view.shape), self.view.dtype)
+        state = jnp.zeros((self.config.world.stack, *self.view.seen), self.view.dtype)
         learner = self.learner
         taus = jnp.zeros((max(1, learner.fractions),), jnp.float32) if learner.fractions else None
         noise = learner.split_noise(jnp.zeros((learner.noise_size,), jnp.float32))
@@ -286,23 +290,30 @@ def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool 
     """The learner that the settings describe, for a world's frames; with `norm`, hidden layers are normalised."""
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
-    if config.torso == "nature":
+    if is_own(config.torso):
+        torso = own_torsos.make(config.torso)
+    elif config.torso == "nature":
         torso = NatureCnn(norm, patches=patches, dtype=dtype)
     elif config.torso == "minatar":
         torso = MinAtarCnn(norm, patches=patches, dtype=dtype, brightest=view.brightest)
     else:
         torso = Mlp(config.hidden, norm, dtype=dtype, brightest=view.brightest)
-    example = jax.ShapeDtypeStruct((stack, *view.shape), view.dtype)
-    features = jax.eval_shape(lambda x: torso.init_with_output(jax.random.key(0), x)[0], example).shape[-1]
+    fields = view.fields if getattr(torso, "by_key", False) else ()
+    example = jax.ShapeDtypeStruct((stack, *view.seen), view.dtype)
+
+    def features(state: jax.Array) -> Any:
+        return torso.init_with_output(jax.random.key(0), unflatten(state, fields) if fields else state)[0]
+
+    kind = make_head(config)
     head = Head(
         actions=view.actions,
-        features=features,
+        features=jax.eval_shape(features, example).shape[-1],
         width=config.width,
-        atoms={"categorical": config.atoms, "quantile": config.quantiles}.get(config.head, 1),
-        cosines=config.cosines if config.head == "implicit" else 0,
+        atoms=kind.outputs,
+        cosines=kind.cosines,
         dueling=config.dueling,
         sigma=config.sigma if config.noisy else None,
         norm=norm,
         dtype=dtype,
     )
-    return ValueLearner(config, ValueNet(torso, head))
+    return ValueLearner(config, ValueNet(torso, head, fields), masked=view.masked)

@@ -103,7 +103,7 @@ class Config(Ticks):
         """Raise a `UsageError` that names what the emulator cannot do."""
         w = self.world
         names.find_atari(w.name)
-        check_torso(self.learner.torso, SHAPE, w.name)
+        check_torso(self, SHAPE)
         if not 0.0 <= w.sticky < 1.0:
             raise UsageError(f"`--world.sticky` is {w.sticky}, but it has to lie in [0, 1).")
         for flag, count in [("noops", w.noops), ("threads", w.threads)]:

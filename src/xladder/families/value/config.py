@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from xladder.core.statistics import in_words, signed
 from xladder.errors import UsageError, uneven
-from xladder.families.value.torsos import suited, takes
+from xladder.families.value import own_torsos
+from xladder.families.value.torsos import is_own, suited, takes
 from xladder.protocols import Family
 
 SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
@@ -30,8 +32,8 @@ OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
 class LearnerConfig:
     """A value learner: torso × head × ingredients."""
 
-    torso: Literal["mlp", "nature", "minatar"] = "mlp"
-    """mlp for vectors, nature for screens of 84 × 84, minatar for small pictures."""
+    torso: str = "mlp"
+    """mlp for vectors, nature for screens of 84 × 84, minatar for small pictures, or module:Name of your own."""
     hidden: tuple[int, ...] = (128,)
     """Widths of the mlp torso's layers."""
     width: int = 128
@@ -209,11 +211,13 @@ def lacking(config: Any) -> dict[str, tuple[str, str]]:
         why = "PQN learns from many copies at once, inside the program"
         none = "PQN remembers nothing that actors could send"
         return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")} | {"actors": (none, "fused")}
+    found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
-        return {"actors": ("its memories draw from all their copies alike (`--learner.strata 1`)", "parallel")}
-    if config.learner.precision != "float32":
-        return {rung: ("the PyTorch twin computes in float32", "sequential") for rung in ("torch", "hybrid")}
-    return {}
+        found["actors"] = ("its memories draw from all their copies alike (`--learner.strata 1`)", "parallel")
+    torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
+    if is_own(config.learner.torso):
+        torch = own_torsos.why_no_twin(config.learner.torso) or torch
+    return found | ({rung: (torch, "sequential") for rung in ("torch", "hybrid")} if torch else {})
 
 
 def laid_over(config: Any, devices: int) -> Any:
@@ -236,8 +240,17 @@ def laid_over(config: Any, devices: int) -> Any:
     return replace(config, learner=replace(c, strata=strata))
 
 
-def check_torso(torso: str, shape: tuple[int, ...], name: str) -> None:
-    """Raise a `UsageError` if a torso cannot take frames of that shape; it says which one can."""
+def check_torso(config: Any, shape: tuple[int, ...]) -> None:
+    """Raise a `UsageError` if the torso cannot take the world's frames, of this shape; it says which one can."""
+    torso, name = config.learner.torso, config.world.name
+    if is_own(torso):
+        view, stack = config.world.view(), config.world.stack
+        features = own_torsos.check(torso, view, stack, name)
+        if own_torsos.find_twin(torso) is not None and find_spec("torch") is not None:
+            from xladder.families.value import torso_twins_torch
+
+            torso_twins_torch.check_twin(torso, view, stack, features)
+        return
     if takes(torso, shape):
         return
     other = suited(shape)

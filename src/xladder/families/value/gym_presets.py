@@ -71,7 +71,7 @@ class Config(Ticks):
         """Raise a `UsageError` if the environment is not there, or cannot be played or seen."""
         from xladder.worlds.gym_host import view
 
-        check_torso(self.learner.torso, view(self.world).shape, self.world.name)
+        check_torso(self, view(self.world).shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""

@@ -74,7 +74,7 @@ class Config(Ticks):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the torso cannot see the world's frames."""
-        check_torso(self.learner.torso, names.find_gymnax(self.world.name).shape, self.world.name)
+        check_torso(self, names.find_gymnax(self.world.name).shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""

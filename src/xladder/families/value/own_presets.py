@@ -75,7 +75,7 @@ class Config(Ticks):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
-        check_torso(self.learner.torso, self.world.view().shape, self.world.name)
+        check_torso(self, self.world.view().shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder import bridge, parameters
+from xladder import parameters
 from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.core.keys import Stream
@@ -41,6 +41,9 @@ def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
     """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
     if config.algorithm == "pqn":
         raise UsageError("PQN has no PyTorch twin to compare with: leave `--preset pqn` out.")
+    why = config.family.why_no_torch(config)
+    if why:
+        raise UsageError(f"There is nothing to compare with: {why}.")
     if config.learner.precision != "float32":
         raise UsageError(
             f"`--learner.precision` is {config.learner.precision}, and the PyTorch twin computes in float32: "
@@ -55,7 +58,7 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
     """What one network says on both sides of states that are made up; PyTorch's is loaded from a state_dict."""
     config = replace(config, learner=replace(config.learner, precision="float32"))
     program, other = Program(config), make_learner(config)
-    other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("value", state)))
+    other.load(parameters.to_tree("value", state, other.torso_names))
     view, rng = program.view, np.random.default_rng(0)
     shape = (STATES, config.world.stack, *view.shape)
     most = {"u": 256, "b": 2}.get(np.dtype(view.dtype).kind)

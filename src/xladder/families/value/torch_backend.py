@@ -9,17 +9,22 @@ import jax
 import numpy as np
 import torch
 
-from xladder import bridge
 from xladder.core.compiling import compiled
 from xladder.core.types import Params
+from xladder.families.value import own_torsos, torso_twins_torch
 from xladder.families.value.acting import ActDraws
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
+from xladder.families.value.torsos import is_own
 from xladder.learners.state_torch import TorchVerbs
 from xladder.learners.value_torch import TorchLearner
+from xladder.losses.heads_torch import make_head
 from xladder.nets import torsos_torch
+from xladder.nets.fields_torch import unflatten
+from xladder.nets.value_torch import Head, ValueNet
 from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
+from xladder.worlds.copies import View
 
 
 class Verbs(TorchVerbs):
@@ -44,14 +49,14 @@ class Verbs(TorchVerbs):
 
     def draw(self, step: int, agent: int) -> ActDraws:
         """The draws for one choice of action."""
-        n, learner, view = self.config.world.rows, self.program.learner, self.program.view
-        fractions = self.config.learner.act_quantiles if learner.fractions else 0
+        n, view, learner = self.config.world.rows, self.program.view, self.agents[agent]
+        fractions = self.config.learner.act_quantiles if learner.head.fractions else 0
         explore, random = self.rng.random(n, dtype=np.float32), partial(self.rng.random, n, dtype=np.float32)
         return ActDraws(
             explore=explore,
             action=random() if view.masked else self.rng.integers(0, view.actions, n, dtype=np.int32),
             taus=self.rng.random((n, fractions), dtype=np.float32),
-            noise=self.rng.standard_normal((n, learner.noise_size), dtype=np.float32),
+            noise=self.rng.standard_normal((n, learner.net.head.noise_size), dtype=np.float32),
         )
 
     def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
@@ -76,11 +81,11 @@ class Verbs(TorchVerbs):
 
     def give(self, agent: int) -> Params:
         """The parameters of one agent as the JAX pytree."""
-        return bridge.to_jax("value", self.agents[agent].net.state_dict())
+        return self.agents[agent].to_jax(self.agents[agent].net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
         """Go on with these parameters."""
-        self.agents[agent].net.load_state_dict(bridge.to_torch("value", params))
+        self.agents[agent].load(params)
 
     def params(self) -> Params:
         """Parameters as the JAX pytree; of several agents, leaves [A, …]."""
@@ -99,14 +104,37 @@ class Verbs(TorchVerbs):
 
 
 def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
-    """The twin of the learner that the settings describe."""
-    program = Program(config)
-    c, view, stack = config.learner, program.view, config.world.stack
-    torso: torch.nn.Module
-    if c.torso == "nature":
-        torso = torsos_torch.NatureCnn(stack)
-    elif c.torso == "minatar":
-        torso = torsos_torch.MinAtarCnn(view.shape[-1], stack, brightest=view.brightest)
-    else:
-        torso = torsos_torch.Mlp(stack * int(np.prod(view.shape)), c.hidden, brightest=view.brightest)
-    return TorchLearner(program.learner, torso, c.lr, device)
+    """The PyTorch learner that the settings describe, made from them and from what the world shows alone."""
+    c, view, stack = config.learner, config.world.view(), config.world.stack
+    if not is_own(c.torso):
+        return TorchLearner(c, make_net(c, make_torso(c, view, stack), view, stack), device, view.masked)
+    net = make_net(c, torso_twins_torch.make_twin(c.torso, view, stack), view, stack)
+    return TorchLearner(c, net, device, view.masked, torso_twins_torch.torso_names(c.torso, view, stack))
+
+
+def make_torso(config: Any, view: View, stack: int) -> torch.nn.Module:
+    """One of the built-in torsos."""
+    if config.torso == "nature":
+        return torsos_torch.NatureCnn(stack)
+    if config.torso == "minatar":
+        return torsos_torch.MinAtarCnn(view.seen[-1], stack, brightest=view.brightest)
+    return torsos_torch.Mlp(stack * int(np.prod(view.seen)), config.hidden, brightest=view.brightest)
+
+
+def make_net(config: Any, torso: torch.nn.Module, view: View, stack: int) -> ValueNet:
+    """The network round a torso; how many features that has is found out by calling it."""
+    fields = view.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
+    state = torch.from_numpy(np.zeros((1, stack, *view.seen), view.dtype))
+    with torch.no_grad():
+        features = torso(unflatten(state, fields) if fields else state).shape[-1]
+    kind = make_head(config)
+    head = Head(
+        view.actions,
+        features,
+        config.width,
+        atoms=kind.outputs,
+        cosines=kind.cosines,
+        dueling=config.dueling,
+        sigma=config.sigma if config.noisy else None,
+    )
+    return ValueNet(torso, head, fields)

@@ -1,4 +1,4 @@
-"""Which torso can see which frames. Imports nothing heavy."""
+"""The names of torsos: which are built in, and which of these can see which frames. Imports nothing heavy."""
 
 from typing import Literal, get_args
 
@@ -6,6 +6,11 @@ TorsoName = Literal["mlp", "nature", "minatar"]
 TORSOS: tuple[TorsoName, ...] = get_args(TorsoName)
 LEAST_NATURE = 36  # pixels a side, of which its three convolutions leave one
 LEAST_MINATAR = 3  # cells a side, likewise
+
+
+def is_own(torso: str) -> bool:
+    """Whether a torso is code of the user's: `module:Name`, or the name of an installed entry point."""
+    return torso not in TORSOS
 
 
 def takes(torso: str, shape: tuple[int, ...]) -> bool:

@@ -1,0 +1,226 @@
+"""Torsos that users bring: a Flax module from a state to its features, and its twin in PyTorch.
+
+    class Torso(flax.linen.Module):  # my_nets.py
+        width: int = 64
+
+        @nn.compact
+        def __call__(self, state):  # […, F, *frame]: F frames, with any axes of a batch before
+            ...  # float32 […, E]
+
+    class TorsoTorch(torch.nn.Module):  # its twin
+        def __init__(self, shape, width): ...  # shape: (F, *frame)
+
+        def forward(self, states): ...  # [B, E] from [B, F, *frame]
+
+`--learner.torso my_nets:Torso` names a class, a function without arguments that makes a module, or a module; in Python
+each of them may also be given itself, as `learner={"torso": Torso}`.
+
+- *The twin* of `Torso` is `TorsoTorch` in the same module. `torch_twin` on `Torso` names another: a class, a
+  `staticmethod` or, as a string, `module:Name`. It is called with those arguments that its signature names: `shape` is
+  the shape of a state, every other name a field of the Flax module. Without a twin all rungs run but `torch` and
+  `hybrid`, and there is nothing for `parity` to compare with.
+- *Which layers belong together* is found by `xladder.bridge`: by name, shape, the order of calls and, where that leaves
+  a choice, by trying. `torch_names = {"layers.0": "Dense_0"}` on `Torso` says it where it cannot be found.
+- `by_key = True` on `Torso` asks for the parts of an observation that is a tree: {name: [F, …]}.
+
+Nothing here imports JAX, Flax, PyTorch or the user's module before it is called. Nothing that is done while a run is
+planned computes on a device: shapes are enough.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from xladder import user_code
+from xladder.errors import UsageError, brief, unknown
+from xladder.families.value.torsos import TORSOS
+
+if TYPE_CHECKING:
+    from xladder.worlds.copies import View
+
+SUFFIX = "Torch"
+EXAMPLES = 4  # made-up states that layers are told apart with
+
+
+def load(name: str) -> Any:
+    """What the user calls by this name: a class, a function or a module."""
+    if ":" in name:
+        return user_code.find(name, "torso")
+    installed = user_code.entry_points("torso")
+    if name not in installed:
+        raise unknown("torso", name, [*TORSOS, *installed, "module:Name"])
+    return user_code.load_entry_point("torso", name)
+
+
+def make(name: str) -> Any:
+    """The Flax module of that name."""
+    import flax.linen as nn
+
+    thing = load(name)
+    torso = thing
+    if not isinstance(thing, nn.Module) and callable(thing) and not _is_torch(thing):
+        try:
+            torso = thing()
+        except Exception as error:
+            raise UsageError(
+                f"The torso `{name}` cannot be made without arguments: {brief(error)}. Give its fields defaults, or "
+                "name a function that makes it."
+            ) from error
+    if _is_torch(torso):
+        raise UsageError(
+            f"`{name}` is a module of PyTorch's, and a torso is named by its Flax module: call this one its twin."
+        )
+    if not isinstance(torso, nn.Module):
+        raise UsageError(
+            f"`{name}` makes a {type(torso).__name__}, and a torso has to be a Flax Linen module (flax.linen.Module)."
+        )
+    try:
+        hash(torso)
+    except TypeError as error:
+        raise UsageError(
+            f"The fields of the torso `{name}` have to be constants that can be hashed, such as tuples in place of "
+            f"lists: {brief(error)}."
+        ) from error
+    return torso.clone(name=None)
+
+
+def is_by_key(name: str) -> bool:
+    """Whether a torso takes the parts of an observation by name."""
+    return bool(getattr(make(name), "by_key", False))
+
+
+def check(name: str, view: View, stack: int, world: str) -> int:
+    """How many features a torso has; a `UsageError` if it does not exist or cannot take a world's states."""
+    return _check_features(name, make(name), view, stack, world)
+
+
+def _check_features(name: str, torso: Any, view: View, stack: int, world: str) -> int:
+    """How many features a state has."""
+    import jax
+
+    if getattr(torso, "by_key", False) and not view.fields:
+        raise UsageError(
+            f"The torso `{name}` asks for parts by name (`by_key = True`), and the frames of `{world}` are one array."
+        )
+    state = _example(torso, view, stack)
+    shown = ", ".join(f"{x.dtype} {list(x.shape)}" for x in jax.tree.leaves(state))
+
+    def init(state: Any) -> Any:
+        return torso.init_with_output(jax.random.key(0), state)
+
+    shapes: list[int] = []
+    for given in (state, jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape), x.dtype), state)):
+        try:
+            found, variables = jax.eval_shape(init, given)
+        except Exception as error:
+            batch = " with an axis of a batch before it" if shapes else ""
+            raise UsageError(
+                f"The torso `{name}` cannot take a state of `{world}`, {shown}{batch}: {brief(error)}."
+            ) from error
+        shapes.append(_features_of(name, found, len(shapes)))
+    others = sorted(collection for collection in variables if collection != "params")
+    if others:
+        raise UsageError(
+            f"The torso `{name}` keeps `{others[0]}` besides its parameters, which a value network cannot: use layers "
+            "without a state, such as LayerNorm in place of BatchNorm."
+        )
+    if shapes[0] != shapes[1]:
+        raise UsageError(
+            f"The torso `{name}` makes {shapes[0]} features of one state and {shapes[1]} of each of two: it has to "
+            "leave axes before the state's own alone."
+        )
+    return shapes[0]
+
+
+def _features_of(name: str, found: Any, batch_axes: int) -> int:
+    if not hasattr(found, "shape"):
+        raise UsageError(f"The torso `{name}` returns a {type(found).__name__}, and it has to be an array of features.")
+    if len(found.shape) != 1 + batch_axes or (batch_axes and found.shape[0] != 2):
+        lead = ["B"] * batch_axes
+        raise UsageError(
+            f"The torso `{name}` returns {list(found.shape)} for {'two states' if batch_axes else 'one state'}, and it "
+            f"has to be {[*lead, 'E']}: one axis of features{' behind that of the batch' * batch_axes}."
+        )
+    if not np.issubdtype(found.dtype, np.floating):
+        raise UsageError(f"The torso `{name}` returns {found.dtype}, and features have to be float32.")
+    return int(found.shape[-1])
+
+
+def find_twin(name: str) -> Any:
+    """What makes the PyTorch twin of a torso, or None."""
+    torso, thing = make(name), load(name)
+    home = sys.modules.get(type(torso).__module__)
+    declared = getattr(torso, "torch_twin", None) or getattr(thing, "torch_twin", None)
+    if declared is None:
+        return getattr(home, type(torso).__name__ + SUFFIX, None)
+    if not isinstance(declared, str):
+        return declared
+    module, _, attribute = declared.rpartition(":")
+    owner = user_code.import_module(module) if module else home  # its own module could have imported it, too
+    if not hasattr(owner, attribute):
+        raise UsageError(f"`{name}` calls `{declared}` its PyTorch twin, and there is no such thing.")
+    return getattr(owner, attribute)
+
+
+def why_no_twin(name: str) -> str:
+    """A clause if a torso has no twin in PyTorch; nothing if it has."""
+    if find_twin(name) is not None:
+        return ""
+    wanted = type(make(name)).__name__ + SUFFIX
+    return f"the torso `{name}` has no twin in PyTorch (`{wanted}` in its module, or `torch_twin`)"
+
+
+def names_of(name: str, torso: Any) -> Mapping[str, str] | None:
+    """What the user says of the layers' names."""
+    found = getattr(torso, "torch_names", None) or getattr(load(name), "torch_names", None)
+    return dict(found) if found else None
+
+
+def has_params(torso: Any, states: Any) -> bool:
+    """Whether a torso has anything to learn."""
+    import jax
+
+    shapes = jax.eval_shape(lambda given: torso.init(jax.random.key(0), given), states)
+    return bool(jax.tree.leaves(shapes))
+
+
+def shape_of(torso: Any, view: View, stack: int) -> Any:
+    """The shape of a state, or of its parts by name."""
+    if getattr(torso, "by_key", False):
+        return {name: (stack, *shape) for name, shape, _ in view.fields}
+    return (stack, *view.seen)
+
+
+def _example(torso: Any, view: View, stack: int) -> Any:
+    """A state without numbers."""
+    import jax
+
+    if getattr(torso, "by_key", False):
+        return {name: jax.ShapeDtypeStruct((stack, *shape), np.dtype(dtype)) for name, shape, dtype in view.fields}
+    return jax.ShapeDtypeStruct((stack, *view.seen), view.dtype)
+
+
+def states_of(torso: Any, view: View, stack: int) -> Any:
+    """A batch of states that are made up."""
+    import jax
+
+    rng = np.random.default_rng(0)
+
+    def made(like: Any) -> np.ndarray:
+        shape, kind = (EXAMPLES, *like.shape), np.dtype(like.dtype).kind
+        most = {"u": 256, "b": 2, "i": 2}.get(kind)
+        return (rng.integers(0, most, shape) if most else rng.standard_normal(shape)).astype(like.dtype)
+
+    return jax.tree.map(made, _example(torso, view, stack))
+
+
+def _is_torch(thing: Any) -> bool:
+    """Whether it is a PyTorch module or a class of them, without importing PyTorch."""
+    module = sys.modules.get("torch.nn")
+    base = getattr(module, "Module", None)
+    return base is not None and (isinstance(thing, base) or (inspect.isclass(thing) and issubclass(thing, base)))

@@ -1,0 +1,143 @@
+"""The PyTorch side of torsos that users bring: made, checked, and paired with the Flax module layer by layer.
+
+What the user has to provide is said in `own_torsos.py`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from xladder import bridge
+from xladder.errors import UsageError, brief
+from xladder.families.value import own_torsos
+from xladder.twins import layers_flax, layers_torch, pairing
+from xladder.twins.calls import as_call
+
+import torch  # isort: skip - after the sentence about a missing PyTorch
+
+if TYPE_CHECKING:
+    from xladder.worlds.copies import View
+
+
+def make_twin(name: str, view: View, stack: int) -> Any:
+    """The PyTorch module that is the twin of a torso. It may draw from PyTorch's generator."""
+    maker = own_torsos.find_twin(name)
+    if maker is None:
+        raise UsageError(f"There is no PyTorch side: {own_torsos.why_no_twin(name)}.")
+    if isinstance(maker, torch.nn.Module):
+        raise UsageError(f"The PyTorch twin of `{name}` is a module that is made already: give its class.")
+    torso = own_torsos.make(name)
+    known = {field.name: getattr(torso, field.name) for field in fields(torso) if field.name not in ("parent", "name")}
+    known["shape"] = own_torsos.shape_of(torso, view, stack)
+    arguments = {}
+    for parameter in inspect.signature(maker).parameters.values():
+        if parameter.name in known:
+            arguments[parameter.name] = known[parameter.name]
+        elif parameter.default is parameter.empty and parameter.kind not in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        ):
+            raise UsageError(
+                f"The PyTorch twin of `{name}` wants `{parameter.name}`, and may ask for `shape`, the shape of a "
+                f"state, and for the fields of the Flax module{_listed([k for k in known if k != 'shape'])}."
+            )
+    try:
+        twin = maker(**arguments)
+    except Exception as error:
+        raise UsageError(f"The PyTorch twin of `{name}` cannot be made: {brief(error)}.") from error
+    if not isinstance(twin, torch.nn.Module):
+        raise UsageError(f"The PyTorch twin of `{name}` is a {type(twin).__name__}, and has to be a torch.nn.Module.")
+    _call_twin(name, twin, own_torsos.states_of(torso, view, stack))  # lazy layers get their shapes
+    return twin
+
+
+def check_twin(name: str, view: View, stack: int, features: int) -> None:
+    """Raise unless the twin makes as many features, and its layers have the shapes of the Flax module's."""
+    torso = own_torsos.make(name)
+    with torch.random.fork_rng(devices=[]):
+        twin = make_twin(name, view, stack)
+    call = as_call((own_torsos.states_of(torso, view, stack),))
+    said = _call_twin(name, twin, call.args[0])
+    if tuple(said.shape) != (own_torsos.EXAMPLES, features):
+        raise UsageError(
+            f"The PyTorch twin of `{name}` returns {list(said.shape)} for a batch of {own_torsos.EXAMPLES}, and the "
+            f"Flax module {[own_torsos.EXAMPLES, features]}."
+        )
+    if any(True for _ in twin.parameters()) or own_torsos.has_params(torso, call.args[0]):
+        try:
+            layers_torch.check_module(twin)
+            ours, theirs = layers_torch.find_layers(twin, call), layers_flax.find_layers(torso, call)
+            pairing.propose(ours, theirs, own_torsos.names_of(name, torso))
+        except UsageError as error:
+            raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
+
+
+def torso_names(name: str, view: View, stack: int) -> OwnTorsoNames:
+    """Which layers of a torso and of its twin belong together."""
+    return _matched(name, own_torsos.make(name), view, stack)
+
+
+@dataclass(frozen=True)
+class OwnTorsoNames:
+    """The pairs of a torso's layers as `parameters.TorsoNames`."""
+
+    match: Any
+    """`xladder.twins.matching.Match`, or None where the torso has no parameters."""
+
+    def to_flax(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """PyTorch's numbers by name → the torso's parameters."""
+        found = self.match.to_flax(state)["params"] if self.match else {}
+        return _copied(found)
+
+    def to_torch(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The inverse."""
+        found = self.match.to_torch({"params": params}) if self.match else {}
+        return {name: np.array(x, np.float32, order="C") for name, x in found.items()}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of PyTorch's parameters by name."""
+        pairs = self.match.pairs if self.match else ()
+        return {pair.torch.places[role]: tuple(shape) for pair in pairs for role, shape in pair.torch.shapes.items()}
+
+
+@cache
+def _matched(name: str, torso: Any, view: View, stack: int) -> OwnTorsoNames:
+    states = own_torsos.states_of(torso, view, stack)
+    with torch.random.fork_rng(devices=[]):
+        twin = make_twin(name, view, stack)
+    if not any(True for _ in twin.parameters()) and not own_torsos.has_params(torso, states):
+        return OwnTorsoNames(None)
+    try:
+        return OwnTorsoNames(bridge.match(twin, torso, (states,), names=own_torsos.names_of(name, torso)))
+    except UsageError as error:
+        raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
+
+
+def _call_twin(name: str, twin: Any, states: Any) -> Any:
+    try:
+        with torch.no_grad():
+            said = twin(jax.tree.map(lambda x: torch.from_numpy(np.array(x)), states))
+    except Exception as error:
+        shown = ", ".join(f"{x.dtype} {list(x.shape)}" for x in jax.tree.leaves(states))
+        raise UsageError(f"The PyTorch twin of `{name}` cannot be called with {shown}: {brief(error)}.") from error
+    if not isinstance(said, torch.Tensor):
+        raise UsageError(f"The PyTorch twin of `{name}` returns a {type(said).__name__}, and has to return a tensor.")
+    return said
+
+
+def _listed(names: list[str]) -> str:
+    return f" ({', '.join(f'`{name}`' for name in names)})" if names else ""
+
+
+def _copied(tree: Any) -> Any:
+    """The same in float32, without a share in PyTorch's memory."""
+    if isinstance(tree, dict):
+        return {name: _copied(part) for name, part in tree.items()}
+    return np.array(tree, np.float32, order="C")

@@ -1,0 +1,26 @@
+"""Actions that are not available in a state: where their mask lies, and how values keep to it.
+
+A learner that is `masked` finds the mask in the state: the last A numbers of the newest frame are 1 for actions that
+are available and 0 for the others. The network does not see them. If none is available all count as equal, so that
+nothing becomes infinite; such a state decides nothing.
+
+Shapes: F frames, D numbers per frame, A actions.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+MASKED_VALUE = -1e9
+"""The value of an action that is not available: finite, so that 0 · value stays 0."""
+
+
+def split_mask(states: jax.Array, actions: int) -> tuple[jax.Array, jax.Array]:
+    """States without their masks, […, F, D − A], and which actions are available, bool […, A], from […, F, D]."""
+    return states[..., :-actions], states[..., -1, -actions:] > 0
+
+
+def mask_values(values: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """float32 […, A]: the values of actions that are available, and `MASKED_VALUE`; no mask changes nothing."""
+    return values if mask is None else jnp.where(mask, values, jnp.float32(MASKED_VALUE))

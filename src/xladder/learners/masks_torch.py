@@ -1,0 +1,21 @@
+"""Actions that are not available: the twins of `masks.py` in PyTorch.
+
+Shapes: B batch, F frames, D numbers per frame, A actions.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MASKED_VALUE = -1e9
+
+
+def split_mask(states: Tensor, actions: int) -> tuple[Tensor, Tensor]:
+    """States without their masks, [B, F, D − A], and which actions are available, bool [B, A], from [B, F, D]."""
+    return states[..., :-actions], states[..., -1, -actions:] > 0
+
+
+def mask_values(values: Tensor, mask: Tensor | None) -> Tensor:
+    """float32 [B, A]: the values of actions that are available, and `MASKED_VALUE`; no mask changes nothing."""
+    return values if mask is None else torch.where(mask, values, MASKED_VALUE)
