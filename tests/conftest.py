@@ -29,7 +29,8 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.families.gflownet import config as hypergrid
+from xladder.families.gflownet import hypergrid_presets as hypergrid
+from xladder.families.gflownet.config import LearnerConfig as FlowLearnerConfig
 from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
 from xladder.families.value import atari_presets as atari
 from xladder.families.value import gym_presets as gym
@@ -56,7 +57,7 @@ TINY = Config(
 )
 TINY_GRID = hypergrid.Config(
     world=hypergrid.WorldConfig(dim=2, side=5),
-    learner=hypergrid.LearnerConfig(
+    learner=FlowLearnerConfig(
         batch_size=6,
         width=16,
         memory=8,

@@ -10,8 +10,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from tests.test_cli import call
-from xladder.families.gflownet.config import WorldConfig
 from xladder.worlds import hypergrid as world
+from xladder.worlds.hypergrid_settings import WorldConfig
 
 SMALL = ["--world.side", "5", "--learner.batch-size", "6", "--learner.width", "16"]
 

@@ -199,6 +199,7 @@ RUNGS = {
     ]
 }
 
+_CHEAP = "its trajectories cost too little to be worth sending"
 WORKLOADS = {
     workload.name: workload
     for workload in [
@@ -214,7 +215,7 @@ WORKLOADS = {
             "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
             GFLOWNET,
             length="iterations",
-            missing={"actors": ("its trajectories cost too little to be worth sending", "fused")},
+            missing={"actors": (_CHEAP, "fused")},
         ),
     ]
 }
@@ -250,6 +251,13 @@ SOURCES = {
         package="gymnasium",
         extra="gym",
         rung="parallel",
+    ),
+    "flow": Workload(
+        "flow/bits",
+        "a GFlowNet learns to sample objects of your own in proportion to their reward",
+        GFLOWNET,
+        length="iterations",
+        missing={"actors": (_CHEAP, "fused")},
     ),
 }
 """Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""

@@ -45,10 +45,11 @@ def plan(
     """A checked plan, on the workload's usual rung if none is named.
 
     `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`. They may also come as one mapping,
-    `changes`. Code of your own that they name, as `module:Name`, may be imported.
+    `changes`. Code of your own that they name, as `module:Name`, may be imported; functions may be given as they are.
     """
     user_code.allow_typed([workload])
-    for module in user_code.modules_in({**(changes or {}), **fields}):
+    changes, fields = user_code.with_names(changes or {}), user_code.with_names(fields)
+    for module in user_code.modules_in({**changes, **fields}):
         user_code.allow(module)
     return make_plan(
         workload,
@@ -60,7 +61,7 @@ def plan(
         protocol=protocol,
         config=config,
         options=options,
-        changes={**(changes or {}), **fields},
+        changes={**changes, **fields},
     )
 
 

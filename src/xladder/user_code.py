@@ -126,6 +126,14 @@ def give(thing: Any) -> str:
     return name
 
 
+def with_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings in which functions that were given as they are have names, so that they are plain data."""
+    return {
+        key: with_names(value) if isinstance(value, Mapping) else give(value) if inspect.isfunction(value) else value
+        for key, value in settings.items()
+    }
+
+
 def is_given(name: str) -> bool:
     """Whether an object was given in Python under this name; child processes cannot have it."""
     return name in _given

@@ -13,7 +13,7 @@ from xladder.cli.options import parse
 from xladder.registry import RUNGS, SOURCES, WORKLOADS
 
 # What a family's worlds are called; short, because the matrix has to fit.
-SOURCE_NAMES = {"gymnax": "cartpole, minatar/…", "atari": "atari/GAME", "gym": "gym/ID"}
+SOURCE_NAMES = {"gymnax": "cartpole, minatar/…", "atari": "atari/GAME", "gym": "gym/ID", "flow": "flow/NAME"}
 
 Missing = Mapping[str, tuple[str, str]]  # rungs: why, and the nearest one
 

@@ -27,7 +27,7 @@ class WorldsOptions:
     """What to list."""
 
     family: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY]")] = None
-    """gymnax, atari or gym; everything if not given."""
+    """gymnax, atari, gym or flow; everything if not given."""
     json: Path | None = None
     """Write the list as JSON to this file (- for standard output)."""
 
@@ -95,7 +95,13 @@ def show_gym(console: Console, whole: bool) -> None:
     console.print("gym/CartPole-v1. Those of your own are gym/module:ID, whose module registers them.")
 
 
-SECTIONS = {"gymnax": show_gymnax, "atari": show_atari, "gym": show_gym}
+def show_flow(console: Console, whole: bool) -> None:
+    """Worlds in which objects are built step by step; all but one are users' own."""
+    console.print("Objects built step by step, for GFlowNets, as flow/NAME: flow/bits, strings of 8 bits.")
+    console.print("Those of your own are flow/module:Name, a `FlowWorld` of `xladder.worlds.flow`.")
+
+
+SECTIONS = {"gymnax": show_gymnax, "atari": show_atari, "gym": show_gym, "flow": show_flow}
 
 
 def need(family: str) -> str:
@@ -127,6 +133,7 @@ def listed() -> Iterator[dict[str, Any]]:
     for game in names.ATARI_GAMES:
         yield row(f"atari/{game}", "atari", SOURCES["atari"].summary, list(SHAPE))
     yield row("gym/ID", "gym", SOURCES["gym"].summary)
+    yield row("flow/NAME", "flow", SOURCES["flow"].summary)
 
 
 def row(
