@@ -413,7 +413,7 @@ class JittedHost:
         rest = [np.zeros((room - count, *array.shape[1:]), np.int32) for array in given[1:]]
         padded = [np.concatenate([a, more]).astype(np.int32) for a, more in zip(given, [first, *rest], strict=True)]
         with jax.default_device(self._device):
-            return np.asarray(self._verbs[verb](*padded))[:count]
+            return np.array(self._verbs[verb](*padded))[:count]  # a copy, which may be written to
 
 
 class Edges(NamedTuple):
