@@ -284,10 +284,12 @@ class OwnWorld(BoundWorld):
 
     def __init__(self, world: FlowWorld):
         self.world = world
-        leaves, self._tree = jax.tree.flatten(world.initial())
-        self._leaves = [(np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves]
-        self._flat = jax.tree_util.all_leaves([world.initial()]) and self._leaves[0][1] == np.int32
-        self._flat = self._flat and len(self._leaves[0][0]) == 1
+        with jax.ensure_compile_time_eval():  # it may be made while a program is traced
+            first = jax.tree.map(np.asarray, world.initial())
+        leaves, self._tree = jax.tree.flatten(first)
+        self._leaves = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._flat = isinstance(first, np.ndarray) and first.ndim == 1 and first.dtype == np.int32
+        self._initial = np.concatenate([leaf.ravel().astype(np.int32) for leaf in leaves])
         self._ends = np.cumsum([int(np.prod(shape)) for shape, _ in self._leaves])
         self.state_size = int(self._ends[-1])
         self.num_actions, self.max_steps = int(world.num_actions), int(world.max_steps)
@@ -311,7 +313,7 @@ class OwnWorld(BoundWorld):
 
     def initial(self) -> jax.Array:
         """int32 [D]: where every trajectory begins."""
-        return jnp.asarray(self.flatten(self.world.initial()))
+        return jnp.asarray(self._initial)
 
     def forward_mask(self, state: jax.Array) -> jax.Array:
         """bool [A]: which forward actions a state allows."""
@@ -349,6 +351,10 @@ class OwnWorld(BoundWorld):
 
     @cached_property
     def _enumeration(self) -> Enumeration | None:
+        with jax.ensure_compile_time_eval():
+            return self._enumerate()
+
+    def _enumerate(self) -> Enumeration | None:
         listed = self.world.states()
         if listed is None:
             states = find_states(self, MOST_FOUND)
@@ -366,7 +372,7 @@ class OwnWorld(BoundWorld):
 class JittedHost:
     """A JAX world on the host: jitted calls on NumPy arrays. Sizes of batches are rounded up, so few are compiled."""
 
-    LEAST = 16
+    LEAST = 64
 
     def __init__(self, world: BoundWorld):
         self.state_size, self.num_actions = world.state_size, world.num_actions
@@ -374,7 +380,8 @@ class JittedHost:
         verbs = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward")
         self._verbs = {verb: jax.jit(jax.vmap(getattr(world, verb))) for verb in verbs}
         self._device = jax.local_devices(backend="cpu")[0]
-        self._initial = np.asarray(world.initial())
+        with jax.ensure_compile_time_eval():
+            self._initial = np.asarray(world.initial())
 
     def initial(self, count: int) -> np.ndarray:
         """int64 [count, D]: where trajectories begin."""
@@ -458,19 +465,17 @@ def edges_of(world: BoundWorld) -> Callable[[np.ndarray], Edges]:
 def find_states(world: BoundWorld, most: int) -> np.ndarray | None:
     """int32 [N, D]: all states that can be reached, the initial one first; None if they are more than `most`."""
     edges = edges_of(world)
-    layer = np.asarray(world.initial(), np.int32)[None]
-    known = {layer[0].tobytes()}
-    found = [layer]
-    while len(layer):
-        said = edges(layer)
-        reached = np.unique(said.after[said.forward_mask[:, :-1]], axis=0)
-        layer = np.array([state for state in reached if state.tobytes() not in known], np.int32)
-        layer = layer.reshape(-1, world.state_size)
-        known |= {state.tobytes() for state in layer}
-        found.append(layer)
+    width = 4 * world.state_size  # bytes of a state
+    new = [np.asarray(world.initial(), np.int32).tobytes()]
+    known = dict.fromkeys(new)
+    while new:
+        said = edges(np.frombuffer(b"".join(new), np.int32).reshape(-1, world.state_size))
+        reached = np.ascontiguousarray(said.after[said.forward_mask[:, :-1]], np.int32).tobytes()
+        new = sorted({reached[i : i + width] for i in range(0, len(reached), width)} - known.keys())
+        known |= dict.fromkeys(new)
         if len(known) > most:
             return None
-    return np.concatenate(found)
+    return np.frombuffer(b"".join(known), np.int32).reshape(-1, world.state_size)
 
 
 def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:

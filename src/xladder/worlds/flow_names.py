@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from typing import Any
 
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief
@@ -12,19 +13,23 @@ from xladder.worlds.flow import FlowWorld
 BUILT_IN = {"bits": BitStrings}
 
 
-def load(name: str) -> FlowWorld:
-    """The world called `flow/NAME`: one that is built in, installed, given in Python, or named `module:Name`."""
+def find(name: str) -> Any:
+    """What is called `flow/NAME`: a class, a function or an object, if the user has named it."""
     bare = name.removeprefix("flow/")
     if bare in BUILT_IN:
-        return BUILT_IN[bare]()
+        return BUILT_IN[bare]
     if ":" not in bare and bare in user_code.entry_points("world"):
-        found = user_code.load_entry_point("world", bare)
-    elif ":" not in bare:
+        return user_code.load_entry_point("world", bare)
+    if ":" not in bare:
         raise UsageError(
             f"There is no world `{name}`. There is `flow/bits`; those of your own are named `flow/module:Name`."
         )
-    else:
-        found = user_code.find(bare, "world", name)
+    return user_code.find(bare, "world", name)
+
+
+def load(name: str) -> FlowWorld:
+    """The world called `flow/NAME`: one that is built in, installed, given in Python, or named `module:Name`."""
+    found = find(name)
     if inspect.isclass(found) or inspect.isfunction(found):
         try:
             found = found()

@@ -177,7 +177,7 @@ def own_log_rewards(config: WorldConfig, places: np.ndarray) -> np.ndarray:
     """float32 [B]: what a reward of the user's own gives in cells int32 [B, D], some thousands at a time."""
     reward = _mapped(find_reward(config.reward))
     found = []
-    with jax.default_device(jax.local_devices(backend="cpu")[0]):
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
         for begin in range(0, len(places), AT_ONCE):
             part = np.asarray(places[begin : begin + AT_ONCE], np.int32)
             room = min(AT_ONCE, max(16, 1 << (len(part) - 1).bit_length()))

@@ -44,7 +44,9 @@ class WorldConfig(FlowSettings):
     def check(self) -> None:
         """Raise a `UsageError` that says what is wrong with the world."""
         from xladder.families.gflownet.check import faults_of
+        from xladder.worlds.flow_names import find
 
+        find(self.name)  # what is known of it may have been found when it could still be imported
         for fault in faults_of(self.name):
             raise UsageError(fault)
 

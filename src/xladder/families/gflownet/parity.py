@@ -170,7 +170,7 @@ def study(program: Program, agent: Agent, other: TorchGFlowNet, batches: list[Tr
 def _worlds(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
     """Masks, steps forward and back, encoding and reward, as the JAX world and its twin on the host see them.
 
-    A world without a twin is compared with itself: mapped and compiled, and called as it is, for a few states.
+    A world without a twin is compared with itself: mapped over states, and for one state at a time.
     """
     world, host = config.world.build(), config.world.host()
     stop = world.num_actions - 1
@@ -188,8 +188,9 @@ def _worlds(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator
     objects = states[terminal] if terminal.any() else states[:0]
     if isinstance(host, JittedHost):
         few, objects = slice(UNMAPPED), objects[:UNMAPPED]
-        plain = [one(*map(jnp.asarray, given)) for given in zip(states[few], ways[0][few], ways[1][few], strict=True)]
-        theirs = *map(np.stack, zip(*plain, strict=True)), np.array([world.log_reward(jnp.asarray(x)) for x in objects])
+        alone, reward = jax.jit(one), jax.jit(world.log_reward)
+        plain = [alone(*given) for given in zip(states[few], ways[0][few], ways[1][few], strict=True)]
+        theirs = *map(np.stack, zip(*plain, strict=True)), np.array([reward(each) for each in objects])
         return compiled(pure)(config.world, states[few], ways[0][few], ways[1][few], objects), theirs
     theirs = *masks, host.forward(states, ways[0]), host.backward(states, ways[1]), host.encode(states)
     return compiled(pure)(config.world, states, *ways, objects), (*theirs, host.log_reward(objects))
