@@ -30,6 +30,7 @@ import pytest
 import torch
 
 from xladder.families.gflownet import hypergrid_presets as hypergrid
+from xladder.families.gflownet import own_presets
 from xladder.families.gflownet.config import LearnerConfig as FlowLearnerConfig
 from xladder.families.multi_agent.config import Config, LearnerConfig, WorldConfig
 from xladder.families.value import atari_presets as atari
@@ -69,6 +70,7 @@ TINY_GRID = hypergrid.Config(
     loss="tb",
     iterations=20,
 )
+TINY_BITS = own_presets.Config(own_presets.WorldConfig("flow/bits"), TINY_GRID.learner, iterations=20)
 
 
 TINY_VALUES = replace(

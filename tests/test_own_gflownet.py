@@ -88,7 +88,14 @@ def trained(rung, name):
 
 
 @pytest.mark.parametrize("name", ["strings", pytest.param("bits", marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("one", "other"), [("parallel", "sequential"), ("fused", "sequential"), ("hybrid", "torch")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("fused", "sequential"),
+        ("hybrid", "torch"),
+        pytest.param("parallel", "sequential", marks=pytest.mark.slow),
+    ],
+)
 def test_rungs_make_the_same_run(one, other, name):
     (begun, metrics, params), (other_begun, other_metrics, other_params) = trained(one, name), trained(other, name)
     assert_trees_equal(begun, other_begun)
@@ -246,7 +253,7 @@ def test_bad_worlds_are_told_what_is_wrong_with_them(changes, said):
 
 
 def test_good_worlds_are_left_alone_and_bad_ones_have_no_plan():
-    assert check_world(Strings()) == [] == check_world(BitStrings())
+    assert check_world(Strings()) == []
     with pytest.raises(UsageError, match="allows nothing in state"):
         plan(for_object(altered(**BAD["nothing is allowed"][0])))
     with pytest.raises(UsageError, match=r"has to be a `FlowWorld`"):
@@ -256,7 +263,6 @@ def test_good_worlds_are_left_alone_and_bad_ones_have_no_plan():
 
 
 def test_a_world_too_large_to_list_is_checked_on_random_trajectories():
-    assert check_world(BitStrings(length=20)) == []
     assert OwnWorld(BitStrings(length=20)).enumeration() is None
     wrong = type("Wrong", (BitStrings,), {"backward": lambda self, s, a: s.at[a % 20].set(0)})(length=20)
     assert any("not the inverse" in fault or "does not allow it" in fault for fault in check_world(wrong))
@@ -295,10 +301,9 @@ def test_a_reward_of_ones_own_is_evaluated_exactly():
         world.target_picture(exact=True), np.exp(rewards - world.log_z()).reshape(5, 5), rtol=1e-5
     )
     np.testing.assert_allclose(config.world.host().log_reward(cells), rewards, rtol=1e-6)
-    run = fused.start(replace(config, iterations=20), [0])
-    run.advance(3)
-    columns, picture = evaluation.measure(config, run.params(), 0, compiled)
-    p = np.exp(evaluation.distribution(config, pick(run.params(), 0), compiled))
+    params = jax.jit(jax.vmap(GFlowNetLearner(config).init))(jax.random.split(jax.random.key(0), 1)).params
+    columns, picture = evaluation.measure(config, params, 0, compiled)
+    p = np.exp(evaluation.distribution(config, pick(params, 0), compiled))
     assert columns["tv"] == pytest.approx(np.abs(p - np.exp(rewards - world.log_z())).sum() / 2, abs=1e-5)
     assert picture.shape == (5, 5) and columns["modes"] <= 1 == world.num_modes()
 
@@ -340,6 +345,7 @@ def folder(tmp_path, monkeypatch):
 LITTLE = ["--iterations", "4", "--evaluate-every", "4", "--learner.width", "16", "--learner.batch-size", "6"]
 
 
+@pytest.mark.slow
 def test_train_eval_and_sample_on_the_command_line(folder, capsys):
     assert call("train", "flow/my_flow_worlds:Mine", *LITTLE, "--out", "run") == 0
     assert (folder / "run" / "media" / "scatter.png").exists()

@@ -327,7 +327,7 @@ def _jsd(p: jax.Array, q: jax.Array) -> jax.Array:
 
 
 def _correlation(x: jax.Array, y: jax.Array, where: jax.Array | None = None) -> jax.Array:
-    x, y = (values - values.mean(where=where) for values in (x, y))
+    x, y = (values - jnp.mean(values, where=where) for values in (x, y))
     if where is not None:
         x, y = (jnp.where(where, values, 0.0) for values in (x, y))
     return (x * y).sum() / jnp.sqrt((x**2).sum() * (y**2).sum())
