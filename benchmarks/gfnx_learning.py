@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.families.gflownet import exact
-from xladder.families.gflownet.config import WorldConfig
 from xladder.worlds import hypergrid as world
+from xladder.worlds.hypergrid_settings import WorldConfig
 
 POINT, NEAR, APART = 12_500, 5, 100
 
@@ -43,11 +43,11 @@ def main():
 
     @jax.jit
     def total_variation(weights, known):
-        views = jax.nn.one_hot(known.cells, config.side).reshape(config.states, -1)
+        views = jax.nn.one_hot(known.states, config.side).reshape(config.states, -1)
         logits = jax.lax.map(jax.vmap(eqx.combine(weights, rest)), views.reshape(16, -1, 80)).reshape(-1, 9)[:, :5]
-        mask = jnp.append(known.cells < config.side - 1, jnp.ones((config.states, 1), bool), axis=1)
+        mask = jnp.append(known.states < config.side - 1, jnp.ones((config.states, 1), bool), axis=1)
         log_pf = jax.nn.log_softmax(jnp.where(mask, logits, -1e9))
-        learned = jnp.exp(exact.log_terminating(config, known.levels, log_pf))
+        learned = jnp.exp(exact.log_terminating(known, log_pf))
         return jnp.abs(learned - jnp.exp(known.log_rewards - world.log_z(config))).sum() / 2
 
     done, points = 0, []

@@ -29,7 +29,9 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.families.gflownet import config as hypergrid
+from xladder.families.gflownet import hypergrid_presets as hypergrid
+from xladder.families.gflownet import own_presets
+from xladder.families.gflownet.config import LearnerConfig as FlowLearnerConfig
 from xladder.families.multi_agent.config import LearnerConfig
 from xladder.families.multi_agent.treasurehunt_presets import Config, WorldConfig
 from xladder.families.value import atari_presets as atari
@@ -57,7 +59,7 @@ TINY = Config(
 )
 TINY_GRID = hypergrid.Config(
     world=hypergrid.WorldConfig(dim=2, side=5),
-    learner=hypergrid.LearnerConfig(
+    learner=FlowLearnerConfig(
         batch_size=6,
         width=16,
         memory=8,
@@ -69,6 +71,7 @@ TINY_GRID = hypergrid.Config(
     loss="tb",
     iterations=20,
 )
+TINY_BITS = own_presets.Config(own_presets.WorldConfig("flow/bits"), TINY_GRID.learner, iterations=20)
 
 
 TINY_VALUES = replace(

@@ -73,9 +73,6 @@ SHARING = {
     "twins.optimisers_torch",
     # Constants of the published rewards; the reward itself is computed twice.
     "worlds.hypergrid_host",
-    # Kinds of layers and names of optimisers, which both sides have.
-    "twins.layers_torch",
-    "twins.optimisers_torch",
     # To be cut: fractions, shapes and block sizes of the side that is to be checked.
     "replay.priorities_host",
 }

@@ -84,10 +84,10 @@ def test_one_program_serves_chunks_of_every_length(tiny):
 
 def test_longer_trajectories_trace_nothing_new(monkeypatch):
     """An update for every size of room is in the program from the start."""
-    monkeypatch.setattr(hypergrid, "LEAST_ROOM", 30)
+    monkeypatch.setattr(hypergrid, "SMALLEST_BUCKET", 30)
     config = replace(TINY_GRID, iterations=21)  # not what other tests have compiled without these rooms
     verbs = hypergrid_jax.Verbs(config, 0, compiled)
-    assert verbs.program.rooms == (36, 54)
+    assert verbs.program.buckets == (36, 54)
     verbs.warm_up()
     steps, count = config.world.steps, config.learner.batch_size
     way = np.arange(steps, dtype=np.int32)

@@ -18,7 +18,8 @@ from xladder.families.gflownet import evaluation as hypergrid_evaluation
 from xladder.families.gflownet import host_loop as hypergrid_host
 from xladder.families.gflownet import program as hypergrid
 from xladder.families.gflownet import torch_backend as hypergrid_torch
-from xladder.families.gflownet.config import Config, LearnerConfig, WorldConfig
+from xladder.families.gflownet.config import LearnerConfig
+from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
 from xladder.learners import gflownet
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Knobs, Trajectories
@@ -196,11 +197,11 @@ def test_how_one_explores_is_nothing_to_the_loss(loss):
 
 
 def test_each_seed_of_a_population_has_room_for_the_seed_with_most_steps(monkeypatch):
-    monkeypatch.setattr(hypergrid, "ROOM_GROWS", 2)
-    monkeypatch.setattr(hypergrid, "LEAST_ROOM", 20)
+    monkeypatch.setattr(hypergrid, "BUCKET_GROWTH", 2)
+    monkeypatch.setattr(hypergrid, "SMALLEST_BUCKET", 20)
     config = config_of("tb")
     program = hypergrid.Program(config)
-    assert program.rooms == (21, 42)
+    assert program.buckets == (21, 42)
     ends = {
         6: [(0, 0)] * 6,
         21: [(2, 1), (3, 3), (0, 2), (1, 0), (0, 0), (2, 1)],
@@ -295,21 +296,21 @@ def test_actions_are_chosen_as_often_as_their_chances_say(choose):
     np.testing.assert_allclose(found, chances, atol=1.5 / count)
 
 
-def forward_chances(side, epsilon, temperature):
+def forward_policy(side, epsilon, temperature):
     """Cell → chances [A], by the JAX learner or by the PyTorch one."""
     config = config_of("tb")
     twin, params = twin_of(config)
     cells = np.array(list(policies(config)), np.int32)
     if side == "torch":
-        return cells, twin.forward_chances(cells.astype(np.int64), epsilon, temperature)
+        return cells, twin.forward_policy(cells.astype(np.int64), epsilon, temperature)
     explore = Explore(np.float32(epsilon), np.float32(temperature))
-    return cells, np.asarray(compiled(GFlowNetLearner.forward_chances)(GFlowNetLearner(config), params, cells, explore))
+    return cells, np.asarray(compiled(GFlowNetLearner.forward_policy)(GFlowNetLearner(config), params, cells, explore))
 
 
 @pytest.mark.parametrize("side", ["jax", "torch"])
 @pytest.mark.parametrize(("epsilon", "temperature"), [(0.0, 1.0), (0.3, 1.0), (0.0, 2.5), (0.2, 0.5)])
 def test_exploring_mixes_a_flattened_policy_with_a_uniform_one(side, epsilon, temperature):
-    cells, found = forward_chances(side, epsilon, temperature)
+    cells, found = forward_policy(side, epsilon, temperature)
     for cell, chances in zip(cells, found, strict=True):
         allowed = np.append(cell < SIDE - 1, True)
         policy = np.exp(policies(config_of("tb"))[tuple(cell)][0].astype(np.float64) / temperature) * allowed
@@ -320,13 +321,13 @@ def test_exploring_mixes_a_flattened_policy_with_a_uniform_one(side, epsilon, te
 
 @pytest.mark.parametrize("side", ["jax", "torch"])
 def test_epsilon_one_and_great_heat_are_uniform_over_what_is_allowed(side):
-    cells, plain = forward_chances(side, 0.0, 1.0)
+    cells, plain = forward_policy(side, 0.0, 1.0)
     allowed = np.append(cells < SIDE - 1, np.ones((len(cells), 1), bool), axis=1)
     uniform = allowed / allowed.sum(1, keepdims=True)
-    np.testing.assert_allclose(forward_chances(side, 1.0, 1.0)[1], uniform, atol=1e-7)
-    np.testing.assert_allclose(forward_chances(side, 0.0, 1e6)[1], uniform, atol=1e-5)
+    np.testing.assert_allclose(forward_policy(side, 1.0, 1.0)[1], uniform, atol=1e-7)
+    np.testing.assert_allclose(forward_policy(side, 0.0, 1e6)[1], uniform, atol=1e-5)
     # The hotter, the nearer to uniform.
-    gaps = [np.abs(forward_chances(side, 0.0, heat)[1] - uniform).max() for heat in (0.5, 1.0, 2.0, 4.0)]
+    gaps = [np.abs(forward_policy(side, 0.0, heat)[1] - uniform).max() for heat in (0.5, 1.0, 2.0, 4.0)]
     assert all(gaps[i] > 1.2 * gaps[i + 1] for i in range(3))
     assert np.abs(plain - uniform).max() > 0.1, "the policy is uniform already, so nothing was shown"
 
@@ -336,8 +337,8 @@ def test_walking_back_chooses_among_the_steps_that_may_have_led_here(backward):
     config = config_of("tb", "shared" if backward == "learned" else "separate", backward)
     twin, params = twin_of(config)
     cells = np.array(list(policies(config)), np.int32)
-    ours = np.asarray(jax.jit(GFlowNetLearner(config).backward_chances)(params, cells))
-    np.testing.assert_allclose(twin.backward_chances(cells.astype(np.int64)), ours, atol=1e-6)
+    ours = np.asarray(jax.jit(GFlowNetLearner(config).backward_policy)(params, cells))
+    np.testing.assert_allclose(twin.backward_policy(cells.astype(np.int64)), ours, atol=1e-6)
     assert not ours[cells == 0].any()
     np.testing.assert_allclose(ours.sum(1), cells.any(1), atol=1e-6)
     expected = np.exp(np.stack([policies(config)[tuple(cell)][1] for cell in cells])) * (cells > 0)
@@ -387,10 +388,10 @@ def test_walks_back_are_legal_and_as_frequent_as_the_backward_policy_says(side):
     ends = np.array([(0, 0), (3, 3), (3, 0), (0, 2), (1, 3), *[target] * count], np.int32)
     draws = rng.random((STEPS, len(ends)), dtype=np.float32)
     if side == "jax":
-        walk = compiled(GFlowNetLearner.walk_back)
+        walk = compiled(GFlowNetLearner.sample_backward)
         batch = jax.tree.map(np.asarray, walk(GFlowNetLearner(config), twin_of(config)[1], ends, draws))
     else:
-        batch = host_of(config).walk_back(ends.astype(np.int64), draws)
+        batch = host_of(config).sample_backward(ends.astype(np.int64), draws)
     check_trajectories(batch)
     np.testing.assert_array_equal(batch.states[batch.length - 1, np.arange(len(ends))], ends)
     ways = Counter(tuple(way) for way in batch.actions[:3, 5:].T.tolist())
@@ -427,7 +428,9 @@ def test_packing_and_unpacking_undo_each_other_on_real_steps(extra):
     rows, spread, gradient = jax.tree.map(np.asarray, both_ways(batch, values, weights))
     np.testing.assert_array_equal(rows.states[:total], batch.states.transpose(1, 0, 2)[real])
     np.testing.assert_array_equal(rows.actions[:total], batch.actions.T[real])
-    np.testing.assert_array_equal(rows.led_by[:total][rows.place[1][:total] > 0], batch.actions.T[:, :-1][real[:, 1:]])
+    np.testing.assert_array_equal(
+        rows.previous_action[:total][rows.place[1][:total] > 0], batch.actions.T[:, :-1][real[:, 1:]]
+    )
     np.testing.assert_array_equal(np.stack(rows.place)[:, :total], np.stack(np.nonzero(real)))
     np.testing.assert_array_equal(spread[real], values[:total])
     np.testing.assert_array_equal(gradient, np.append(weights[real], np.zeros(extra)))
@@ -468,7 +471,7 @@ def distances(config, run):
 
 
 def train_two(config, monkeypatch):
-    monkeypatch.setattr(hypergrid, "ROOM_GROWS", 4)  # one size of room instead of four: less to compile
+    monkeypatch.setattr(hypergrid, "BUCKET_GROWTH", 4)  # one size of room instead of four: less to compile
     return distances(config, fused.start(config, [0, 1]))
 
 
@@ -502,7 +505,7 @@ def test_sampling_ends_even_if_the_policy_is_not_a_number():
         batch = jax.jit(walker.sample)(params, explore, draws)
         assert batch.length.max() <= TINY_GRID.world.steps
     ends = jnp.full((4, TINY_GRID.world.dim), TINY_GRID.world.side - 1)
-    assert jax.jit(learner.walk_back)(params, ends, draws).length.max() <= TINY_GRID.world.steps
+    assert jax.jit(learner.sample_backward)(params, ends, draws).length.max() <= TINY_GRID.world.steps
 
 
 def test_a_tiny_temperature_takes_the_best_action_that_is_allowed():
@@ -513,7 +516,7 @@ def test_a_tiny_temperature_takes_the_best_action_that_is_allowed():
     inside = jnp.ones((1, TINY_GRID.world.dim), jnp.int32)
     for temperature in (1e-9, 1e-30):
         explore = Explore(jnp.float32(0), jnp.float32(temperature))
-        np.testing.assert_allclose(learner.forward_chances(params, top, explore), [[0.0] * TINY_GRID.world.dim + [1.0]])
-        chances = learner.forward_chances(params, inside, explore)
-        usual = learner.forward_chances(params, inside, Explore(jnp.float32(0), jnp.float32(1)))
+        np.testing.assert_allclose(learner.forward_policy(params, top, explore), [[0.0] * TINY_GRID.world.dim + [1.0]])
+        chances = learner.forward_policy(params, inside, explore)
+        usual = learner.forward_policy(params, inside, Explore(jnp.float32(0), jnp.float32(1)))
         assert chances.argmax() == usual.argmax() and float(chances.max()) == 1.0

@@ -10,8 +10,8 @@ from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from tests.test_cli import call
-from xladder.families.gflownet.config import WorldConfig
 from xladder.worlds import hypergrid as world
+from xladder.worlds.hypergrid_settings import WorldConfig
 
 SMALL = ["--world.side", "5", "--learner.batch-size", "6", "--learner.width", "16"]
 
@@ -129,8 +129,8 @@ BAD = {
     "--learner.replay-share 1": "[0, 1)",
     "--loss vargrad --learner.batch-size 1": "2 or more",
     "--iterations 0": "1 or more",
-    "--learner.batch-size 999999999999": "possible on this grid",
-    "--learner.memory 999999999999": "possible on this grid",
+    "--learner.batch-size 999999999999": "possible in this world",
+    "--learner.memory 999999999999": "possible in this world",
     "--learner.width 99999999": "65536",
     "--learner.replay uniform --learner.batch-size 1": "no room",
     "--world.reward custom --world.r2 inf": "has to be a number",

@@ -12,7 +12,8 @@ import pytest
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.families.gflownet import evaluation, exact
-from xladder.families.gflownet.config import Config, LearnerConfig, WorldConfig
+from xladder.families.gflownet.config import LearnerConfig
+from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
 from xladder.learners.gflownet import Agent, GFlowNetLearner
 from xladder.worlds import hypergrid as world
@@ -72,7 +73,7 @@ def random_case(config, seed=0):
 @cache
 def trajectories(config):
     """All of them: each a list of (cell, action), the last action of which is stop."""
-    step = exact.strides(config)
+    step = world.strides(config)
 
     def onward(coordinates):
         cell = int(np.dot(coordinates, step))
@@ -86,7 +87,7 @@ def trajectories(config):
 
 
 def go_through(config, case):
-    step = exact.strides(config)
+    step = world.strides(config)
     ways = trajectories(config)
     forward = np.exp([sum(case.log_pf[cell, action] for cell, action in way) for way in ways])
     undo = np.array([sum(case.log_pb[cell + step[action], action] for cell, action in way[:-1]) for way in ways])
@@ -103,7 +104,7 @@ def go_through(config, case):
 def flow_of(config, case):
     """float64 [N]: the flow that a backward policy and the rewards call for, children first."""
     flow = np.exp(case.log_rewards)
-    cells, step = world.cells(config), exact.strides(config)
+    cells, step = world.cells(config), world.strides(config)
     for n in reversed(range(config.states)):
         for d in range(config.dim):
             if cells[n, d] < config.side - 1:
@@ -113,7 +114,7 @@ def flow_of(config, case):
 
 def exact_case(config, case):
     """The case with the forward policy that makes all flow fit."""
-    flow, step = flow_of(config, case), exact.strides(config)
+    flow, step = flow_of(config, case), world.strides(config)
     log_pf = np.full((config.states, config.dim + 1), np.nan)
     for n, d in zip(*np.nonzero(masks(config)[0][:, :-1]), strict=True):
         log_pf[n, d] = np.log(flow[n + step[d]] / flow[n]) + case.log_pb[n + step[d], d]
@@ -121,23 +122,23 @@ def exact_case(config, case):
     return case._replace(log_pf=log_pf)
 
 
-@partial(jax.jit, static_argnums=0)
-def all_answers(config, known, log_pf, log_pb, log_rewards, log_z, log_flow):
+@jax.jit
+def all_answers(known, log_pf, log_pb, log_rewards, log_z, log_flow):
     log_target = log_rewards - log_z
     known = known._replace(log_rewards=log_rewards)
     return dict(
-        visits=exact.log_visits(config, known.levels, log_pf),
-        terminating=exact.log_terminating(config, known.levels, log_pf),
-        returns=exact.log_returns(config, known.levels, log_target, log_pb),
-        bounds=exact.bounds(config, known, exact.Policies(log_pf, log_pb)),
-        backward=exact.backward_of_flow(config, known.cells, log_pf, log_flow),
+        visits=exact.log_visits(known, log_pf),
+        terminating=exact.log_terminating(known, log_pf),
+        returns=exact.log_returns(known, log_target, log_pb),
+        bounds=exact.bounds(known, exact.Policies(log_pf, log_pb)),
+        backward=exact.backward_of_flow(known, log_pf, log_flow),
     )
 
 
 def answers(config, case):
     given = (*case, case.log_z, np.log(flow_of(config, case)))
     known = exact.tables(config)
-    return jax.tree.map(np.asarray, all_answers(config, known, *(np.asarray(x, np.float32) for x in given)))
+    return jax.tree.map(np.asarray, all_answers(known, *(np.asarray(x, np.float32) for x in given)))
 
 
 # float32 logarithms of size ten, added along ways of at most six steps
@@ -210,8 +211,7 @@ def test_ways_too_improbable_for_float32_keep_their_logarithms(config):
     moves = mask[:, :-1].sum(1, keepdims=True)
     log_pf = np.where(mask[:, :-1], np.log((1 - stop) / np.maximum(moves, 1)), np.nan)
     log_pf = np.append(log_pf, np.where(moves > 0, np.log(stop), 0.0), axis=1)
-    levels = exact.tables(config).levels
-    ours = jax.jit(exact.log_visits, static_argnums=0)(config, levels, np.asarray(log_pf, np.float32))
+    ours = jax.jit(exact.log_visits)(exact.tables(config), np.asarray(log_pf, np.float32))
     assert np.isfinite(ours).all()
     assert np.exp(ours.min()) == 0, "that was not improbable"
     # Off the far edges: each way to a cell is as probable as any other, and the binomial says how many there are.
@@ -269,13 +269,13 @@ def test_marginals_and_histograms_count_the_first_two_coordinates(dim):
     expected = np.zeros((4 if dim > 1 else 1, 4))
     for one in found:
         expected[(one[0], one[1]) if dim > 1 else (0, one[0])] += 0.01
-    histogram = np.asarray(evaluation._histogram(config, jnp.asarray(found)))
+    histogram = np.asarray(world.histogram(config, jnp.asarray(found)))
     np.testing.assert_allclose(histogram, expected, atol=1e-6)
     # The same from the frequencies of all cells, in the order in which the world enumerates them.
     p = (found[:, None] == world.cells(config)[None]).all(-1).mean(0)
-    np.testing.assert_allclose(evaluation._marginal(config, jnp.float32(p)), expected, atol=1e-6)
+    np.testing.assert_allclose(world.marginal_of(config, jnp.float32(p)), expected, atol=1e-6)
     target = np.exp(HostGrid(config).log_reward(world.cells(config)) - world.log_z(config))
-    np.testing.assert_allclose(evaluation._marginal(config, jnp.float32(target)), world.marginal(config), rtol=1e-4)
+    np.testing.assert_allclose(world.marginal_of(config, jnp.float32(target)), world.marginal(config), rtol=1e-4)
 
 
 # ---- measurements --------------------------------------------------------------------------------------------------

@@ -102,7 +102,7 @@ def test_the_verbs_of_a_loop_on_the_host_are_counted(capsys):
     assert call("inspect", "hypergrid", "--rung", "sequential", "--json", "-", *GRID) == 0
     facts = json.loads(capsys.readouterr().out)
     calls = {program["name"]: program["calls_per_tick"] for program in facts["programs"]}
-    assert calls["study_one"] == calls["draw"] == 1 and calls["forward_chances"] > 1
+    assert calls["study_one"] == calls["draw"] == 1 and calls["forward_policy"] > 1
     assert facts["per_tick"]["flops"] > 0 and set(facts["phases"]) == {"sampling", "update"}
 
 

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, TINY_GRID
+from tests.conftest import TINY, TINY_BITS, TINY_GRID
 from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings
@@ -20,6 +20,7 @@ SMALL = {
     "cartpole": SEVERAL_STEPS,
     "atari/breakout": PONG,
     "gym/CartPole-v1": GYM,
+    "flow/bits": TINY_BITS,
 }
 """A config for every workload that runs in a moment, and whose programs other tests compile too."""
 LENGTHS = 1, 4

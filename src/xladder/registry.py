@@ -194,6 +194,7 @@ RUNGS = {
     ]
 }
 
+_CHEAP = "its trajectories cost too little to be worth sending"
 WORKLOADS = {
     workload.name: workload
     for workload in [
@@ -209,7 +210,7 @@ WORKLOADS = {
             "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
             GFLOWNET,
             length="iterations",
-            missing={"actors": ("its trajectories cost too little to be worth sending", "fused")},
+            missing={"actors": (_CHEAP, "fused")},
         ),
     ]
 }
@@ -274,6 +275,13 @@ SOURCES = {
         package="pettingzoo",
         extra="zoo",
         rung="parallel",
+    ),
+    "flow": Workload(
+        "flow/bits",
+        "a GFlowNet learns to sample objects of your own in proportion to their reward",
+        GFLOWNET,
+        length="iterations",
+        missing={"actors": (_CHEAP, "fused")},
     ),
 }
 """Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""

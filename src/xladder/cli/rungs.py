@@ -20,6 +20,7 @@ SOURCE_NAMES = {
     "jax": "jax/module:Name",
     "marl": "jaxmarl/, marl/…",
     "zoo": "zoo/module:…",
+    "flow": "flow/module:Name",
 }
 
 Missing = Mapping[str, tuple[str, str]]  # rungs: why, and the nearest one

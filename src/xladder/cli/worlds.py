@@ -27,7 +27,7 @@ class WorldsOptions:
     """What to list."""
 
     family: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY]")] = None
-    """gymnax, atari, gym, jax, marl or zoo; everything if not given."""
+    """gymnax, atari, gym, jax, marl, zoo or flow; everything if not given."""
     json: Path | None = None
     """Write the list as JSON to this file (- for standard output)."""
 
@@ -119,6 +119,12 @@ def show_zoo(console: Console, whole: bool) -> None:
     console.print("For example zoo/pettingzoo.sisl.pursuit_v5:parallel_env.")
 
 
+def show_flow(console: Console, whole: bool) -> None:
+    """Worlds in which objects are built step by step; all but one are users' own."""
+    console.print("Objects built step by step, for GFlowNets, as flow/NAME: flow/bits, strings of 8 bits.")
+    console.print("Those of your own are flow/module:Name, a `FlowWorld` of `xladder.worlds.flow`.")
+
+
 SECTIONS = {
     "gymnax": show_gymnax,
     "atari": show_atari,
@@ -126,6 +132,7 @@ SECTIONS = {
     "jax": show_jax,
     "marl": show_marl,
     "zoo": show_zoo,
+    "flow": show_flow,
 }
 
 
@@ -160,6 +167,7 @@ def listed() -> Iterator[dict[str, Any]]:
     yield row("gym/ID", "gym", SOURCES["gym"].summary)
     for source in ("jax", "marl", "zoo"):
         yield row(SOURCES[source].name, source, SOURCES[source].summary)
+    yield row("flow/NAME", "flow", SOURCES["flow"].summary)
 
 
 def row(

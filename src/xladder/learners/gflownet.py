@@ -1,10 +1,11 @@
-"""A GFlowNet on the hypergrid: how it samples, and how it learns from a batch of trajectories. Pure JAX.
+"""A GFlowNet: how it samples, and how it learns from a batch of trajectories. Pure JAX.
 
 Sampling may explore (ε, temperature) or walk back from a remembered object; the probabilities in the loss are always
 the policy's own. The network is run on real steps only: trajectories of a batch differ in length, so their steps are
-packed into rows, and the caller chooses for how many rows there is room.
+packed into rows, and the caller chooses into how many (a *bucket*).
 
-Shapes: B trajectories, T steps of the longest, D coordinates, A = D + 1 forward actions, R rows.
+Shapes: B trajectories, T steps of the longest, D numbers in a state, A forward actions, the last of which is stop, R
+rows.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ import optax
 from xladder.core.types import Array, Params
 from xladder.losses import balance
 from xladder.nets.flow import MOST_WRITTEN_OUT, FlowNet
-from xladder.worlds import hypergrid as world
+from xladder.worlds.flow import BoundWorld
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
 
-NEVER = -1e9  # a logit that means "not allowed", and has a gradient that is a number
+MASKED_LOGIT = -1e9  # a logit that means "not allowed", and has a gradient that is a number
 
 
 class Knobs(NamedTuple):
@@ -90,22 +91,34 @@ class GFlowNetLearner:
     only, and then on a quarter, which saves arithmetic where that is what takes time.
     """
 
-    config: Config
+    config: GFlowNetConfig
     unroll: int = 1
     compact: bool = False
 
     @property
+    def world(self) -> BoundWorld:
+        """The world, as pure functions of one state."""
+        return self.config.world.build()
+
+    @property
+    def stop(self) -> int:
+        """The action that ends a trajectory."""
+        return self.world.num_actions - 1
+
+    @property
     def net(self) -> FlowNet:
         """The network, with the heads that the loss needs."""
-        c, w = self.config.learner, self.config.world
+        c, w = self.config.learner, self.world
         wanted = {"forward": True, "backward": self.config.learns_backward, "flow": self.config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
-        return FlowNet(w.dim, w.side, c.width, c.layers, heads, c.trunk == "shared", self.config.loss == "tb")
+        return FlowNet(
+            w.num_inputs, w.num_actions, c.width, c.layers, heads, c.trunk == "shared", self.config.loss == "tb"
+        )
 
     def init(self, key: jax.Array) -> Agent:
         """A fresh one."""
         c = self.config.learner
-        params = self.net.init(key, jnp.zeros((1, self.config.world.dim), jnp.int32))["params"]
+        params = self.net.init(key, self.encode(self.world.initial()[None]))["params"]
         knobs = Knobs(*(jnp.float32(getattr(c, name)) for name in Knobs._fields))
         return Agent(params, self.optimiser().init(params), knobs)
 
@@ -118,45 +131,56 @@ class GFlowNetLearner:
             knobs.temperature + done * (knobs.temperature_end - knobs.temperature),
         )
 
-    def forward_chances(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
+    def encode(self, states: jax.Array) -> jax.Array:
+        """What the network sees of states [R, D]: float32 [R, F] or int32 [R, K]."""
+        return jax.vmap(self.world.encode)(states)
+
+    def forward_mask(self, states: jax.Array) -> jax.Array:
+        """bool [R, A]: which forward actions states [R, D] allow."""
+        return jax.vmap(self.world.forward_mask)(states)
+
+    def backward_mask(self, states: jax.Array) -> jax.Array:
+        """bool [R, A − 1]: which actions may have led to states [R, D]."""
+        return jax.vmap(self.world.backward_mask)(states)
+
+    def forward_policy(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
         """float32 [B, A]: with what probability sampling takes each action."""
         logits = self._say(params, states, "forward").forward
-        mask = jax.vmap(partial(world.forward_mask, self.config.world))(states)
-        masked = jnp.where(mask, logits, NEVER)
+        mask = self.forward_mask(states)
+        masked = jnp.where(mask, logits, MASKED_LOGIT)
         # The best is subtracted first: divided by a small temperature, allowed logits would fall below forbidden ones.
         policy = jax.nn.softmax((masked - masked.max(-1, keepdims=True)) / explore.temperature)
         return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
 
-    def backward_chances(self, params: Params, states: jax.Array) -> jax.Array:
-        """float32 [B, D]: with what probability walking back takes off each coordinate; noughts at the origin."""
-        mask = world.backward_mask(states)
+    def backward_policy(self, params: Params, states: jax.Array) -> jax.Array:
+        """float32 [B, A − 1]: with what probability each action is undone; noughts in the initial state."""
+        mask = self.backward_mask(states)
         if not self.config.learns_backward:
             return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
         logits = self._say(params, states, "backward").backward
-        return jax.nn.softmax(jnp.where(mask, logits, NEVER)) * mask
+        return jax.nn.softmax(jnp.where(mask, logits, MASKED_LOGIT)) * mask
 
     def sample(self, params: Params, explore: Explore, draws: jax.Array) -> Trajectories:
-        """A batch from the origin on; `draws` are uniform, float32 [T, B]. Ends when all have stopped."""
-        w, (steps, count) = self.config.world, draws.shape
-        stop = w.dim
+        """A batch from the initial state on; `draws` are uniform, float32 [T, B]. Ends when all have stopped."""
+        w, stop, (steps, count) = self.world, self.stop, draws.shape
 
         def step(carry: Walk) -> Walk:
             t, who, state, active, (states, actions, length) = carry
             # As long as nobody is set aside, whole rows are read and written.
             whole = who.size == count
             here: Any = t if whole else (t, who)
-            action = choose(self.forward_chances(params, state, explore), draws[here])
+            action = choose(self.forward_policy(params, state, explore), draws[here])
             length = length + active if whole else length.at[who].add(active)
             taken = Trajectories(states.at[here].set(state), actions.at[here].set(action), length)
-            moved = jax.vmap(world.forward)(state, jnp.where(active, action, stop))
+            moved = jax.vmap(w.forward)(state, jnp.where(active, action, stop))
             return Walk(t + 1, who, moved, active & (action != stop), taken)
 
         def set_aside(carry: Walk, size: int) -> Walk:
             first = jnp.argsort(~carry.active, stable=True)[:size]
             return carry._replace(who=carry.who[first], state=carry.state[first], active=carry.active[first])
 
-        start = jnp.broadcast_to(world.initial(w)[None], (count, w.dim))
-        empty = jnp.zeros((steps, count, w.dim), jnp.int32), jnp.zeros((steps, count), jnp.int32)
+        start = jnp.broadcast_to(w.initial()[None], (count, w.state_size))
+        empty = jnp.zeros((steps, count, w.state_size), jnp.int32), jnp.zeros((steps, count), jnp.int32)
         nothing = Trajectories(*empty, jnp.zeros(count, jnp.int32))
         carry = Walk(jnp.int32(0), jnp.arange(count), start, jnp.ones(count, bool), nothing)
         sizes = [count, *(size for size in (count // 2, count // 4) if self.compact and size)]
@@ -165,31 +189,34 @@ class GFlowNetLearner:
             carry = jax.lax.while_loop(partial(_goes_on, steps, fewer), self._several(step), carry)
         return carry.taken
 
-    def walk_back(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
+    def sample_backward(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
         """Trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B]."""
-        w, (steps, count) = self.config.world, draws.shape
-        moves = objects.sum(-1)  # [B]: steps before stop
+        w, stop, (steps, count) = self.world, self.stop, draws.shape
 
         def step(carry: Any) -> Any:
-            k, state, states, actions = carry
-            action = choose(self.backward_chances(params, state), draws[k])
-            active = state.any(-1)
-            before = jax.vmap(world.backward)(state, jnp.where(active, action, w.dim))
-            # Step k from the end of a trajectory of n moves is its step n − 1 − k. One that has begun writes its last
-            # step again: an index out of bounds, though dropped, would be taken for a fault by `--debug checkify`.
-            place = jnp.where(active, moves - 1 - k, moves), jnp.arange(count)
-            states = states.at[place].set(jnp.where(active[:, None], before, objects))
-            return k + 1, before, states, actions.at[place].set(jnp.where(active, action, w.dim))
+            k, state, states, actions, moves = carry
+            here = jnp.minimum(k, steps - 1)  # several steps at a time may go beyond the end
+            active = self.backward_mask(state).any(-1)
+            action = choose(self.backward_policy(params, state), draws[here])
+            before = jax.vmap(w.backward)(state, jnp.where(active, action, stop))
+            return k + 1, before, states.at[here].set(before), actions.at[here].set(action), moves + active
 
         def more(carry: Any) -> jax.Array:
-            return carry[1].any() & (carry[0] < steps)
+            return self.backward_mask(carry[1]).any() & (carry[0] < steps - 1)
 
-        last = moves, jnp.arange(count)
-        states = jnp.zeros((steps, count, w.dim), jnp.int32).at[last].set(objects)
-        actions = jnp.full((steps, count), w.dim, jnp.int32)
-        first = jnp.int32(0), objects, states, actions
-        _, _, states, actions = jax.lax.while_loop(more, self._several(step), first)
-        return Trajectories(states, actions, moves + 1)
+        # Written down from the end on, as they are found; how long a way is shows only when it is over.
+        empty = jnp.zeros((steps, count, w.state_size), jnp.int32), jnp.zeros((steps, count), jnp.int32)
+        first = jnp.int32(0), objects, *empty, jnp.zeros(count, jnp.int32)
+        _, _, states, actions, moves = jax.lax.while_loop(more, self._several(step), first)
+        # Step t of a trajectory of n moves was found as number n − 1 − t, and step n is stop, in the object itself.
+        when = jnp.arange(steps)[:, None]
+        found = jnp.maximum(moves[None] - 1 - when, 0), jnp.arange(count)[None]
+        moving = when < moves[None]
+        return Trajectories(
+            jnp.where(moving[..., None], states[found], objects[None]),
+            jnp.where(moving, actions[found], stop),
+            moves + 1,
+        )
 
     def objects(self, batch: Trajectories) -> jax.Array:
         """int32 [B, D]: where trajectories stopped."""
@@ -197,16 +224,16 @@ class GFlowNetLearner:
 
     def log_rewards(self, states: jax.Array) -> jax.Array:
         """float32 […]: of states int32 […, D]."""
-        flat = jax.vmap(partial(world.log_reward, self.config.world))(states.reshape(-1, states.shape[-1]))
+        flat = jax.vmap(self.world.log_reward)(states.reshape(-1, states.shape[-1]))
         return flat.reshape(states.shape[:-1])
 
-    def loss(self, params: Params, knobs: Knobs, batch: Trajectories, room: int) -> tuple[jax.Array, jax.Array]:
-        """float32 [] each: the mean loss over a batch that has `room` or fewer steps, and the estimate of log Z."""
-        rows = pack(batch, room)
+    def loss(self, params: Params, knobs: Knobs, batch: Trajectories, bucket: int) -> tuple[jax.Array, jax.Array]:
+        """float32 [] each: the mean loss over a batch that has `bucket` or fewer steps, and the estimate of log Z."""
+        rows = pack(batch, bucket)
         said = self._say(params, rows.states, "forward", "backward", "flow")
         spread = partial(unpack, rows)
-        mask = jax.vmap(partial(world.forward_mask, self.config.world))(rows.states)
-        log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, said.forward, NEVER)), rows.actions))
+        mask = self.forward_mask(rows.states)
+        log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, said.forward, MASKED_LOGIT)), rows.actions))
         log_pb = jnp.roll(spread(self._log_backward(said.backward, rows)), -1, axis=1)  # known where the step leads
         log_flow = None if said.log_flow is None else spread(said.log_flow)
         log_reward = self.log_rewards(self.objects(batch))
@@ -231,10 +258,10 @@ class GFlowNetLearner:
         losses = jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)
         return losses.mean(), log_z + log_rewards[0, 0]
 
-    def gradient(self, agent: Agent, batch: Trajectories, room: int) -> tuple[Params, Learned]:
-        """Of the loss on a batch that has `room` or fewer steps."""
+    def gradient(self, agent: Agent, batch: Trajectories, bucket: int) -> tuple[Params, Learned]:
+        """Of the loss on a batch that has `bucket` or fewer steps."""
         function = jax.value_and_grad(self.loss, has_aux=True)
-        (loss, log_z), gradient = function(agent.params, agent.knobs, batch, room)
+        (loss, log_z), gradient = function(agent.params, agent.knobs, batch, bucket)
         return gradient, Learned(loss, log_z)
 
     def update(self, agent: Agent, gradient: Params) -> Agent:
@@ -252,13 +279,13 @@ class GFlowNetLearner:
         return optax.scale_by_adam()
 
     def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """log P_F [R, A], log P_B [R, D] and log F [R] of states [R, D]; NEVER where an action is not allowed."""
+        """log P_F [R, A], log P_B [R, A − 1] and log F [R] of states [R, D]; MASKED_LOGIT where it is not allowed."""
         said = self._say(params, states, "forward", "backward", "flow")
-        mask = jax.vmap(partial(world.forward_mask, self.config.world))(states)
-        log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, said.forward, NEVER)), NEVER)
-        mask = world.backward_mask(states)
-        logits = jnp.zeros(states.shape, jnp.float32) if said.backward is None else said.backward
-        log_pb = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, NEVER)), NEVER)
+        mask = self.forward_mask(states)
+        log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, said.forward, MASKED_LOGIT)), MASKED_LOGIT)
+        mask = self.backward_mask(states)
+        logits = jnp.zeros(mask.shape, jnp.float32) if said.backward is None else said.backward
+        log_pb = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), MASKED_LOGIT)
         log_flow = jnp.zeros(states.shape[0]) if said.log_flow is None else said.log_flow
         return log_pf, log_pb, log_flow
 
@@ -271,23 +298,23 @@ class GFlowNetLearner:
         return steps
 
     def _say(self, params: Params, states: jax.Array, *heads: str) -> Any:
-        rows = jax.vmap(partial(world.rows, self.config.world))(states)
-        return self.net.apply({"params": params}, rows, heads)
+        return self.net.apply({"params": params}, self.encode(states), heads)
 
     def _log_backward(self, logits: jax.Array | None, rows: Rows) -> jax.Array:
-        """float32 [R]: log P_B of the step that led to each row; nothing that counts at the origin."""
-        mask = world.backward_mask(rows.states)
+        """float32 [R]: log P_B of the step that led to each row; nothing that counts in the initial state."""
+        mask = self.backward_mask(rows.states)
         if logits is None:
             return -jnp.log(jnp.maximum(mask.sum(-1), 1).astype(jnp.float32))
-        return take(jax.nn.log_softmax(jnp.where(mask, logits, NEVER)), rows.led_by)
+        return take(jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), rows.previous_action)
 
     def _log_inflow(self, params: Params, states: jax.Array) -> jax.Array:
-        """float32 [R]: the logarithm of the flow into each state, over all its parents; nothing that counts at 0."""
-        dim = self.config.world.dim
-        parents = jnp.maximum(states[:, None] - jnp.eye(dim, dtype=states.dtype)[None], 0)  # [R, D, D]
-        log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, dim))
-        edges = log_flow.reshape(-1, dim) + jnp.diagonal(log_pf.reshape(-1, dim, dim + 1), axis1=1, axis2=2)
-        return jax.nn.logsumexp(jnp.where(world.backward_mask(states), edges, NEVER), axis=-1)
+        """float32 [R]: the logarithm of the flow into each state from all its parents; of the initial one, anything."""
+        mask, moves = self.backward_mask(states), self.stop
+        before = jax.vmap(jax.vmap(self.world.backward, (None, 0)), (0, None))(states, jnp.arange(moves))
+        parents = jnp.where(mask[..., None], before, states[:, None])  # [R, A − 1, D]; itself where there is none
+        log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]))
+        edges = log_flow.reshape(-1, moves) + jnp.diagonal(log_pf.reshape(-1, moves, moves + 1), axis1=1, axis2=2)
+        return jax.nn.logsumexp(jnp.where(mask, edges, MASKED_LOGIT), axis=-1)
 
 
 def _goes_on(steps: int, fewer: int, walk: Walk) -> jax.Array:
@@ -300,20 +327,20 @@ class Rows(NamedTuple):
 
     states: jax.Array  # int32 [R, D]
     actions: jax.Array  # int32 [R]: taken there
-    led_by: jax.Array  # int32 [R]: the action before it; nothing that counts in a first step
+    previous_action: jax.Array  # int32 [R]: the action before it; nothing that counts in a first step
     place: tuple[jax.Array, jax.Array]  # int32 [R], twice: trajectory and step, which is T for a row beyond the last
     row_of: jax.Array  # int32 [B, T]: the inverse; some row where there is none
 
 
-def pack(batch: Trajectories, room: int) -> Rows:
-    """The steps of a batch as `room` rows. There may be fewer: the rows after them repeat the last one."""
+def pack(batch: Trajectories, bucket: int) -> Rows:
+    """The steps of a batch as `bucket` rows. There may be fewer: the rows after them repeat the last one."""
     steps = batch.actions.shape[0]
     ends = jnp.cumsum(batch.length)
-    real = jnp.arange(room) < ends[-1]
-    row = jnp.minimum(jnp.arange(room), ends[-1] - 1)
+    real = jnp.arange(bucket) < ends[-1]
+    row = jnp.minimum(jnp.arange(bucket), ends[-1] - 1)
     who = (row[:, None] >= ends[None, :]).sum(1)
     step = row - (ends - batch.length)[who]
-    row_of = jnp.minimum((ends - batch.length)[:, None] + jnp.arange(steps)[None, :], room - 1)
+    row_of = jnp.minimum((ends - batch.length)[:, None] + jnp.arange(steps)[None, :], bucket - 1)
     before = batch.actions[jnp.maximum(step - 1, 0), who]
     return Rows(batch.states[step, who], batch.actions[step, who], before, (who, jnp.where(real, step, steps)), row_of)
 

@@ -1,6 +1,6 @@
 """A GFlowNet in PyTorch: the twin of `gflownet.py`.
 
-Shapes: B trajectories, T steps of the longest in the batch, D coordinates, A = D + 1 forward actions, R rows.
+Shapes: B trajectories, T steps of the longest in the batch, D numbers in a state, A forward actions, R rows.
 """
 
 from __future__ import annotations
@@ -11,25 +11,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from xladder.learners.gflownet import NEVER, Learned, Trajectories
+from xladder.learners.gflownet import Learned, Trajectories
 from xladder.learners.state_torch import TorchState
 from xladder.losses import balance_torch as balance
 from xladder.nets.flow_torch import FlowNet, Said
-from xladder.worlds.hypergrid_host import HostGrid
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
+
+MASKED_LOGIT = -1e9  # means "not allowed"
 
 
 class TorchGFlowNet(TorchState):
-    """`forward_chances` and `backward_chances` are what sampling needs; `update` learns."""
+    """`forward_policy` and `backward_policy` are what sampling needs; `update` learns."""
 
-    def __init__(self, config: Config, device: str = "cpu"):
-        self.config, self.device, self.world = config, device, HostGrid(config.world)
-        c, w = config.learner, config.world
+    def __init__(self, config: GFlowNetConfig, device: str = "cpu"):
+        self.config, self.device, self.world = config, device, config.world.host()
+        c, w = config.learner, self.world
         wanted = {"forward": True, "backward": config.learns_backward, "flow": config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
-        self.net = FlowNet(w.dim, w.side, c.width, c.layers, heads, c.trunk == "shared", config.loss == "tb").to(device)
+        shared, has_log_z = c.trunk == "shared", config.loss == "tb"
+        self.net = FlowNet(w.num_inputs, w.num_actions, c.width, c.layers, heads, shared, has_log_z).to(device)
         # Every parameter once: the heads of a shared trunk would otherwise move it several times per step.
         others = [param for name, param in self.net.named_parameters() if name != "log_z"]
         groups = [{"params": others, "lr": c.lr}]
@@ -38,25 +40,25 @@ class TorchGFlowNet(TorchState):
         self.optimiser = torch.optim.Adam(groups, eps=1e-8, fused=True)
 
     @torch.inference_mode()
-    def forward_chances(self, states: np.ndarray, epsilon: float, temperature: float) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, epsilon: float, temperature: float) -> np.ndarray:
         """float32 [B, A]: with what probability sampling takes each action."""
         mask = self._tensor(self.world.forward_mask(states))
         logits = self._say(states, "forward").forward
-        masked = torch.where(mask, logits, NEVER)
+        masked = torch.where(mask, logits, MASKED_LOGIT)
         policy = ((masked - masked.amax(-1, keepdim=True)) / temperature).softmax(-1)
         if epsilon:
             policy = (1 - epsilon) * policy + epsilon * mask / mask.sum(-1, keepdim=True)
         return policy.cpu().numpy()
 
     @torch.inference_mode()
-    def backward_chances(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, D]: with what probability walking back takes off each coordinate; noughts at the origin."""
+    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, A − 1]: with what probability each action is undone; noughts in the initial state."""
         mask = self.world.backward_mask(states)
         if not self.config.learns_backward:
             return (mask / np.maximum(mask.sum(-1, keepdims=True), 1)).astype(np.float32)
         allowed = self._tensor(mask)
         logits = self._say(states, "backward").backward
-        return (torch.where(allowed, logits, NEVER).softmax(-1) * allowed).cpu().numpy()
+        return (torch.where(allowed, logits, MASKED_LOGIT).softmax(-1) * allowed).cpu().numpy()
 
     @torch.inference_mode()
     def log_flow(self, states: np.ndarray) -> np.ndarray | None:
@@ -70,7 +72,7 @@ class TorchGFlowNet(TorchState):
         real = np.arange(longest)[None, :] < batch.length[:, None]  # [B, T]
         states = batch.states[:longest].transpose(1, 0, 2)[real]  # [R, D]
         actions = batch.actions[:longest].T
-        led_by = np.concatenate([actions[:, :1], actions[:, :-1]], axis=1)[real]
+        previous_action = np.concatenate([actions[:, :1], actions[:, :-1]], axis=1)[real]
         where = self._tensor(real)
         lengths = self._tensor(np.asarray(batch.length, np.int64))
         last = np.asarray(batch.length) - 1
@@ -80,9 +82,9 @@ class TorchGFlowNet(TorchState):
             return values.new_zeros(real.shape).masked_scatter(where, values)
 
         said = self._say(states, "forward", "backward", "flow")
-        forward = torch.where(self._tensor(self.world.forward_mask(states)), said.forward, NEVER).log_softmax(-1)
+        forward = torch.where(self._tensor(self.world.forward_mask(states)), said.forward, MASKED_LOGIT).log_softmax(-1)
         log_pf = spread(_pick(forward, self._tensor(actions[real])))
-        log_pb = spread(self._log_backward(said, states, led_by)).roll(-1, 1)
+        log_pb = spread(self._log_backward(said, states, previous_action)).roll(-1, 1)
         kind = self.config.loss
         if kind == "tb":
             losses = balance.trajectory_balance(self.net.log_z, log_pf, log_pb, log_reward, lengths)
@@ -115,22 +117,26 @@ class TorchGFlowNet(TorchState):
         return learned
 
     def _say(self, states: np.ndarray, *heads: str) -> Any:
-        return self.net(self._tensor(self.world.rows(states)), heads)
+        return self.net(self._tensor(self.world.encode(states)), heads)
 
-    def _log_backward(self, said: Said, states: np.ndarray, led_by: np.ndarray) -> Tensor:
+    def _log_backward(self, said: Said, states: np.ndarray, previous_action: np.ndarray) -> Tensor:
         mask = self.world.backward_mask(states)
         if said.backward is None:
             return self._tensor(-np.log(np.maximum(mask.sum(-1), 1)).astype(np.float32))
-        return _pick(torch.where(self._tensor(mask), said.backward, NEVER).log_softmax(-1), self._tensor(led_by))
+        return _pick(
+            torch.where(self._tensor(mask), said.backward, MASKED_LOGIT).log_softmax(-1), self._tensor(previous_action)
+        )
 
     def _log_inflow(self, states: np.ndarray) -> Tensor:
-        dim = self.config.world.dim
-        parents = np.maximum(states[:, None] - np.eye(dim, dtype=states.dtype), 0).reshape(-1, dim)
+        mask, moves = self.world.backward_mask(states), self.world.num_actions - 1
+        each = np.repeat(states, moves, axis=0)  # [R · (A − 1), D]
+        before = self.world.backward(each, np.tile(np.arange(moves), len(states)))
+        parents = np.where(mask.reshape(-1, 1), before, each)  # the state itself where there is no such edge
         said = self._say(parents, "forward", "flow")
-        mask = self._tensor(self.world.forward_mask(parents))
-        log_pf = torch.where(mask, said.forward, NEVER).log_softmax(-1).reshape(-1, dim, dim + 1)
-        edges = said.log_flow.reshape(-1, dim) + log_pf.diagonal(dim1=1, dim2=2)
-        return torch.where(self._tensor(self.world.backward_mask(states)), edges, NEVER).logsumexp(-1)
+        allowed = self._tensor(self.world.forward_mask(parents))
+        log_pf = torch.where(allowed, said.forward, MASKED_LOGIT).log_softmax(-1).reshape(-1, moves, moves + 1)
+        edges = said.log_flow.reshape(-1, moves) + log_pf.diagonal(dim1=1, dim2=2)
+        return torch.where(self._tensor(mask), edges, MASKED_LOGIT).logsumexp(-1)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)

@@ -1,6 +1,9 @@
-"""The network of a GFlowNet: hidden layers on looked-up rows, and a head each for forward and backward policy and flow.
+"""The network of a GFlowNet: hidden layers on an encoded state, and heads for forward and backward policy and flow.
 
-Shapes: R states, D coordinates, H values of each, W width, A = D + 1 forward actions.
+A state is encoded as features, or as the inputs of a one-hot encoding that are on: the first layer is then a sum of
+looked-up rows.
+
+Shapes: R states, F features, or K inputs that are on; W width, A forward actions.
 """
 
 from __future__ import annotations
@@ -16,22 +19,22 @@ from xladder.nets.affine import PlainDense
 from xladder.nets.initial import symmetric_uniform
 
 HEADS = ("forward", "backward", "flow")
-MOST_WRITTEN_OUT = 16  # coordinates whose rows are added one by one in the program
+MOST_WRITTEN_OUT = 16  # rows of a state that are added one by one in the program
 
 
 class Said(NamedTuple):
     """What the network says of R states; None for a head it does not have or was not asked for."""
 
     forward: jax.Array | None  # float32 [R, A]: logits, not masked
-    backward: jax.Array | None  # float32 [R, D]: logits, not masked
+    backward: jax.Array | None  # float32 [R, A − 1]: logits, not masked
     log_flow: jax.Array | None  # float32 [R]
 
 
 def add_rows(table: jax.Array, rows: jax.Array) -> jax.Array:
-    """float32 [R, W]: for each state the sum of the rows [R, D] of a table: a product with a one-hot matrix."""
+    """float32 [R, W]: for each state the sum of the rows [R, K] of a table: a product with a one-hot matrix."""
     if rows.shape[1] > MOST_WRITTEN_OUT:
         return table[rows].sum(1)
-    # Written out, nothing of size [R, D, W] comes into being.
+    # Written out, nothing of size [R, K, W] comes into being.
     return sum((table[rows[:, d]] for d in range(1, rows.shape[1])), start=table[rows[:, 0]])
 
 
@@ -88,19 +91,20 @@ class Head(nn.Module):
 
 
 class Trunk(nn.Module):
-    """Hidden layers with ReLU; the first is dense on the one-hot encoding of a state."""
+    """Hidden layers with ReLU; the first is dense on the encoding of a state."""
 
     inputs: int
     width: int
     layers: int
 
     @nn.compact
-    def __call__(self, rows: jax.Array) -> jax.Array:
-        """float32 [R, W] from the encoding's rows that are on, int32 [R, D]."""
+    def __call__(self, encoded: jax.Array) -> jax.Array:
+        """float32 [R, W] from features float32 [R, F], or from the inputs that are on, int32 [R, K]."""
         init = symmetric_uniform(self.inputs**-0.5)
         table = self.param("rows", init, (self.inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
-        x = relu(add_rows(table, rows) + bias[None, :])
+        on = jnp.issubdtype(encoded.dtype, jnp.integer)
+        x = relu((add_rows(table, encoded) if on else encoded @ table) + bias[None, :])
         for layer in range(1, self.layers):
             x = relu(PlainDense(self.width, name=f"hidden_{layer}")(x))
         return x
@@ -109,8 +113,8 @@ class Trunk(nn.Module):
 class FlowNet(nn.Module):
     """What a GFlowNet knows of a state, and log Z. Modules bear the names they have in PyTorch."""
 
-    dim: int
-    side: int
+    inputs: int
+    actions: int
     width: int
     layers: int
     heads: tuple[str, ...] = HEADS
@@ -119,23 +123,23 @@ class FlowNet(nn.Module):
 
     def setup(self) -> None:
         """One trunk for all heads, or one for each."""
-        sizes = {"forward": self.dim + 1, "backward": self.dim, "flow": 1}
+        sizes = {"forward": self.actions, "backward": self.actions - 1, "flow": 1}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads):
-            setattr(self, trunk, Trunk(self.dim * self.side, self.width, self.layers))
+            setattr(self, trunk, Trunk(self.inputs, self.width, self.layers))
         for head in self.heads:
             setattr(self, f"{head}_head", Head(sizes[head]))
         if self.has_log_z:
             self.log_z = self.param("log_z", nn.initializers.zeros, (), jnp.float32)
 
-    def __call__(self, rows: jax.Array, heads: tuple[str, ...] = HEADS) -> Said:
-        """What the chosen heads say of states whose encoding has these rows on, int32 [R, D]."""
+    def __call__(self, encoded: jax.Array, heads: tuple[str, ...] = HEADS) -> Said:
+        """What the chosen heads say of encoded states: float32 [R, F], or int32 [R, K]."""
         said: dict[str, jax.Array] = {}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads if head in heads):
             asked = [head for head in self.heads if head in heads and self._trunk(head) == trunk]
             parts = [getattr(self, f"{head}_head")(self.width) for head in asked]
             kernel, bias = (jnp.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
             ends = np.cumsum([part[1].size for part in parts])[:-1]
-            together = few(getattr(self, trunk)(rows), kernel, bias)
+            together = few(getattr(self, trunk)(encoded), kernel, bias)
             said |= dict(zip(asked, jnp.split(together, ends, axis=1), strict=True))
         flow = said.get("flow")
         return Said(said.get("forward"), said.get("backward"), None if flow is None else flow[:, 0])

@@ -1,6 +1,6 @@
 """The network of a GFlowNet in PyTorch: the twin of `flow.py`.
 
-Shapes: R states, D coordinates, W width, A = D + 1 forward actions.
+Shapes: R states, F features, or K inputs that are on; W width, A forward actions.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from xladder.nets.flow import HEADS
+HEADS = ("forward", "backward", "flow")
 
 
 class Said(NamedTuple):
     """What the network says of R states; None for a head it does not have or was not asked for."""
 
     forward: Tensor | None  # float32 [R, A]: logits, not masked
-    backward: Tensor | None  # float32 [R, D]: logits, not masked
+    backward: Tensor | None  # float32 [R, A − 1]: logits, not masked
     log_flow: Tensor | None  # float32 [R]
 
 
 class Trunk(nn.Module):
-    """Hidden layers with ReLU; the first is dense on the one-hot encoding of a state."""
+    """Hidden layers with ReLU; the first is dense on the encoding of a state."""
 
     def __init__(self, inputs: int, width: int, layers: int):
         super().__init__()
@@ -33,9 +33,12 @@ class Trunk(nn.Module):
         for layer in range(1, layers):
             self.add_module(f"hidden_{layer}", nn.Linear(width, width))
 
-    def forward(self, rows: Tensor) -> Tensor:
-        """float32 [R, W] from the encoding's rows that are on, int64 [R, D]."""
-        x = functional.relu(functional.embedding_bag(rows, self.rows, mode="sum") + self.bias)
+    def forward(self, encoded: Tensor) -> Tensor:
+        """float32 [R, W] from features float32 [R, F], or from the inputs that are on, int64 [R, K]."""
+        if encoded.is_floating_point():
+            x = functional.relu(encoded @ self.rows + self.bias)
+        else:
+            x = functional.relu(functional.embedding_bag(encoded, self.rows, mode="sum") + self.bias)
         for layer in self.children():
             x = functional.relu(layer(x))
         return x
@@ -45,22 +48,22 @@ class FlowNet(nn.Module):
     """What a GFlowNet knows of a state, and log Z."""
 
     def __init__(
-        self, dim: int, side: int, width: int, layers: int, heads: tuple[str, ...], shared: bool, has_log_z: bool
+        self, inputs: int, actions: int, width: int, layers: int, heads: tuple[str, ...], shared: bool, has_log_z: bool
     ):
         super().__init__()
         self.heads, self.shared = heads, shared
-        sizes = {"forward": dim + 1, "backward": dim, "flow": 1}
+        sizes = {"forward": actions, "backward": actions - 1, "flow": 1}
         for trunk in dict.fromkeys(self._trunk(head) for head in heads):
-            self.add_module(trunk, Trunk(dim * side, width, layers))
+            self.add_module(trunk, Trunk(inputs, width, layers))
         for head in heads:
             self.add_module(f"{head}_head", nn.Linear(width, sizes[head]))
         if has_log_z:
             self.log_z = nn.Parameter(torch.zeros(()))
 
-    def forward(self, rows: Tensor, heads: tuple[str, ...] = HEADS) -> Said:
-        """What the chosen heads say of states whose encoding has these rows on, int64 [R, D]."""
+    def forward(self, encoded: Tensor, heads: tuple[str, ...] = HEADS) -> Said:
+        """What the chosen heads say of encoded states: float32 [R, F], or int64 [R, K]."""
         asked = [head for head in self.heads if head in heads]
-        hidden = {name: self.get_submodule(name)(rows) for name in dict.fromkeys(map(self._trunk, asked))}
+        hidden = {name: self.get_submodule(name)(encoded) for name in dict.fromkeys(map(self._trunk, asked))}
         said = {head: self.get_submodule(f"{head}_head")(hidden[self._trunk(head)]) for head in asked}
         flow = said.get("flow")
         return Said(said.get("forward"), said.get("backward"), None if flow is None else flow[:, 0])

@@ -59,8 +59,18 @@ def hunt_panels(items: Sequence[str]) -> tuple[Panel, ...]:
     )
 
 
-def flow_panels(exact: bool = True) -> tuple[Panel, ...]:
-    """The panels of a GFlowNet whose distance to its target is computed, or else estimated from samples."""
+def flow_panels(exact: bool = True, charted: bool = True) -> tuple[Panel, ...]:
+    """The panels of a GFlowNet whose distance to its target is computed, or else estimated from samples.
+
+    Without either, where the target is not known (not `charted`), it is the correlation of probability and reward.
+    """
+    if not exact and not charted:
+        return (
+            Panel(("correlation",), "correlation of log-probability and log-reward", wide=True, smooth=False),
+            LOSS,
+            Panel(("elbo",), "lower bound of log Z", smooth=False),
+            Panel(("length",), "length of a trajectory"),
+        )
     distance = ("tv",) if exact else ("tv_marginal", "tv_floor")
     how = "exact" if exact else "of coordinates 1 and 2, estimated from samples"
     return (

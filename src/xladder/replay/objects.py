@@ -1,6 +1,6 @@
 """A memory of objects: where trajectories ended and what they were worth. A ring of fixed size.
 
-Shapes: C slots, D coordinates, B objects.
+Shapes: C slots, D numbers in an object, B objects.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Objects(NamedTuple):
     added: jax.Array  # int32 []: objects added by now; once it is full, C and the place of the next
 
 
-def init(capacity: int, dim: int) -> Objects:
+def init(capacity: int, size: int) -> Objects:
     """An empty one."""
-    return Objects(jnp.zeros((capacity, dim), jnp.int32), jnp.zeros(capacity, jnp.float32), jnp.int32(0))
+    return Objects(jnp.zeros((capacity, size), jnp.int32), jnp.zeros(capacity, jnp.float32), jnp.int32(0))
 
 
 def add(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:

@@ -1,6 +1,6 @@
 """A memory of objects in NumPy: the twin of `objects.py`.
 
-Shapes: C slots, D coordinates, B objects.
+Shapes: C slots, D numbers in an object, B objects.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class HostObjects(Stateful):
 
     STATE = ("states", "log_rewards", "index", "size")
 
-    def __init__(self, capacity: int, dim: int):
-        self.states = np.zeros((capacity, dim), np.int64)
+    def __init__(self, capacity: int, size: int):
+        self.states = np.zeros((capacity, size), np.int64)
         self.log_rewards = np.zeros(capacity, np.float32)
         self.index = self.size = 0
 

@@ -3,24 +3,30 @@
 A state is D coordinates in 0 … H − 1. Actions 0 … D − 1 add one to a coordinate; action D stops, and the object is the
 cell one stands on. Backward actions take one off; undoing stop leaves no choice. Everything is for one state. Because
 the reward is a sum of products over coordinates, log Z, the target's marginals and its samples are known for any size;
-what enumerates all cells is for small grids.
+what enumerates all cells is for small grids. Of a reward of one's own only what can be enumerated is known.
 
 Shapes: D coordinates, H values of each, A = D + 1 forward actions, N = H^D cells.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-if TYPE_CHECKING:
-    from xladder.families.gflownet.config import WorldConfig
+from xladder import user_code
+from xladder.errors import UsageError, brief
+from xladder.worlds.flow import AT_ONCE, BoundWorld, Enumeration
+from xladder.worlds.hypergrid_settings import WorldConfig
 
 # The smooth reward: a normal density in the distance from the middle, which is 1 at the edge.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05
+MOST_BINS = 64  # of a coordinate, when distributions are estimated: finer ones would hold nothing but noise
+CELLS_TRIED = 4096  # of a grid too large to enumerate, when a reward is checked
 
 
 def initial(config: WorldConfig) -> jax.Array:
@@ -54,7 +60,9 @@ def rows(config: WorldConfig, state: jax.Array) -> jax.Array:
 
 
 def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
-    """float32 []: log R of a state, read from a table of its coordinates."""
+    """float32 []: log R of a state, read from a table of its coordinates, or as a function of the user's says."""
+    if config.own_reward:
+        return jnp.asarray(find_reward(config.reward)(state), jnp.float32)
     if config.reward == "corners":
         return jnp.asarray(hill(config), jnp.float32)[state].sum()
     outer, band = (jnp.asarray(member)[state].all() for member in membership(config.side))
@@ -133,6 +141,8 @@ def cells(config: WorldConfig) -> np.ndarray:
 
 def all_log_rewards(config: WorldConfig) -> np.ndarray:
     """float64 [N]: the log-reward of every cell. NumPy, as everything about all cells: XLA folds constants slowly."""
+    if config.own_reward:
+        return own_log_rewards(config, cells(config)).astype(np.float64)
     weights, members = factors(config)
     products = np.repeat(np.exp(weights)[:, None], config.states, axis=1)
     for coordinate in cells(config).T:
@@ -141,10 +151,209 @@ def all_log_rewards(config: WorldConfig) -> np.ndarray:
 
 
 def target(config: WorldConfig) -> np.ndarray:
-    """float64 [N]: the distribution to be learned, over every cell."""
+    """float64 [N]: the distribution to be learned, over every cell, of a reward that is not the user's own."""
     return np.exp(all_log_rewards(config) - log_z(config))
 
 
 def mode_cells(config: WorldConfig) -> np.ndarray:
     """bool [N]: which cells are modes."""
     return peaks(config)[cells(config)].all(1)
+
+
+def strides(config: WorldConfig) -> np.ndarray:
+    """int32 [D]: how far apart two cells lie, in `cells`, that differ by one in a coordinate."""
+    return (config.side ** np.arange(config.dim - 1, -1, -1)).astype(np.int32)
+
+
+def find_reward(name: str) -> Callable[[jax.Array], Any]:
+    """The function that a user calls `module:function`."""
+    found = user_code.find(name, "reward")
+    if not callable(found):
+        raise UsageError(f"`--world.reward` is {name}, which is a {type(found).__name__} and not a function.")
+    return found
+
+
+def own_log_rewards(config: WorldConfig, places: np.ndarray) -> np.ndarray:
+    """float32 [B]: what a reward of the user's own gives in cells int32 [B, D], some thousands at a time."""
+    reward = _mapped(find_reward(config.reward))
+    found = []
+    with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
+        for begin in range(0, len(places), AT_ONCE):
+            part = np.asarray(places[begin : begin + AT_ONCE], np.int32)
+            room = min(AT_ONCE, max(16, 1 << (len(part) - 1).bit_length()))
+            padded = np.concatenate([part, np.zeros((room - len(part), config.dim), np.int32)])
+            found.append(np.asarray(reward(padded))[: len(part)])
+    return np.concatenate(found)
+
+
+@lru_cache(maxsize=8)
+def _mapped(reward: Callable[[jax.Array], Any]) -> Callable[[np.ndarray], jax.Array]:
+    return jax.jit(jax.vmap(lambda place: jnp.asarray(reward(place), jnp.float32)))
+
+
+def marginal_of(config: WorldConfig, p: Any) -> Any:
+    """[H, H], or [1, H] if there is but one coordinate: the first two, from the probability of every cell [N]."""
+    return p[None] if config.dim == 1 else p.reshape(config.side, config.side, -1).sum(-1)
+
+
+def histogram(config: WorldConfig, objects: jax.Array) -> jax.Array:
+    """float32 [H, H] or [1, H]: how often each pair of first two coordinates is among objects [B, D], coarsely."""
+    bins = min(config.side, MOST_BINS)
+    places = objects * bins // config.side
+    first = places[:, 0] if config.dim > 1 else jnp.zeros_like(places[:, 0])
+    second = places[:, min(1, config.dim - 1)]
+    shape = (bins if config.dim > 1 else 1, bins)
+    return jnp.zeros(shape, jnp.float32).at[first, second].add(1.0 / objects.shape[0])
+
+
+class Hypergrid(BoundWorld):
+    """The grid as the GFlowNet family uses it."""
+
+    state_name, state_words = "coordinate", "coordinates of a cell"
+
+    def __init__(self, config: WorldConfig):
+        self.config = config
+        self.state_size, self.num_actions, self.max_steps = config.dim, config.dim + 1, config.steps
+        self.num_inputs, self.below = config.dim * config.side, config.side
+
+    def initial(self) -> jax.Array:
+        """int32 [D]: the origin."""
+        return initial(self.config)
+
+    def forward_mask(self, state: jax.Array) -> jax.Array:
+        """bool [A]: coordinates that can grow, and stop."""
+        return forward_mask(self.config, state)
+
+    def backward_mask(self, state: jax.Array) -> jax.Array:
+        """bool [D]: coordinates that are not nought."""
+        return backward_mask(state)
+
+    def forward(self, state: jax.Array, action: jax.Array) -> jax.Array:
+        """One more of a coordinate."""
+        return forward(state, action)
+
+    def backward(self, state: jax.Array, action: jax.Array) -> jax.Array:
+        """One less of a coordinate."""
+        return backward(state, action)
+
+    def encode(self, state: jax.Array) -> jax.Array:
+        """int32 [D]: one input is on for each coordinate."""
+        return rows(self.config, state)
+
+    def log_reward(self, state: jax.Array) -> jax.Array:
+        """float32 []: the logarithm of a cell's reward."""
+        return log_reward(self.config, state)
+
+    def enumeration(self) -> Enumeration | None:
+        """All cells; None if they are too many."""
+        return self._enumeration
+
+    @cached_property
+    def _enumeration(self) -> Enumeration | None:
+        config = self.config
+        if not config.enumerable:
+            return None
+        places, step, count = cells(config), strides(config), config.states
+        numbers = np.arange(count, dtype=np.int32)[:, None]
+        children = np.where(places < config.side - 1, numbers + step, count).astype(np.int32)
+        parents = np.where(places > 0, numbers - step, count).astype(np.int32)
+        level = places.sum(1)
+        order, sizes = np.argsort(level, kind="stable"), np.bincount(level)
+        levels = np.full((len(sizes), sizes.max()), count, np.int32)
+        levels[np.arange(sizes.max())[None, :] < sizes[:, None]] = order
+        log_rewards = all_log_rewards(config)
+        modes = log_rewards >= log_rewards.max() - 1e-6 if config.own_reward else mode_cells(config)
+        everywhere = np.ones(count, bool)
+        return Enumeration(
+            places, everywhere, log_rewards, children, parents, levels, modes, lambda some: some @ step.astype(np.int64)
+        )
+
+    def log_z(self) -> float | None:
+        """The logarithm of the sum of all rewards: by a formula, unless the reward is the user's own."""
+        return super().log_z() if self.config.own_reward else log_z(self.config)
+
+    def num_modes(self) -> int | None:
+        """How many cells are modes."""
+        return super().num_modes() if self.config.own_reward else num_modes(self.config)
+
+    def draw_target(self, key: jax.Array, count: int) -> jax.Array:
+        """int32 [count, D]: objects drawn from the target itself."""
+        return super().draw_target(key, count) if self.config.own_reward else draw_target(self.config, key, count)
+
+    def target_picture(self, exact: bool) -> np.ndarray | None:
+        """float64 [H, H] or [1, H]: the target's marginal, as coarse as measurements show it."""
+        if not self.config.charted:
+            return None
+        if self.config.own_reward:
+            known = self.enumeration()
+            assert known is not None
+            whole = marginal_of(self.config, np.exp(known.log_target))
+        else:
+            whole = marginal(self.config)
+        if exact:
+            return whole
+        fine, columns = (np.arange(n) * min(n, MOST_BINS) // n for n in whole.shape)
+        coarse = np.zeros((fine[-1] + 1, columns[-1] + 1))
+        np.add.at(coarse, (fine[:, None], columns[None, :]), whole)
+        return coarse
+
+    def marginal(self, p: jax.Array) -> jax.Array:
+        """float32 [H, H] or [1, H]: of the first two coordinates, from the probability of every cell."""
+        return marginal_of(self.config, p)
+
+    def histogram(self, objects: jax.Array) -> jax.Array:
+        """float32 [H, H] or [1, H]: how often the first two coordinates have each value, coarsely."""
+        return histogram(self.config, objects)
+
+    def check_reward(self) -> None:
+        """Raise a `UsageError` if a reward of the user's own is not a finite number in every cell that is tried."""
+        for fault in self._reward_faults:
+            raise UsageError(fault)
+
+    @cached_property
+    def _reward_faults(self) -> tuple[str, ...]:
+        config = self.config
+        reward, said = find_reward(config.reward), f"`--world.reward {config.reward}`"
+        kinds: list[type] = []
+
+        def probed(place: jax.Array) -> Any:
+            given = reward(place)
+            kinds.append(type(given))
+            return given
+
+        try:
+            shape = jax.eval_shape(probed, jax.ShapeDtypeStruct((config.dim,), jnp.int32))
+        except Exception as error:
+            return (
+                f"{said} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
+                "JAX.",
+            )
+        if kinds[-1] in (float, int, bool):
+            return (
+                f"{said} gives a Python {kinds[-1].__name__}, the same for every cell: let it give a JAX number that "
+                "depends on the coordinates.",
+            )
+        one = len(jax.tree.leaves(shape)) == 1 and isinstance(shape, jax.ShapeDtypeStruct)
+        if not one or shape.shape != () or jnp.dtype(shape.dtype).kind not in "iuf":
+            given = f"{shape.dtype} {list(shape.shape)}" if one else f"a {kinds[-1].__name__}"
+            return (f"{said} gives {given} for one cell, but it has to be one float, the logarithm of its reward.",)
+        if config.enumerable:
+            places, rewards = cells(config), all_log_rewards(config)
+        else:
+            places = np.random.default_rng(0).integers(0, config.side, (CELLS_TRIED, config.dim), dtype=np.int32)
+            places[0], places[1] = 0, config.side - 1
+            rewards = own_log_rewards(config, places)
+        bad = np.flatnonzero(~np.isfinite(rewards))
+        if len(bad):
+            cell = ", ".join(map(str, places[bad[0]].tolist()[:20]))
+            return (
+                f"{said} gives {rewards[bad[0]]:g} in cell ({cell}), and in {len(bad):,} of {len(places):,} cells no "
+                "finite number: the logarithm of every reward has to be one.",
+            )
+        return ()
+
+
+@lru_cache(maxsize=8)
+def build(config: WorldConfig) -> Hypergrid:
+    """The grid of these settings, always the same object."""
+    return Hypergrid(config)

@@ -1,4 +1,4 @@
-"""The names of the value learners' worlds as users type them: `cartpole`, `minatar/breakout`, `atari/pong`, `gym/ID`.
+"""The names of worlds as users type them: `cartpole`, `minatar/breakout`, `atari/pong`, `gym/ID`, `flow/module:Name`.
 
 Names are compared without regard to case, `-`, `_` and blanks, so `atari/SpaceInvaders` is `atari/space_invaders`, and
 gymnax's own ids are understood too. What is said of a world here is written down, not asked: reading this module
@@ -34,7 +34,7 @@ class GymnaxWorld:
 class Place(NamedTuple):
     """Where a world comes from."""
 
-    family: Literal["gymnax", "atari", "gym", "jax", "marl", "zoo"]
+    family: Literal["gymnax", "atari", "gym", "jax", "marl", "zoo", "flow"]
     id: str
     """Its name there."""
     name: str
@@ -143,7 +143,7 @@ def source_of(thing: Any) -> str:
 
 
 def locate(name: str) -> Place:
-    """Where the world of this name comes from. Whether `gym/ID` exists only Gymnasium knows."""
+    """Where the world of this name comes from. Whether `gym/ID` or `flow/module:Name` exists is not known here."""
     family, slash, rest = name.partition("/")
     if not slash and ":" in name:
         name = f"{source_of(user_code.find(name, 'world'))}/{name}"
@@ -166,6 +166,8 @@ def locate(name: str) -> Place:
     if slash and family == "gymnax":
         known = _GYMNAX.get(_squash(rest))
         return Place("gymnax", known.id, known.name) if known else Place("jax", rest, name)
+    if slash and family.lower() == "flow":
+        return Place("flow", rest, f"flow/{rest}")
     if _squash(name) not in _GYMNAX and _squash(name) in _ATARI:
         game = _ATARI[_squash(name)]
         also = [world for world in GYMNAX if _squash(world) == f"minatar/{_squash(game)}"]
@@ -219,7 +221,7 @@ def _unknown_world(name: str) -> UsageError:
     spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}
     near = difflib.get_close_matches(_squash(name), spellings, n=1)
     hint = f" Did you mean `{spellings[near[0]]}`?" if near else ""
-    kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME"])
+    kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "flow/module:Name"])
     return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and gym/ID. {_LISTED}")
 
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.families.gflownet import config as settings
-from xladder.families.gflownet.config import Config
+from xladder.families.gflownet import hypergrid_presets, own_presets
+from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.protocols import Family, Measurement
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ class GFlowNetFamily(Family):
     episodes = train_episodes = settings.EPISODES
     last_measured = settings.LAST_MEASURED
 
-    presets = staticmethod(settings.presets)
     check = staticmethod(settings.check)
     compared = staticmethod(settings.compared)
     laid_over = staticmethod(settings.laid_over)
@@ -47,31 +47,35 @@ class GFlowNetFamily(Family):
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
 
-    def program(self, config: Config) -> Program:
+    def presets(self, name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
+        """The named settings of the hypergrid, or of a world of one's own."""
+        return hypergrid_presets.PRESETS if name == "hypergrid" else own_presets.presets(name)
+
+    def program(self, config: GFlowNetConfig) -> Program:
         """The iteration as pure functions."""
         from xladder.families.gflownet.program import Program
 
         return Program(config)
 
-    def program_for(self, config: Config, platform: str, seeds: Sequence[int] = (0,)) -> Program:
+    def program_for(self, config: GFlowNetConfig, platform: str, seeds: Sequence[int] = (0,)) -> Program:
         """The iteration as it suits a platform."""
         from xladder.families.gflownet.program import Program
 
         return Program.laid_out(config, platform, seeds)
 
-    def host_loop(self, config: Config, actor: Any, learner: Any) -> HostExperiment:
+    def host_loop(self, config: GFlowNetConfig, actor: Any, learner: Any) -> HostExperiment:
         """The iteration in Python."""
         from xladder.families.gflownet.host_loop import HostExperiment
 
         return HostExperiment(config, actor, learner)
 
-    def jax_backend(self, config: Config, seed: int, compiled: Compiled) -> Verbs:
+    def jax_backend(self, config: GFlowNetConfig, seed: int, compiled: Compiled) -> Verbs:
         """The sampler in JAX, one call at a time."""
         from xladder.families.gflownet.jax_backend import Verbs
 
         return Verbs(config, seed, compiled)
 
-    def torch_backend(self, config: Config, seed: int, device: str) -> TorchVerbs:
+    def torch_backend(self, config: GFlowNetConfig, seed: int, device: str) -> TorchVerbs:
         """The sampler in PyTorch."""
         from xladder.families.gflownet.torch_backend import Verbs
 
@@ -89,19 +93,23 @@ class GFlowNetFamily(Family):
 
         from_program(loop, clock, runs)
 
-    def score(self, config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    def score(
+        self, config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled
+    ) -> dict[str, Any]:
         """How far the sampler is from its target."""
         from xladder.families.gflownet.evaluation import score
 
         return score(config, params, episodes, seed, compiled)
 
-    def measure(self, config: Config, params: Params, tick: int, compiled: Compiled) -> Measurement:
+    def measure(self, config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measurement:
         """Exact or sampled distances to the target."""
         from xladder.families.gflownet.evaluation import measure
 
         return measure(config, params, tick, compiled)
 
-    def draw_objects(self, config: Config, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    def draw_objects(
+        self, config: GFlowNetConfig, params: Params, count: int, seed: int, compiled: Compiled
+    ) -> dict[str, Any]:
         """Objects and their log-rewards."""
         from xladder.families.gflownet.evaluation import draw_objects
 
@@ -111,25 +119,25 @@ class GFlowNetFamily(Family):
         """The noise floor of sampled distances."""
         return {"noise floor": score["tv_floor"]} if score and "tv_floor" in score else {}
 
-    def policy(self, config: Config, params: Params, compiled: Compiled) -> Policy:
+    def policy(self, config: GFlowNetConfig, params: Params, compiled: Compiled) -> Policy:
         """The sampler's most probable action as a function."""
         from xladder.families.gflownet.evaluation import policy
 
         return policy(config, params, compiled)
 
-    def parity_levels(self, config: Config, updates: int, seed: int) -> list[Level]:
+    def parity_levels(self, config: GFlowNetConfig, updates: int, seed: int) -> list[Level]:
         """JAX against PyTorch and NumPy."""
         from xladder.families.gflownet.parity import levels
 
         return levels(config, updates, seed)
 
-    def parity_forward(self, config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    def parity_forward(self, config: GFlowNetConfig, params: Params, state: Mapping[str, np.ndarray]) -> Level:
         """One network in JAX against the same in PyTorch."""
         from xladder.families.gflownet.parity import forward
 
         return forward(config, params, state)
 
-    def panels(self, config: Config) -> tuple[Panel, ...]:
+    def panels(self, config: GFlowNetConfig) -> tuple[Panel, ...]:
         """What the curves show."""
         from xladder.families.gflownet.pictures import panels
 
@@ -143,4 +151,4 @@ class GFlowNetFamily(Family):
 
 
 FAMILY = GFlowNetFamily()
-Config.family = FAMILY
+GFlowNetConfig.family = FAMILY

@@ -1,4 +1,9 @@
-"""Hypergrid: the settings, their presets and what is wrong with a bad one. Imports nothing heavy."""
+"""The settings of a GFlowNet in any world, what is wrong with bad ones, and how a run is described.
+
+Imports nothing heavy.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,55 +13,12 @@ import numpy as np
 
 from xladder.errors import UsageError, uneven
 from xladder.protocols import Family
+from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
-# Published rewards: R0 everywhere, R1 more where all coordinates are outer, R2 more where all lie in the band.
-REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
-MOST_STATES = 2**20  # that are enumerated, for exact answers
-MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
 MOST_WIDTH = 2**16  # of a hidden layer
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # of a run, if nothing else is said
 
 LossName = Literal["tb", "db", "subtb", "fm", "fldb", "vargrad"]
-
-
-@dataclass(frozen=True)
-class WorldConfig:
-    """The grid and its reward."""
-
-    jittable: ClassVar[bool] = True
-
-    dim: int = 2
-    """Coordinates, D."""
-    side: int = 8
-    """Values of each coordinate, H."""
-    reward: Literal["easy", "hard", "torchgfn", "corners", "custom"] = "easy"
-    """Plateaus with peaks in the corners (easy, hard, torchgfn, custom: r0, r1, r2), or smooth hills (corners)."""
-    r0: float = 1e-3
-    """For a custom reward: what every cell gives."""
-    r1: float = 0.5
-    """For a custom reward: what a cell on a plateau gives more."""
-    r2: float = 2.0
-    """For a custom reward: what a cell on a peak gives more."""
-
-    @property
-    def states(self) -> int:
-        """How many cells there are."""
-        return self.side**self.dim
-
-    @property
-    def steps(self) -> int:
-        """Steps of the longest trajectory, the last of which is stop."""
-        return self.dim * (self.side - 1) + 1
-
-    @property
-    def levels(self) -> tuple[float, float, float]:
-        """R0, R1 and R2."""
-        return REWARDS.get(self.reward, (self.r0, self.r1, self.r2))
-
-    @property
-    def enumerable(self) -> bool:
-        """Whether there are few enough cells for exact answers."""
-        return self.states <= MOST_STATES
 
 
 @dataclass(frozen=True)
@@ -90,7 +52,7 @@ class LearnerConfig:
     explore_until: float = 0.48
     """The share of the run after which epsilon and temperature have come to their ends."""
     replay: Literal["none", "uniform", "prioritised"] = "none"
-    """Whether a part of each batch starts from remembered objects and walks backwards; prioritised: by reward."""
+    """Whether a part of each batch starts from remembered objects and is sampled backward; prioritised: by reward."""
     replay_share: float = 0.5
     """Which part of the batch that is."""
     memory: int = 10_000
@@ -98,13 +60,12 @@ class LearnerConfig:
 
 
 @dataclass(frozen=True)
-class Config:
-    """A GFlowNet learns to sample the cells of a grid in proportion to their reward."""
+class GFlowNetConfig:
+    """A GFlowNet learns to sample objects in proportion to their reward; worlds have settings of their own."""
 
     family: ClassVar[Family]
     agent_axis: ClassVar[bool] = False
-    name: ClassVar[str] = "hypergrid"
-    world: WorldConfig = field(default_factory=WorldConfig)
+    world: FlowSettings
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     loss: LossName = "tb"
     """Trajectory, detailed or sub-trajectory balance, flow matching, forward-looking balance, or VarGrad."""
@@ -113,9 +74,14 @@ class Config:
     evaluate_every: int = 0
     """Iterations between two measurements of the sampler; 0: a 25th of the run, a tenth if it has to be sampled."""
     evaluation: Literal["auto", "exact", "sampled"] = "auto"
-    """exact needs at most 2²⁰ cells; sampled is noisy; auto is exact where that is possible."""
+    """exact needs all states, at most 2²⁰; sampled is noisy; auto is exact where that is possible."""
     eval_samples: int = 2000
     """Objects drawn when the distribution is measured by sampling."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        raise NotImplementedError
 
     @property
     def ticks(self) -> int:
@@ -162,55 +128,22 @@ class Config:
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
 LAST_MEASURED = ("tv", "logz_error")  # columns that `compare` reports the last entry of
 EPISODES = 10_000  # objects of an evaluation that has to sample
-DEFAULT = Config()
-PUBLISHED = replace(DEFAULT, world=WorldConfig(dim=4, side=20), iterations=62_500)
-PRESETS = {
-    "default": DEFAULT,
-    # The settings that papers on trajectory balance report, 20⁴ cells and a million trajectories.
-    "published": PUBLISHED,
-    # The same on a grid that can be looked at whole.
-    "demo": replace(DEFAULT, world=WorldConfig(dim=2, side=16), iterations=5000),
-}
 
 
-def presets(name: str, protocol: str | None = None) -> dict[str, Config]:
-    """The named settings."""
-    return PRESETS
-
-
-def compared(config: Config) -> Config:
+def compared(config: GFlowNetConfig) -> GFlowNetConfig:
     """As long as a comparison needs, measured at the end."""
     return replace(config, iterations=500, evaluate_every=500)
 
 
-def check(config: Config) -> None:
+def check(config: GFlowNetConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
     world, learner = config.world, config.learner
+    world.check()
 
     def need(ok: bool, flag: str, value: object, allowed: str) -> None:
         if not ok:
             raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
 
-    need(world.dim >= 1, "world.dim", world.dim, "a grid has 1 or more coordinates")
-    need(world.side >= 2, "world.side", world.side, "a coordinate needs 2 or more values")
-    need(
-        world.steps <= MOST_STEPS,
-        "world.side",
-        world.side,
-        f"with {world.dim} coordinates a trajectory would have {world.steps} steps, and {MOST_STEPS} are possible: "
-        "make the grid smaller",
-    )
-    need(world.dim <= 1000, "world.dim", world.dim, "1000 coordinates are possible")
-    known = (*REWARDS, "corners", "custom")
-    need(world.reward in known, "world.reward", world.reward, f"it has to be one of {', '.join(known)}")
-    need(
-        0.0 < world.r0 < float("inf"),
-        "world.r0",
-        world.r0,
-        "it has to be positive: the logarithm of every reward is taken",
-    )
-    for flag, more in [("world.r1", world.r1), ("world.r2", world.r2)]:
-        need(0.0 <= more < float("inf"), flag, more, "it has to be a number, and cannot be negative")
     losses = ("tb", "db", "subtb", "fm", "fldb", "vargrad")
     need(config.loss in losses, "loss", config.loss, f"it has to be one of {', '.join(losses)}")
     for flag, count in [
@@ -224,10 +157,10 @@ def check(config: Config) -> None:
         need(count >= 1, flag, count, "it has to be 1 or more")
     need(learner.width <= MOST_WIDTH, "learner.width", learner.width, f"{MOST_WIDTH} is the widest possible")
     for flag, count, size in [
-        ("learner.batch-size", learner.batch_size, world.steps * world.dim),
-        ("learner.memory", learner.memory, world.dim),
+        ("learner.batch-size", learner.batch_size, world.steps * world.state_size),
+        ("learner.memory", learner.memory, world.state_size),
     ]:
-        need(count * size < 2**31, flag, count, f"with {size} numbers each, {2**31 // size} are possible on this grid")
+        need(count * size < 2**31, flag, count, f"with {size} numbers each, {2**31 // size} are possible in this world")
     need(
         learner.replay == "none" or config.remembered > 0,
         "learner.replay-share",
@@ -260,12 +193,12 @@ def check(config: Config) -> None:
     need(0.0 <= share < 1.0, "learner.replay-share", share, "it has to lie in [0, 1): new objects keep coming")
     if config.evaluation == "exact" and not world.enumerable:
         raise UsageError(
-            f"`--evaluation exact` needs every cell, and {world.side}^{world.dim} are more than {MOST_STATES:,}. "
-            "Use `--evaluation sampled`, which reports its noise floor beside every distance."
+            f"`--evaluation exact` needs every state, and there are {world.size_in_words()}: {MOST_STATES:,} are "
+            "possible. Use `--evaluation sampled`."
         )
 
 
-def laid_over(config: Config, devices: int) -> Config:
+def laid_over(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
     """Settings whose trajectories so many devices can share; a `UsageError` if these cannot be."""
     if config.loss == "vargrad":
         raise UsageError("`--loss vargrad` compares all trajectories of a batch: lay seeds over devices, not data.")
@@ -280,10 +213,12 @@ def laid_over(config: Config, devices: int) -> Config:
     return config
 
 
-def measured(config: Config) -> dict[str, float]:
+def measured(config: GFlowNetConfig) -> dict[str, float]:
     """The columns that measurements fill, empty as between two of them."""
     exactly = ("tv", "l1", "kl", "jsd", "logz_error", "modes", "elbo", "eubo", "correlation", "mean_return")
-    by_sampling = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return")
+    by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return")
+    if not config.world.charted:
+        by_sampling = ("correlation", "elbo", "mean_return")
     return dict.fromkeys(exactly if config.exact else by_sampling, float("nan"))
 
 
@@ -291,23 +226,27 @@ def label(values: Mapping[str, np.ndarray]) -> str:
     """A measurement in two words, for the first seed."""
     if "tv" in values:
         return f"TV {values['tv'][0]:.3f}"
+    if "tv_marginal" not in values:
+        return f"correlation {values['correlation'][0]:.3f}"
     return f"TV {values['tv_marginal'][0]:.3f} (noise floor {values['tv_floor'][0]:.3f})"
 
 
-def note(config: Config) -> str:
+def note(config: GFlowNetConfig) -> str:
     """What the user should know before it starts, or nothing."""
     if config.exact:
         return ""
-    cells = f"{config.world.side}^{config.world.dim}"
-    return (
-        f"{cells} cells are {'more than are' if not config.world.enumerable else 'not'} enumerated: distances are "
-        "estimated from samples, and shown beside what a perfect sampler would show."
-    )
+    world = config.world
+    why = f"{world.size_in_words()} are {'not' if world.enumerable else 'more than are'} enumerated"
+    if world.charted:
+        return f"{why}: distances are estimated from samples, and shown beside what a perfect sampler would show."
+    return f"{why}: of sampled objects it is shown how well probability and reward go together."
 
 
-def summary(config: Config, metrics: Mapping[str, np.ndarray]) -> list[str]:
+def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
     """How training went, in words."""
     name, how = ("tv", "total variation") if config.exact else ("tv_marginal", "total variation of coordinates 1 and 2")
+    if not config.exact and not config.world.charted:
+        name, how = "correlation", "correlation of log-probability and log-reward"
     values = metrics[name].mean(0)
     known = values[np.isfinite(values)]
     if not len(known):
@@ -315,10 +254,9 @@ def summary(config: Config, metrics: Mapping[str, np.ndarray]) -> list[str]:
     return [f"{how}: {known[0]:.3f} when first measured, {known[-1]:.4f} at the end"]
 
 
-def headline(config: Config) -> str:
+def headline(config: GFlowNetConfig) -> str:
     """What a comparison runs, beyond the workload's name."""
-    w = config.world
-    return f"{w.side}^{w.dim} cells, reward {w.reward}, loss {config.loss}, batch {config.learner.batch_size}"
+    return f"{config.world.headline()}, loss {config.loss}, batch {config.learner.batch_size}"
 
 
 def describe_score(score: Mapping[str, Any]) -> list[str]:
@@ -336,13 +274,19 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         ]
         if score["num_modes"]:
             first.append(f"modes {said('modes', 1)} of {score['num_modes']} have half of their probability or more")
-    else:
+    elif "tv_marginal" in score:
         first = [
             f"total variation of coordinates 1 and 2: {said('tv_marginal')} from {score['episodes']:,} samples"
             f"{several}; a perfect sampler would show {said('tv_floor')}",
         ]
         if not score["enumerable"]:
-            first.append("There are too many cells to say it exactly.")
+            first.append("There are too many states to say it exactly.")
+    else:
+        return [
+            f"correlation(log p, log R) {said('correlation')}, estimated from {score['episodes']:,} samples{several}",
+            f"log Z is at least about {said('elbo')}; what it is, is not known",
+            f"mean reward {score['mean_return']:.3f}, of random steps {score['random_return']:.3f}",
+        ]
     return [
         *first,
         f"log Z {score['log_z']:.4f}: error {said('logz_error')}, between ELBO {said('elbo')} and EUBO {said('eubo')}",
@@ -350,7 +294,7 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def columns(config: Config, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def columns(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
     return {
         "return": metrics["reward"],

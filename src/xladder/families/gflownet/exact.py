@@ -1,10 +1,10 @@
-"""Which distribution a policy samples, exactly: dynamic programming over all cells of a grid, level by level.
+"""Which distribution a policy samples, exactly: dynamic programming over all states of a world, level by level.
 
-A level is the set of cells whose coordinates have the same sum. Every step goes from one level to the next, so the
-probability of passing through a cell follows from its parents, and one scan over the levels visits each cell once.
+A level is the set of states to which the longest way is equally long. Every step goes to a later level, so the
+probability of passing through a state follows from its parents, and one scan over the levels visits each state once.
 All sums are of logarithms: on long ways probabilities fall below what float32 can hold.
 
-Shapes: N cells, D coordinates, A = D + 1 forward actions, L levels, W cells of the widest.
+Shapes: N states, D numbers in each, A forward actions, the last of which is stop; L levels, W states of the widest.
 """
 
 from __future__ import annotations
@@ -14,107 +14,109 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from xladder.worlds import hypergrid as world
+from xladder.worlds.flow import NOTHING
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import WorldConfig
-
-NOTHING = -1e30  # the logarithm of no probability at all, finite so that differences are numbers
+    from xladder.worlds.flow_settings import FlowSettings
 
 
 class Tables(NamedTuple):
-    """What is known of every cell. Passed to programs as arguments: as constants they would be folded for seconds."""
+    """What is known of every state. Passed to programs as arguments: as constants they would be folded for seconds."""
 
-    cells: jax.Array  # int32 [N, D]
-    log_rewards: jax.Array  # float32 [N]
+    states: jax.Array  # int32 [N, D]
+    log_rewards: jax.Array  # float32 [N]; NOTHING where stop is not allowed
     modes: jax.Array  # bool [N]
-    levels: jax.Array  # int32 [L, W]: the cells of each level; N stands where a level has fewer
+    levels: jax.Array  # int32 [L, W]: the states of each level; N stands where a level has fewer
+    children: jax.Array  # int32 [N, A − 1]: where actions lead; N where they are not allowed
+    parents: jax.Array  # int32 [N, A − 1]: where they come from; N where there is no such edge
+    terminal: jax.Array | None  # bool [N]: where stop is allowed; None if everywhere
 
 
 class Policies(NamedTuple):
-    """What a policy says of every cell; whatever in places where an action is not allowed."""
+    """What a policy says of every state; whatever in places where an action is not allowed."""
 
     log_pf: jax.Array  # float32 [N, A]
-    log_pb: jax.Array  # float32 [N, D]
-
-
-def strides(config: WorldConfig) -> np.ndarray:
-    """int32 [D]: how far apart two cells lie, in `world.cells`, that differ by one in a coordinate."""
-    return (config.side ** np.arange(config.dim - 1, -1, -1)).astype(np.int32)
+    log_pb: jax.Array  # float32 [N, A − 1]
 
 
 @lru_cache(maxsize=2)
-def tables(config: WorldConfig) -> Tables:
-    """The tables of a grid."""
-    cells = world.cells(config)
-    level = cells.sum(1)
-    order, sizes = np.argsort(level, kind="stable"), np.bincount(level)
-    levels = np.full((len(sizes), sizes.max()), config.states, np.int32)
-    levels[np.arange(sizes.max())[None, :] < sizes[:, None]] = order
-    log_rewards = world.all_log_rewards(config).astype(np.float32)
-    return Tables(*map(jnp.asarray, (cells, log_rewards, world.mode_cells(config), levels)))
+def tables(settings: FlowSettings) -> Tables:
+    """The tables of a world that can be enumerated."""
+    known = settings.build().enumeration()
+    assert known is not None, "this world has too many states"
+    return Tables(
+        jnp.asarray(known.states),
+        jnp.asarray(known.log_rewards, jnp.float32),
+        jnp.asarray(known.modes),
+        jnp.asarray(known.levels),
+        jnp.asarray(known.children),
+        jnp.asarray(known.parents),
+        None if known.terminal.all() else jnp.asarray(known.terminal),
+    )
 
 
-def log_visits(config: WorldConfig, levels: jax.Array, log_pf: jax.Array) -> jax.Array:
-    """float32 [N]: log-probability that a trajectory passes through each cell."""
-    start = jnp.full(config.states + 1, NOTHING, jnp.float32).at[0].set(0.0)
-    return _sweep(config, start, log_pf, levels[1:], -1)
+def log_visits(known: Tables, log_pf: jax.Array) -> jax.Array:
+    """float32 [N]: log-probability that a trajectory passes through each state."""
+    count = len(known.states)
+    start = jnp.full(count + 1, NOTHING, jnp.float32).at[known.levels[0, 0]].set(0.0)
+    return _sweep(start, log_pf, known.levels[1:], known.parents)
 
 
-def log_terminating(config: WorldConfig, levels: jax.Array, log_pf: jax.Array) -> jax.Array:
-    """float32 [N]: log-probability that a trajectory stops in each cell."""
-    return log_visits(config, levels, log_pf) + log_pf[:, -1]
+def log_terminating(known: Tables, log_pf: jax.Array) -> jax.Array:
+    """float32 [N]: log-probability that a trajectory stops in each state."""
+    return log_visits(known, log_pf) + log_pf[:, -1]
 
 
-def log_returns(config: WorldConfig, levels: jax.Array, log_target: jax.Array, log_pb: jax.Array) -> jax.Array:
-    """float32 [N]: log-probability that a walk back from a cell of the target passes through each cell."""
+def log_returns(known: Tables, log_target: jax.Array, log_pb: jax.Array) -> jax.Array:
+    """float32 [N]: log-probability that a way back from an object of the target passes through each state."""
     start = jnp.append(log_target, jnp.float32(NOTHING))
-    return _sweep(config, start, log_pb, levels[-2::-1], +1)
+    return _sweep(start, log_pb, known.levels[-2::-1], known.children)
 
 
-def _sweep(config: WorldConfig, start: jax.Array, log_step: jax.Array, levels: jax.Array, side: int) -> jax.Array:
-    """Add to each cell, level by level, what comes from its neighbours one lower (side −1) or one higher (+1)."""
-    stride = jnp.asarray(strides(config))
-    steps = jnp.pad(log_step[:, : config.dim], ((0, 1), (0, 0)), constant_values=NOTHING)
+def _sweep(start: jax.Array, log_step: jax.Array, levels: jax.Array, neighbours: jax.Array) -> jax.Array:
+    """Add to each state, level by level, what comes from its neighbours: its parents, or its children."""
+    count, moves = neighbours.shape
+    steps = jnp.pad(log_step[:, :moves], ((0, 1), (0, 0)), constant_values=NOTHING)
+    near = jnp.pad(neighbours, ((0, 1), (0, 0)), constant_values=count)
 
-    def level(known: jax.Array, cells: jax.Array) -> tuple[jax.Array, None]:
-        place = cells[:, None] // stride[None, :] % config.side  # [W, D]: the coordinates
-        there = (place > 0) if side < 0 else (place < config.side - 1)
-        there &= (cells < config.states)[:, None]
-        neighbour = jnp.where(there, cells[:, None] + side * stride[None, :], config.states)
-        coming = known[neighbour] + steps[neighbour, jnp.arange(config.dim)[None, :]]
-        total = jax.nn.logsumexp(jnp.where(there, coming, NOTHING), axis=1)
-        return known.at[cells].set(jnp.logaddexp(known[cells], total)), None
+    def level(known: jax.Array, states: jax.Array) -> tuple[jax.Array, None]:
+        neighbour = near[states]  # [W, A − 1]
+        coming = known[neighbour] + steps[neighbour, jnp.arange(moves)[None, :]]
+        total = jax.nn.logsumexp(jnp.where(neighbour < count, coming, NOTHING), axis=1)
+        return known.at[states].set(jnp.logaddexp(known[states], total)), None
 
-    return jax.lax.scan(level, start, levels)[0][: config.states]
+    return jax.lax.scan(level, start, levels)[0][:count]
 
 
-def backward_of_flow(config: WorldConfig, cells: jax.Array, log_pf: jax.Array, log_flow: jax.Array) -> jax.Array:
-    """float32 [N, D]: log P_B of the flow F(s)·P_F that flow matching learns; it has no backward policy of its own."""
-    below = jnp.maximum(jnp.arange(config.states)[:, None] - jnp.asarray(strides(config))[None, :], 0)
-    edges = log_flow[below] + log_pf[below, jnp.arange(config.dim)[None, :]]
-    return jax.nn.log_softmax(jnp.where(cells > 0, edges, NOTHING))
+def backward_of_flow(known: Tables, log_pf: jax.Array, log_flow: jax.Array) -> jax.Array:
+    """float32 [N, A − 1]: log P_B of the flow F(s)·P_F that flow matching learns; it has no backward policy."""
+    count, moves = known.parents.shape
+    before = jnp.where(known.parents < count, known.parents, 0)
+    edges = log_flow[before] + log_pf[before, jnp.arange(moves)[None, :]]
+    return jax.nn.log_softmax(jnp.where(known.parents < count, edges, NOTHING))
 
 
-def bounds(config: WorldConfig, known: Tables, policies: Policies) -> tuple[jax.Array, jax.Array]:
+def bounds(known: Tables, policies: Policies) -> tuple[jax.Array, jax.Array]:
     """float32 [] each: the evidence lower and upper bound of log Z.
 
-    The mean of log R + log P_B − log P_F over trajectories, once of the policy and once walked back from the target.
-    Both are log Z where the policy is right, and their gap is how far it is from that.
+    The mean of log R + log P_B − log P_F over trajectories, once of the policy and once sampled backward from the
+    target. Both are log Z where the policy is right, and their gap is how far it is from that.
     """
-    (log_pf, log_pb), cells = policies, known.cells
-    stride = jnp.asarray(strides(config))
+    log_pf, log_pb = policies
+    count, moves = known.parents.shape
+    action = jnp.arange(moves)[None, :]
     log_target = jax.nn.log_softmax(known.log_rewards)
     stopping = known.log_rewards - log_pf[:, -1]
-    above = jnp.minimum(jnp.arange(config.states)[:, None] + stride[None, :], config.states - 1)  # [N, D]
-    ratio = log_pb[above, jnp.arange(config.dim)[None, :]] - log_pf[:, :-1]
-    open_edge = cells < config.side - 1
-    visits = jnp.exp(log_visits(config, known.levels, log_pf))
-    forward = jnp.where(open_edge, jnp.exp(log_pf[:, :-1]) * ratio, 0.0).sum(1) + jnp.exp(log_pf[:, -1]) * stopping
-    below = jnp.maximum(jnp.arange(config.states)[:, None] - stride[None, :], 0)
-    ratio = log_pb - log_pf[below, jnp.arange(config.dim)[None, :]]
-    returns = jnp.exp(log_returns(config, known.levels, log_target, log_pb))
-    backward = jnp.where(cells > 0, jnp.exp(log_pb) * ratio, 0.0).sum(1)
+    if known.terminal is not None:
+        stopping = jnp.where(known.terminal, stopping, 0.0)
+    after = jnp.minimum(known.children, count - 1)
+    ratio = log_pb[after, action] - log_pf[:, :-1]
+    visits = jnp.exp(log_visits(known, log_pf))
+    forward = jnp.where(known.children < count, jnp.exp(log_pf[:, :-1]) * ratio, 0.0).sum(1)
+    forward = forward + jnp.exp(log_pf[:, -1]) * stopping
+    before = jnp.where(known.parents < count, known.parents, 0)
+    ratio = log_pb - log_pf[before, action]
+    returns = jnp.exp(log_returns(known, log_target, log_pb))
+    backward = jnp.where(known.parents < count, jnp.exp(log_pb) * ratio, 0.0).sum(1)
     return (visits * forward).sum(), (jnp.exp(log_target) * stopping).sum() + (returns * backward).sum()

@@ -1,9 +1,9 @@
-"""One iteration of a GFlowNet for a world on the host: the sampling and study of `hypergrid.py`, in Python.
+"""One iteration of a GFlowNet for a world on the host: the sampling and study of `program.py`, in Python.
 
 Who acts and who learns are two arguments, so that PyTorch (`torch`), jitted JAX (`sequential`) and PyTorch that JAX
 teaches (`hybrid`) run the same loop. A batch of trajectories goes one step at a time.
 
-Shapes: B trajectories, T steps of the longest, D coordinates, A = D + 1 forward actions.
+Shapes: B trajectories, T steps of the longest, D numbers in a state, A forward actions, the last of which is stop.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from xladder.core.types import Params
 from xladder.families.gflownet.program import Draws
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.replay.objects_host import HostObjects
-from xladder.worlds.hypergrid_host import HostGrid
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
 
 
 class Actor(Protocol):
@@ -30,11 +29,11 @@ class Actor(Protocol):
     def draw(self, tick: int) -> Draws:
         """The draws of an iteration, as NumPy arrays."""
 
-    def forward_chances(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
         """float32 [B, A]: with what probability sampling takes each action."""
 
-    def backward_chances(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, D]: with what probability walking back takes off each coordinate."""
+    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, A − 1]: with what probability each action is undone."""
 
 
 class Learner(Protocol):
@@ -48,15 +47,15 @@ class Learner(Protocol):
 
 
 class HostExperiment(Stateful):
-    """One experiment: a grid, a GFlowNet and its memory of objects."""
+    """One experiment: a world, a GFlowNet and its memory of objects."""
 
     STATE = ("tick", "memory", "minds")
 
-    def __init__(self, config: Config, actor: Actor, learner: Learner):
+    def __init__(self, config: GFlowNetConfig, actor: Actor, learner: Learner):
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
         self.minds = unique(actor, learner)
-        self.world = HostGrid(config.world)
-        self.memory = HostObjects(config.learner.memory, config.world.dim) if config.remembered else None
+        self.world = config.world.host()
+        self.memory = HostObjects(config.learner.memory, self.world.state_size) if config.remembered else None
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
     def advance(self) -> dict[str, Any]:
@@ -69,7 +68,7 @@ class HostExperiment(Stateful):
         if self.memory is not None:
             self.memory.add(found, log_rewards)
             known = self.memory.sample(draws.picks, self.config.learner.replay == "prioritised")
-            old = self.walk_back(known, draws.back)
+            old = self.sample_backward(known, draws.back)
             batch = Trajectories(
                 np.concatenate([batch.states, old.states], axis=1),
                 np.concatenate([batch.actions, old.actions], axis=1),
@@ -95,13 +94,14 @@ class HostExperiment(Stateful):
         )
 
     def sample(self, explore: Explore, draws: np.ndarray) -> Trajectories:
-        """A batch from the origin on; `draws` are uniform, float32 [T, B]."""
+        """A batch from the initial state on; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
-        stop = self.config.world.dim
-        states, actions = np.zeros((steps, count, stop), np.int32), np.zeros((steps, count), np.int32)
+        stop = self.world.num_actions - 1
+        states = np.zeros((steps, count, self.world.state_size), np.int32)
+        actions = np.zeros((steps, count), np.int32)
         length, state, active = np.zeros(count, np.int32), self.world.initial(count), np.ones(count, bool)
         for t in range(steps):
-            action = choose(self.actor.forward_chances(state, explore), draws[t])
+            action = choose(self.actor.forward_policy(state, explore), draws[t])
             states[t], actions[t] = state, action
             length += active
             state = self.world.forward(state, np.where(active, action, stop))
@@ -110,19 +110,27 @@ class HostExperiment(Stateful):
                 break
         return Trajectories(states, actions, length)
 
-    def walk_back(self, objects: np.ndarray, draws: np.ndarray) -> Trajectories:
+    def sample_backward(self, objects: np.ndarray, draws: np.ndarray) -> Trajectories:
         """Trajectories that end in given objects [B, D]; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
-        stop, moves, state = self.config.world.dim, objects.sum(-1), objects
-        states, actions = np.zeros((steps, count, stop), np.int32), np.full((steps, count), stop, np.int32)
+        stop, state, moves = self.world.num_actions - 1, objects, np.zeros(count, np.int32)
+        backwards: list[tuple[np.ndarray, np.ndarray]] = []  # what was found, from the end on
+        for k in range(steps - 1):
+            active = self.world.backward_mask(state).any(-1)
+            if not active.any():
+                break
+            action = np.where(active, choose(self.actor.backward_policy(state), draws[k]), stop)
+            state = self.world.backward(state, action)
+            backwards.append((state, action))
+            moves += active
+        states = np.zeros((steps, count, self.world.state_size), np.int32)
+        actions = np.full((steps, count), stop, np.int32)
         states[moves, np.arange(count)] = objects
-        for k in range(int(moves.max(initial=0))):
-            active = np.flatnonzero(state.any(-1))
-            action = choose(self.actor.backward_chances(state), draws[k])
-            state = self.world.backward(state, np.where(state.any(-1), action, stop))
-            place = moves[active] - 1 - k, active
-            states[place], actions[place] = state[active], action[active]
-        return Trajectories(states, actions, (moves + 1).astype(np.int32))
+        for k, (before, action) in enumerate(backwards):
+            who = np.flatnonzero(moves > k)
+            place = moves[who] - 1 - k, who
+            states[place], actions[place] = before[who], action[who]
+        return Trajectories(states, actions, moves + 1)
 
 
 def choose(chances: np.ndarray, draw: np.ndarray) -> np.ndarray:

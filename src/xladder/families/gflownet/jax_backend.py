@@ -17,7 +17,7 @@ from xladder.learners.gflownet import Explore, GFlowNetLearner, Learned, Traject
 from xladder.replay import objects
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
     from xladder.families.gflownet.host_loop import HostExperiment
 
 
@@ -26,13 +26,13 @@ class Verbs(Stateful):
 
     STATE = ("agent",)
 
-    def __init__(self, config: Config, seed: int, compiled: Compiled):
+    def __init__(self, config: GFlowNetConfig, seed: int, compiled: Compiled):
         self.config, self.program = config, Program(config)
         self.learner = self.program.learner
         self.key = keys.root(seed)
         self._draw = compiled(Program.draw)
-        self._forward = compiled(GFlowNetLearner.forward_chances)
-        self._backward = compiled(GFlowNetLearner.backward_chances)
+        self._forward = compiled(GFlowNetLearner.forward_policy)
+        self._backward = compiled(GFlowNetLearner.backward_policy)
         self._study = compiled(Program.study_one, donate=(1,))
         self._init = compiled(GFlowNetLearner.init)
         self.agent = self._init(self.learner, keys.address(self.key, 0, 0, Stream.INIT))
@@ -41,12 +41,12 @@ class Verbs(Stateful):
         """The draws of an iteration, from the keys that `fused` uses."""
         return jax.tree.map(np.asarray, self._draw(self.program, self.key, np.int32(tick)))
 
-    def forward_chances(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
         """float32 [B, A]: with what probability sampling takes each action."""
         return np.asarray(self._forward(self.learner, self.agent.params, states.astype(np.int32), explore))
 
-    def backward_chances(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, D]: with what probability walking back takes off each coordinate."""
+    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, A − 1]: with what probability each action is undone."""
         return np.asarray(self._backward(self.learner, self.agent.params, states.astype(np.int32)))
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
@@ -66,13 +66,14 @@ class Verbs(Stateful):
         """Compile every verb, on a learner that is thrown away."""
         kept = self.agent
         self.agent = self._init(self.learner, self.key)
-        w, b, old = self.config.world, self.config.learner.batch_size, self.config.remembered
+        b, old, steps = self.config.learner.batch_size, self.config.remembered, self.config.world.steps
+        first = np.asarray(self.learner.world.initial())
         self.draw(0)
-        self.forward_chances(np.zeros((b - old, w.dim), int), Explore(np.float32(0), np.float32(1)))
+        self.forward_policy(np.tile(first, (b - old, 1)), Explore(np.float32(0), np.float32(1)))
         if old:
-            self.backward_chances(np.zeros((old, w.dim), int))
-        stopped = np.full((w.steps, b), w.dim, np.int32), np.ones(b, np.int32)
-        self.learn(0, 0, Trajectories(np.zeros((w.steps, b, w.dim), np.int32), *stopped))
+            self.backward_policy(np.tile(first, (old, 1)))
+        stopped = np.full((steps, b), self.learner.stop, np.int32), np.ones(b, np.int32)
+        self.learn(0, 0, Trajectories(np.tile(first, (steps, b, 1)), *stopped))
         self.agent = kept
 
     def params(self) -> Params:

@@ -3,7 +3,7 @@
 World → memory → forward → loss → gradients → one update → many updates: the first level that fails names the
 culprit, because everything below it agreed. From `loss` on, both sides are given the same recorded trajectories.
 
-Shapes: B states or trajectories, D coordinates, U updates.
+Shapes: B states or trajectories, D numbers in a state, U updates.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Trajector
 from xladder.parity.levels import Level, as_vector, compare
 from xladder.replay import objects
 from xladder.replay.objects_host import HostObjects
-from xladder.worlds import hypergrid as world
-from xladder.worlds.hypergrid_host import HostGrid
+from xladder.worlds.flow import HostWorld, JittedHost
 
 try:
     import torch
@@ -35,7 +34,7 @@ except ImportError as error:  # pragma: no cover - depends on the installation
 from xladder.learners.gflownet_torch import TorchGFlowNet
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
 
 # What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
 WORLD = 1e-6  # masks and steps are whole numbers; a reward is the logarithm of one sum
@@ -50,27 +49,45 @@ MANY_UPDATES = 5e-3  # the same a hundred times over: 1e-4 is seen at the publis
 
 BATCHES = 8  # recorded, and learned from in turn
 STATES = 256
+MOST_STEPS = 1000  # of the trajectories that states are taken from
+UNMAPPED = 8  # states that a world without a twin is asked of one by one
 
 
-def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
+def levels(config: GFlowNetConfig, updates: int = 100, seed: int = 0) -> list[Level]:
     """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
     # A GPU's default precision would be a fault of its own; this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
 
 
-def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-    """What one network says on both sides of cells drawn at random; PyTorch's is loaded from a state_dict."""
+def forward(config: GFlowNetConfig, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    """What one network says on both sides of random states; PyTorch's is loaded from a state_dict."""
     other = to_torch(config, parameters.to_tree("gflownet", state))
-    cells = np.random.default_rng(0).integers(0, config.world.side, (STATES, config.world.dim)).astype(np.int32)
+    states = random_states(config.world.host(), np.random.default_rng(0))
     with jax.default_matmul_precision("highest"):
-        return compare("forward", TRAINED, *say(Program(config).learner, params, other, cells))
+        return compare("forward", TRAINED, *say(Program(config).learner, params, other, states))
 
 
-def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
+def random_states(world: HostWorld, rng: np.random.Generator) -> np.ndarray:
+    """int32 [B, D]: states on random trajectories, the initial one and ends of trajectories among them."""
+    count = 8
+    state, found = world.initial(count), []
+    for _ in range(min(world.max_steps, MOST_STEPS)):
+        found.append(state)
+        moves = world.forward_mask(state)[:, :-1]
+        going = moves.any(1)
+        if not going.any():
+            break
+        # As many random numbers as actions; the largest of those that are allowed wins.
+        action = np.where(going, np.where(moves, rng.random(moves.shape), -1.0).argmax(1), world.num_actions - 1)
+        state = world.forward(state, action)
+    states = np.concatenate([found[0][:1], found[-1], np.concatenate(found)[rng.permutation(len(found) * count)]])
+    return np.resize(states, (STATES, world.state_size)).astype(np.int32)
+
+
+def _levels(config: GFlowNetConfig, updates: int, seed: int) -> Iterator[Level]:
     program, rng = Program(config), np.random.default_rng(seed)
-    states = rng.integers(0, config.world.side, (STATES, config.world.dim)).astype(np.int32)
-    states[0], states[1] = 0, config.world.side - 1  # where masks shut
+    states = random_states(config.world.host(), rng)
     yield compare("world twins", WORLD, *_worlds(config, states, rng))
     yield compare("memory twins", WORLD, *_memories(config, states, rng))
 
@@ -79,7 +96,7 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
     yield compare("forward", SAMPLING, *say(program.learner, run.agent.params, other, states))
 
     batches = record(program, run)
-    # One batch that was sampled, and one that was walked back.
+    # One batch that was sampled, and one that was sampled backward.
     (first, one), (second, two) = (_value_and_grad(program, run.agent, batch) for batch in batches[:2])
     losses = [other.loss(batch) for batch in batches[:2]]
     yield compare("loss", LOSS, [*first, *second], [value.detach().numpy() for pair in losses for value in pair])
@@ -97,15 +114,20 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
 
 
 def record(program: Program, run: Any) -> list[Trajectories]:
-    """The batches that both sides learn from: sampled by JAX, some walked back from the target itself."""
-    learner, w = program.learner, program.config.world
-    found = []
+    """The batches that both sides learn from, by JAX: sampled, or sampled backward, from the target if it is known."""
+    learner, steps, size = program.learner, program.config.world.steps, program.config.learner.batch_size
+    known, world = program.config.world.charted or program.config.world.enumerable, program.learner.world
+    found: list[Trajectories] = []
     for number in range(BATCHES):
         draws = program.draw(run.key, number)
         if number % 2:
-            ideal = world.draw_target(w, jax.random.fold_in(run.key, number), program.config.learner.batch_size)
-            back = jax.random.uniform(jax.random.fold_in(run.key, BATCHES + number), (w.steps, len(ideal)))
-            batch = compiled(GFlowNetLearner.walk_back)(learner, run.agent.params, ideal, back)
+            if known:
+                ends = world.draw_target(jax.random.fold_in(run.key, number), size)
+            else:
+                who = np.arange(size) % found[-1].length.size
+                ends = found[-1].states[found[-1].length[who] - 1, who]
+            back = jax.random.uniform(jax.random.fold_in(run.key, BATCHES + number), (steps, size))
+            batch = compiled(GFlowNetLearner.sample_backward)(learner, run.agent.params, ends, back)
         else:
             explore = learner.explore(run.agent.knobs, jnp.int32(0))
             batch = compiled(GFlowNetLearner.sample)(learner, run.agent.params, explore, draws.steps)
@@ -113,7 +135,7 @@ def record(program: Program, run: Any) -> list[Trajectories]:
     return found
 
 
-def to_torch(config: Config, params: Params) -> TorchGFlowNet:
+def to_torch(config: GFlowNetConfig, params: Params) -> TorchGFlowNet:
     """The PyTorch twin of a network that has not learned yet."""
     other = TorchGFlowNet(config)
     other.net.load_state_dict(bridge.to_torch("gflownet", params))
@@ -123,12 +145,12 @@ def to_torch(config: Config, params: Params) -> TorchGFlowNet:
 def say(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
     """What both networks say: how they sample, forwards with and without exploring and backwards, flow and log Z."""
     explores = [Explore(np.float32(0.0), np.float32(1.0)), Explore(np.float32(0.2), np.float32(2.0))]
-    forward, backward = compiled(GFlowNetLearner.forward_chances), compiled(GFlowNetLearner.backward_chances)
+    forward, backward = compiled(GFlowNetLearner.forward_policy), compiled(GFlowNetLearner.backward_policy)
     ours: list[Any] = [forward(learner, params, states, each) for each in explores]
     ours += [backward(learner, params, states), compiled(GFlowNetLearner.log_policies)(learner, params, states)[2]]
-    theirs: list[Any] = [other.forward_chances(states, *map(float, each)) for each in explores]
+    theirs: list[Any] = [other.forward_policy(states, *map(float, each)) for each in explores]
     flow = other.log_flow(states)
-    theirs += [other.backward_chances(states), np.zeros(len(states), np.float32) if flow is None else flow]
+    theirs += [other.backward_policy(states), np.zeros(len(states), np.float32) if flow is None else flow]
     if "log_z" in params:
         ours.append(params["log_z"])
         theirs.append(other.net.log_z.detach().numpy())
@@ -145,29 +167,40 @@ def study(program: Program, agent: Agent, other: TorchGFlowNet, batches: list[Tr
     return agent
 
 
-def _worlds(config: Config, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Masks, steps forward and back, encoding and reward, as the pure world and the host's see them."""
-    w, host = config.world, HostGrid(config.world)
+def _worlds(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
+    """Masks, steps forward and back, encoding and reward, as the JAX world and its twin on the host see them.
+
+    A world without a twin is compared with itself: mapped over states, and for one state at a time.
+    """
+    world, host = config.world.build(), config.world.host()
+    stop = world.num_actions - 1
     masks = host.forward_mask(states), host.backward_mask(states)
-    ways = [np.array([rng.choice(np.flatnonzero(row)) if row.any() else w.dim for row in mask]) for mask in masks]
+    ways = [np.array([rng.choice(np.flatnonzero(row)) if row.any() else stop for row in mask]) for mask in masks]
+    terminal = masks[0][:, -1]
 
-    def pure(w: Any, states: jax.Array, onwards: jax.Array, back: jax.Array) -> Any:
-        def one(state: jax.Array, onward: jax.Array, undone: jax.Array) -> Any:
-            steps = world.forward(state, onward), world.backward(state, undone)
-            masks = world.forward_mask(w, state), world.backward_mask(state)
-            return *masks, *steps, world.rows(w, state), world.log_reward(w, state)
+    def one(state: jax.Array, onward: jax.Array, undone: jax.Array) -> Any:
+        steps = world.forward(state, onward), world.backward(state, undone)
+        return world.forward_mask(state), world.backward_mask(state), *steps, world.encode(state)
 
-        return jax.vmap(one)(states, onwards, back)
+    def pure(settings: Any, states: jax.Array, onwards: jax.Array, back: jax.Array, objects: jax.Array) -> Any:
+        return *jax.vmap(one)(states, onwards, back), jax.vmap(world.log_reward)(objects)
 
-    theirs = *masks, host.forward(states, ways[0]), host.backward(states, ways[1]), host.rows(states)
-    return compiled(pure)(w, states, *ways), (*theirs, host.log_reward(states))
+    objects = states[terminal] if terminal.any() else states[:0]
+    if isinstance(host, JittedHost):
+        few, objects = slice(UNMAPPED), objects[:UNMAPPED]
+        alone, reward = jax.jit(one), jax.jit(world.log_reward)
+        plain = [alone(*given) for given in zip(states[few], ways[0][few], ways[1][few], strict=True)]
+        theirs = *map(np.stack, zip(*plain, strict=True)), np.array([reward(each) for each in objects])
+        return compiled(pure)(config.world, states[few], ways[0][few], ways[1][few], objects), theirs
+    theirs = *masks, host.forward(states, ways[0]), host.backward(states, ways[1]), host.encode(states)
+    return compiled(pure)(config.world, states, *ways, objects), (*theirs, host.log_reward(objects))
 
 
-def _memories(config: Config, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
+def _memories(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
     """What both memories hand out after more objects than they hold, by uniform draws and by reward."""
-    capacity = 100
-    log_rewards = HostGrid(config.world).log_reward(states)
-    host, ring = HostObjects(capacity, config.world.dim), objects.init(capacity, config.world.dim)
+    capacity, size = 100, config.world.state_size
+    log_rewards = rng.normal(size=len(states)).astype(np.float32)
+    host, ring = HostObjects(capacity, size), objects.init(capacity, size)
     for begin in range(0, STATES, 32):
         part = slice(begin, begin + 32)
         host.add(states[part], log_rewards[part])
@@ -179,9 +212,9 @@ def _memories(config: Config, states: np.ndarray, rng: np.random.Generator) -> t
 
 def _value_and_grad(program: Program, agent: Agent, batch: Trajectories) -> Any:
     def value_and_grad(program: Program, agent: Agent, batch: Trajectories) -> Any:
-        room = program.config.world.steps * program.config.learner.batch_size
+        bucket = program.config.world.steps * program.config.learner.batch_size
         function = jax.value_and_grad(program.learner.loss, has_aux=True)
-        return function(agent.params, agent.knobs, batch, room)
+        return function(agent.params, agent.knobs, batch, bucket)
 
     (loss, log_z), gradient = compiled(value_and_grad)(program, agent, batch)
     return [loss, log_z], gradient

@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
-from xladder.families.gflownet.evaluation import distribution, target_picture
+from xladder.families.gflownet.evaluation import distribution
 from xladder.pictures.curves import Panel, flow_panels
 from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
-from xladder.worlds import hypergrid as world
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
     from xladder.results import Result
 
 
-def panels(config: Config) -> tuple[Panel, ...]:
+def panels(config: GFlowNetConfig) -> tuple[Panel, ...]:
     """What the curves show."""
-    return flow_panels(config.exact)
+    return flow_panels(config.exact, config.world.charted)
 
 
 def references(score: Mapping[str, Any] | None) -> dict[str, float]:
@@ -30,17 +29,20 @@ def references(score: Mapping[str, Any] | None) -> dict[str, float]:
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
     """Draw the first seed's sampler, as often as it was measured. Returns what was drawn."""
-    w, drawn = result.config.world, {}
-    if result.snapshots:
-        target, last = target_picture(result.config), result.snapshots[-1]
-        shown = "all cells" if w.dim <= 2 else "marginal of coordinates 1 and 2"
+    world, drawn = result.config.world.build(), {}
+    target = world.target_picture(result.config.exact)
+    if result.snapshots and target is not None:
+        last = result.snapshots[-1]
+        shown = "all cells" if world.state_size <= 2 else "marginal of coordinates 1 and 2"
         drawn["sampled"] = folder / "distribution.png"
         draw_distributions(drawn["sampled"], target, last.picture, title, f"{shown} · {last.label}")
         drawn["movie"] = folder / "distribution.gif"
         frames = [(snapshot.tick, snapshot.picture, snapshot.label) for snapshot in result.snapshots]
         write_animation(drawn["movie"], target, frames, title)
-    if result.config.exact:
+    known = world.enumeration() if result.config.exact else None
+    if known is not None:
         drawn["scatter"] = folder / "scatter.png"
         log_p = distribution(result.config, pick(result.params, 0), compiled)
-        draw_scatter(drawn["scatter"], world.all_log_rewards(w), log_p, world.log_z(w), title)
+        objects = known.terminal
+        draw_scatter(drawn["scatter"], known.log_rewards[objects], log_p[objects], world.log_z(), title)
     return drawn

@@ -1,9 +1,9 @@
-"""One iteration of a GFlowNet on the hypergrid, for XLA: a batch of trajectories is sampled, then learned from.
+"""One iteration of a GFlowNet, for XLA: a batch of trajectories is sampled, then learned from.
 
 A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
-`hypergrid_host.py` is the same for a world on the host.
+`host_loop.py` is the same for a world on the host.
 
-Shapes: S seeds, B trajectories, O of them from remembered objects, T steps of the longest, D coordinates.
+Shapes: S seeds, B trajectories, O of them from remembered objects, T steps of the longest, D numbers in a state.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Learned, 
 from xladder.replay import objects
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
 
-ROOM_GROWS = 1.5  # from one choice of how many rows there is room for to the next
-LEAST_ROOM = 64
+BUCKET_GROWTH = 1.5  # from one number of rows that an update may have to the next
+SMALLEST_BUCKET = 64
 GPU_UNROLL = 8
 
 
@@ -68,13 +68,13 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class Program(Portable):
-    """The hypergrid as pure functions.
+    """A GFlowNet in its world as pure functions.
 
     How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll` and
     `compact`, see `GFlowNetLearner`.
     """
 
-    config: Config
+    config: GFlowNetConfig
     mapped: bool = True
     unroll: int = 1
     compact: bool = False
@@ -82,7 +82,7 @@ class Program(Portable):
     """Who the trajectories are shared with; what they ended in is remembered by all."""
 
     @classmethod
-    def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
+    def laid_out(cls, config: GFlowNetConfig, platform: str, seeds: Sequence[int] = ()) -> Program:
         """The program as it suits a kind of device.
 
         On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the
@@ -96,13 +96,13 @@ class Program(Portable):
         return GFlowNetLearner(self.config, self.unroll, self.compact)
 
     @property
-    def rooms(self) -> tuple[int, ...]:
-        """How many rows an update may have room for, ascending; the last holds the longest batch there can be."""
+    def buckets(self) -> tuple[int, ...]:
+        """How many rows an update may have, ascending; the last holds the longest batch there can be."""
         size = self.config.learner.batch_size // self.crew.size
-        rooms = [self.config.world.steps * size]
-        while rooms[-1] / ROOM_GROWS > max(LEAST_ROOM, size):
-            rooms.append(-int(-rooms[-1] // ROOM_GROWS))
-        return tuple(reversed(rooms))
+        buckets = [self.config.world.steps * size]
+        while buckets[-1] / BUCKET_GROWTH > max(SMALLEST_BUCKET, size):
+            buckets.append(-int(-buckets[-1] // BUCKET_GROWTH))
+        return tuple(reversed(buckets))
 
     def init_clock(self) -> Clock:
         """Before the first iteration."""
@@ -111,7 +111,9 @@ class Program(Portable):
     def init(self, seed: jax.Array) -> Experiment:
         """One fresh experiment; map it over seeds for a population."""
         key = keys.root(seed)
-        memory = objects.init(self.config.learner.memory, self.config.world.dim) if self.config.remembered else None
+        memory = None
+        if self.config.remembered:
+            memory = objects.init(self.config.learner.memory, self.config.world.state_size)
         return Experiment(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
 
     def params(self, runs: Experiment) -> Params:
@@ -152,7 +154,7 @@ class Program(Portable):
         if memory is not None:
             memory = objects.add(memory, *self.crew.gather((found, log_rewards)))
             known = objects.sample(memory, self.crew.mine(draws.picks), self.config.learner.replay == "prioritised")
-            old = learner.walk_back(params, known, self.crew.mine(draws.back, axis=1))
+            old = learner.sample_backward(params, known, self.crew.mine(draws.back, axis=1))
             batch = Trajectories(
                 jnp.concatenate([batch.states, old.states], axis=1),
                 jnp.concatenate([batch.actions, old.actions], axis=1),
@@ -176,19 +178,19 @@ class Program(Portable):
         return jax.tree.map(lambda x: x[0], changed)
 
     def study(self, agents: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
-        """One update per seed, leaves [S, …], with room for the steps of the seed that has most of them.
+        """One update per seed, leaves [S, …], in a bucket that holds the steps of the seed that has most of them.
 
-        The room is chosen for all seeds together: a choice of each would, mapped, compute every one.
+        The bucket is chosen for all seeds together: a choice of each would, mapped, compute every one.
         """
-        rooms = self.rooms
+        buckets = self.buckets
         needed = batch.length.sum(1).max()
-        fits = (needed > jnp.array(rooms[:-1], jnp.int32)).sum() if len(rooms) > 1 else jnp.int32(0)
+        fits = (needed > jnp.array(buckets[:-1], jnp.int32)).sum() if len(buckets) > 1 else jnp.int32(0)
 
-        def gradient(room: int, one: tuple[Agent, Trajectories]) -> tuple[Params, Learned]:
-            return self.learner.gradient(*one, room)
+        def gradient(bucket: int, one: tuple[Agent, Trajectories]) -> tuple[Params, Learned]:
+            return self.learner.gradient(*one, bucket)
 
-        branches = [partial(over_seeds, partial(gradient, room)) for room in rooms]
+        branches = [partial(over_seeds, partial(gradient, bucket)) for bucket in buckets]
         gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
-        # Put together outside the choice: others may need another room.
+        # Put together outside the choice: others may need another bucket.
         gradients = self.crew.average(gradients)
         return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned

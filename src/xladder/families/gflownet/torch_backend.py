@@ -16,7 +16,7 @@ from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.learners.state_torch import TorchVerbs
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import Config
+    from xladder.families.gflownet.config import GFlowNetConfig
 
 
 class Verbs(TorchVerbs):
@@ -24,7 +24,7 @@ class Verbs(TorchVerbs):
 
     STATE = ("rng", "learner")
 
-    def __init__(self, config: Config, seed: int, device: str):
+    def __init__(self, config: GFlowNetConfig, seed: int, device: str):
         self.config = config
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
@@ -32,17 +32,17 @@ class Verbs(TorchVerbs):
 
     def draw(self, tick: int) -> Draws:
         """The draws of an iteration."""
-        steps, old = self.config.world.steps, self.config.remembered
+        steps, old = self.learner.world.max_steps, self.config.remembered
         shapes = (steps, self.config.learner.batch_size - old), (old,), (steps, old)
         return Draws(*(self.rng.random(shape, dtype=np.float32) for shape in shapes))
 
-    def forward_chances(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
         """float32 [B, A]: with what probability sampling takes each action."""
-        return self.learner.forward_chances(states, float(explore.epsilon), float(explore.temperature))
+        return self.learner.forward_policy(states, float(explore.epsilon), float(explore.temperature))
 
-    def backward_chances(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, D]: with what probability walking back takes off each coordinate."""
-        return self.learner.backward_chances(states)
+    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, A − 1]: with what probability each action is undone."""
+        return self.learner.backward_policy(states)
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
         """One update from a batch."""

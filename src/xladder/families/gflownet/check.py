@@ -1,0 +1,228 @@
+"""What is wrong with a world of one's own, in sentences.
+
+`check_world` finds all it can; settings refuse a world with any fault before anything is written. First the methods by
+themselves (they run inside `jit`, shapes and types fit), then what they say of every state, if there are few enough, or
+else of the states on random trajectories: masks, steps and their inverses, lengths, rewards.
+
+Shapes: B states, D numbers in a state, A forward actions, the last of which is stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.errors import UsageError, brief
+from xladder.worlds.flow import Edges, Enumeration, FlowWorld, JittedHost, OwnWorld, edges_of
+from xladder.worlds.flow_names import load
+
+WALKS, MOST_WALKED = 64, 1000  # random trajectories of a world with too many states, and their steps
+MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
+
+
+@lru_cache(maxsize=16)
+def faults_of(name: str) -> tuple[str, ...]:
+    """The faults of the world called `flow/NAME`, each with its name in front."""
+    return tuple(f"`{name}`: {fault}" for fault in check_world(load(name)))
+
+
+def check_world(world: FlowWorld) -> list[str]:
+    """What is wrong with a world, a sentence each; nothing if all is well."""
+    faults = list(_methods(world))
+    if faults:
+        return faults
+    bound = OwnWorld(world)
+    try:
+        known = bound.enumeration()
+    except UsageError as error:
+        return [str(error)]
+    try:
+        states = known.states if known is not None else walk(bound)
+    except UsageError as error:
+        return [str(error)]
+    faults = list(_states(bound, states, known))
+    if known is None:
+        return faults
+    if not faults:
+        placed = known.levels < len(known.states)
+        if placed.sum() < len(known.states):
+            cycle = np.setdiff1d(np.arange(len(known.states)), known.levels[placed])[0]
+            faults.append(f"there is a cycle, near state {show(known.states[cycle])}: steps have to lead onwards.")
+        elif len(known.levels) > bound.max_steps:
+            faults.append(
+                f"a trajectory can have {len(known.levels)} steps, stop included, but `max_steps` is {bound.max_steps}."
+            )
+    return faults
+
+
+def _methods(world: FlowWorld) -> Iterator[str]:
+    """Whether every method runs inside `jit` and gives what it should, in the initial state."""
+    for field, least in [("num_actions", 2), ("max_steps", 1)]:
+        value: Any = getattr(world, field, None)
+        if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
+            yield f"`{field}` is {value!r}, but it has to be a whole number, {least} or more."
+            return
+    if world.max_steps > MOST_STEPS:
+        yield f"`max_steps` is {world.max_steps}, and {MOST_STEPS} are possible."
+        return
+    try:
+        first = world.initial()
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(first)]
+    except Exception as error:
+        yield f"`initial` fails: {brief(error)}."
+        return
+    if not leaves or any(leaf.dtype.kind not in "biu" or not leaf.size for leaf in leaves):
+        kinds = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves) or "nothing"
+        yield f"`initial` gives {kinds}, but a state has to be an array of whole numbers, or several."
+        return
+    state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), first)
+    like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
+    action = jax.ShapeDtypeStruct((), jnp.int32)
+    given: dict[str, tuple[Any, ...]] = {
+        "forward_mask": (like,),
+        "backward_mask": (like,),
+        "forward": (like, action),
+        "backward": (like, action),
+        "encode": (like,),
+        "log_reward": (like,),
+    }
+    for name, arguments in given.items():
+        try:
+            found = jax.eval_shape(getattr(world, name), *arguments)
+        except Exception as error:
+            yield f"`{name}` fails inside `jit`: {brief(error)}. It has to be pure JAX, for one state."
+            continue
+        yield from _shape(world, name, like, found)
+
+
+def _shape(world: FlowWorld, name: str, like: Any, found: Any) -> Iterator[str]:
+    """Whether what a method gives has the shape and type that it should have."""
+    kind = _kind(found)
+    if name in ("forward", "backward"):
+        if _kind(like) != kind or str(jax.tree.structure(like)) != str(jax.tree.structure(found)):
+            yield f"`{name}` gives {kind} where a state is {_kind(like)}: it has to keep shape and type."
+        return
+    if not isinstance(found, jax.ShapeDtypeStruct):
+        yield f"`{name}` gives {kind}, but it has to be one array."
+    elif name.endswith("mask"):
+        size = world.num_actions - (name == "backward_mask")
+        if found.shape != (size,) or found.dtype != jnp.bool_:
+            why = "one for each action" + (" but stop" if name == "backward_mask" else ", stop last")
+            yield f"`{name}` gives {kind}, but it has to be bool [{size}], {why}."
+    elif name == "log_reward":
+        if found.shape != () or jnp.dtype(found.dtype).kind not in "iuf":
+            yield f"`{name}` gives {kind} for one object, but it has to be one float."
+    elif jnp.issubdtype(found.dtype, jnp.integer) and not world.num_inputs:
+        yield "`encode` gives whole numbers, the inputs that are on: `num_inputs` has to say how many inputs there are."
+    elif jnp.dtype(found.dtype).kind not in "biuf" or 0 in found.shape:
+        yield f"`encode` gives {kind}, but it has to be numbers."
+
+
+def _kind(tree: Any) -> str:
+    return ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in jax.tree.leaves(tree)) or "nothing"
+
+
+def _states(world: OwnWorld, states: np.ndarray, known: Enumeration | None) -> Iterator[str]:
+    """Whether masks, steps, encoding and rewards of states int32 [B, D] fit each other; a sentence for each fault."""
+    edges = edges_of(world)(states)
+    first = np.asarray(world.initial())
+    stuck = ~edges.forward_mask.any(1)
+    if stuck.any():
+        yield f"`forward_mask` allows nothing in state {show(states[stuck][0])}: every state needs an action, or stop."
+    rootless = ~edges.backward_mask.any(1) & (states != first).any(1)
+    if rootless.any():
+        yield f"`backward_mask` allows nothing in state {show(states[rootless][0])}, which is not the initial one."
+    if edges_of(world)(first[None]).backward_mask.any():
+        yield f"`backward_mask` allows a step back from the initial state {show(first)}."
+    yield from _inverses(world, states, edges, known)
+    if known is not None:  # what was looked for is complete, but what was listed may not be
+        lost = (known.children == len(states)) & edges.forward_mask[:, :-1]
+        if lost.any():
+            yield f"`states` does not list {show(edges.after[lost][0])}, to which `forward` leads."
+        if len(np.unique(known.place(states))) < len(states):
+            yield "`states` lists some states more than once."
+    host = JittedHost(world)
+    terminal = states[edges.forward_mask[:, -1]]
+    if not len(terminal):
+        yield "stop is allowed nowhere: the last entry of `forward_mask` is never true."
+        return
+    rewards = host.log_reward(terminal)
+    bad = ~np.isfinite(rewards)
+    if bad.any():
+        yield (
+            f"`log_reward` gives {rewards[bad][0]:g} for the object {show(terminal[bad][0])}, and for {bad.sum():,} of "
+            f"{len(bad):,}: the logarithm of every reward has to be finite."
+        )
+    seen = host.encode(states)
+    if seen.dtype.kind == "i" and ((seen < 0) | (seen >= world.num_inputs)).any():
+        odd = ((seen < 0) | (seen >= world.num_inputs)).any(1)
+        inputs = f"{world.num_inputs} inputs (`num_inputs`)"
+        yield f"`encode` gives {show(seen[odd][0])} for state {show(states[odd][0])}, and there are {inputs}."
+    elif not np.isfinite(seen).all():
+        yield f"`encode` gives no finite numbers for state {show(states[~np.isfinite(seen).all(1)][0])}."
+
+
+def _inverses(world: OwnWorld, states: np.ndarray, edges: Edges, known: Enumeration | None) -> Iterator[str]:
+    """Whether every step forward can be taken back and the other way round, by the same action."""
+    look = edges_of(world)
+    ways = [
+        ("forward", "backward", edges.forward_mask[:, :-1], edges.after),
+        ("backward", "forward", edges.backward_mask, edges.before),
+    ]
+    for one, other, mask, reached in ways:
+        who, action = np.nonzero(mask)
+        if known is not None:  # all edges are there already: only one that looks wrong is looked at
+            to, back_to = (known.children, known.parents) if one == "forward" else (known.parents, known.children)
+            reached_state = np.minimum(to[who, action], len(states) - 1)
+            odd = np.flatnonzero((to[who, action] == len(states)) | (back_to[reached_state, action] != who))[:1]
+            who, action = who[odd], action[odd]
+        for begin in range(0, len(who), 2**14):
+            part = slice(begin, begin + 2**14)
+            there = reached[who[part], action[part]]
+            said = look(there)
+            back = (said.backward_mask, said.before) if one == "forward" else (said.forward_mask, said.after)
+            allowed, returned = (x[np.arange(len(there)), action[part]] for x in back)
+            wrong = np.flatnonzero(~allowed | (returned != states[who[part]]).any(1))
+            if not len(wrong):
+                continue
+            i = wrong[0]
+            state, step = show(states[who[part]][i]), f"action {action[part][i]} of `{one}`"
+            if not allowed[i]:
+                yield f"{step} leads from {state} to {show(there[i])}, where `{other}_mask` does not allow it."
+            else:
+                yield (
+                    f"`{other}` is not the inverse of `{one}`: {step} leads from {state} to {show(there[i])}, and back "
+                    f"to {show(returned[i])}."
+                )
+            break
+
+
+def walk(world: OwnWorld) -> np.ndarray:
+    """int32 [B, D]: the states on random trajectories; a `UsageError` if one is longer than it may be."""
+    rng, host = np.random.default_rng(0), JittedHost(world)
+    state, found = host.initial(WALKS), []
+    for _ in range(min(world.max_steps, MOST_WALKED)):
+        found.append(state)
+        moves = host.forward_mask(state)[:, :-1]
+        if not moves.any():
+            break
+        action = np.where(moves, rng.random(moves.shape), -1.0).argmax(1)
+        state = host.forward(state, np.where(moves.any(1), action, world.num_actions - 1))
+    else:
+        if world.max_steps <= MOST_WALKED:
+            raise UsageError(
+                f"random steps have not come to an end after `max_steps` ({world.max_steps}) of them: {show(state[0])} "
+                "allows more."
+            )
+    return np.unique(np.concatenate(found), axis=0).astype(np.int32)
+
+
+def show(numbers: np.ndarray) -> str:
+    """A state, as complaints show it."""
+    shown = ", ".join(map(str, numbers[:20].tolist()))
+    return f"[{shown}{', …' if len(numbers) > 20 else ''}]"

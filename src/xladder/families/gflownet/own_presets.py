@@ -1,0 +1,108 @@
+"""Worlds of one's own as workloads, `flow/module:Name`: their settings and presets. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from xladder.errors import UsageError, brief
+from xladder.families.gflownet.config import GFlowNetConfig
+from xladder.worlds.flow_settings import FlowSettings
+
+if TYPE_CHECKING:
+    from xladder.worlds.flow import HostWorld, OwnWorld
+
+
+@dataclass(frozen=True)
+class WorldConfig(FlowSettings):
+    """A world of one's own: a `FlowWorld` of `xladder.worlds.flow`."""
+
+    name: str = "flow/bits"
+    """Which world; the workload's name says it already."""
+
+    @property
+    def steps(self) -> int:
+        """Steps of the longest trajectory, stop included."""
+        return self.build().max_steps
+
+    @property
+    def state_size(self) -> int:
+        """Numbers in a state."""
+        return self.build().state_size
+
+    @property
+    def enumerable(self) -> bool:
+        """Whether there are few enough states for exact answers."""
+        return self.build().enumeration() is not None
+
+    @property
+    def charted(self) -> bool:
+        """Objects have no picture, so that samples are not held against the target."""
+        return False
+
+    def check(self) -> None:
+        """Raise a `UsageError` that says what is wrong with the world."""
+        from xladder.families.gflownet.check import faults_of
+        from xladder.worlds.flow_names import find
+
+        find(self.name)  # what is known of it may have been found when it could still be imported
+        for fault in faults_of(self.name):
+            raise UsageError(fault)
+
+    def size_in_words(self) -> str:
+        """How many states there are."""
+        found = self.build().enumeration()
+        return f"{len(found.states):,} states" if found else "too many states to list"
+
+    def headline(self) -> str:
+        """The world in a few words."""
+        return self.size_in_words()
+
+    def build(self) -> OwnWorld:
+        """The world in JAX."""
+        return _own_world(self.name)
+
+    def host(self) -> HostWorld:
+        """Its twin in NumPy, or the JAX world stepped from the host."""
+        return _own_host(self.name)
+
+
+@dataclass(frozen=True)
+class Config(GFlowNetConfig):
+    """A GFlowNet in a world of one's own learns to sample its objects in proportion to their reward."""
+
+    world: WorldConfig = field(default_factory=WorldConfig)
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return self.world.name
+
+
+def presets(name: str) -> dict[str, Config]:
+    """The named settings of a world; `quick` is for a first look."""
+    default = Config(WorldConfig(name), iterations=5000)
+    quick = replace(default, iterations=1000, learner=replace(default.learner, width=64))
+    return {"default": default, "quick": quick}
+
+
+# A name stands for one object as long as the process lives.
+@lru_cache(maxsize=16)
+def _own_world(name: str) -> OwnWorld:
+    from xladder.worlds.flow import OwnWorld
+    from xladder.worlds.flow_names import load
+
+    world = load(name)
+    try:
+        return OwnWorld(world)
+    except Exception as error:
+        raise UsageError(f"`{name}` cannot be used: {brief(error)}. Its methods have to be pure JAX.") from error
+
+
+@lru_cache(maxsize=16)
+def _own_host(name: str) -> HostWorld:
+    from xladder.worlds.flow import JittedHost
+
+    world = _own_world(name)
+    return world.world.host_twin() or JittedHost(world)

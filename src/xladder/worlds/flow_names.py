@@ -1,0 +1,45 @@
+"""The worlds called `flow/NAME`: built in, installed, given in Python, or named `module:Name`."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from xladder import user_code
+from xladder.errors import UsageError, XladderError, brief
+from xladder.worlds.bit_strings import BitStrings
+from xladder.worlds.flow import FlowWorld
+
+BUILT_IN = {"bits": BitStrings}
+
+
+def find(name: str) -> Any:
+    """What is called `flow/NAME`: a class, a function or an object, if the user has named it."""
+    bare = name.removeprefix("flow/")
+    if bare in BUILT_IN:
+        return BUILT_IN[bare]
+    if ":" not in bare and bare in user_code.entry_points("world"):
+        return user_code.load_entry_point("world", bare)
+    if ":" not in bare:
+        raise UsageError(
+            f"There is no world `{name}`. There is `flow/bits`; those of your own are named `flow/module:Name`."
+        )
+    return user_code.find(bare, "world", name)
+
+
+def load(name: str) -> FlowWorld:
+    """The world called `flow/NAME`: one that is built in, installed, given in Python, or named `module:Name`."""
+    found = find(name)
+    if inspect.isclass(found) or inspect.isfunction(found):
+        try:
+            found = found()
+        except XladderError:
+            raise
+        except Exception as error:
+            raise UsageError(f"`{name}` cannot be made: {brief(error)}.") from error
+    if not isinstance(found, FlowWorld):
+        raise UsageError(
+            f"`{name}` is of type {type(found).__name__}, but it has to be a `FlowWorld` (of `xladder.worlds.flow`), a "
+            "class of them, or a function without arguments that makes one."
+        )
+    return found

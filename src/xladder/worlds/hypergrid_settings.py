@@ -1,0 +1,125 @@
+"""The hypergrid's settings: its size and its reward. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from xladder.errors import UsageError
+from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
+
+if TYPE_CHECKING:
+    from xladder.worlds.hypergrid import Hypergrid
+    from xladder.worlds.hypergrid_host import HostGrid
+
+# Published rewards: R0 everywhere, R1 more where all coordinates are outer, R2 more where all lie in the band.
+REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
+MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
+
+
+@dataclass(frozen=True)
+class WorldConfig(FlowSettings):
+    """The grid and its reward."""
+
+    dim: int = 2
+    """Coordinates, D."""
+    side: int = 8
+    """Values of each coordinate, H."""
+    reward: str = "easy"
+    """easy, hard, torchgfn, custom (r0, r1, r2): plateaus with peaks; corners: hills; or your own, module:function."""
+    r0: float = 1e-3
+    """For a custom reward: what every cell gives."""
+    r1: float = 0.5
+    """For a custom reward: what a cell on a plateau gives more."""
+    r2: float = 2.0
+    """For a custom reward: what a cell on a peak gives more."""
+
+    @property
+    def states(self) -> int:
+        """How many cells there are."""
+        return self.side**self.dim
+
+    @property
+    def steps(self) -> int:
+        """Steps of the longest trajectory, the last of which is stop."""
+        return self.dim * (self.side - 1) + 1
+
+    @property
+    def state_size(self) -> int:
+        """Numbers in a state: the coordinates."""
+        return self.dim
+
+    @property
+    def levels(self) -> tuple[float, float, float]:
+        """R0, R1 and R2."""
+        return REWARDS.get(self.reward, (self.r0, self.r1, self.r2))
+
+    @property
+    def enumerable(self) -> bool:
+        """Whether there are few enough cells for exact answers."""
+        return self.states <= MOST_STATES
+
+    @property
+    def own_reward(self) -> bool:
+        """Whether the reward is a function of the user's own."""
+        return ":" in self.reward
+
+    @property
+    def charted(self) -> bool:
+        """Whether the target's marginals and log Z are known: by a formula, or from all cells."""
+        return self.enumerable or not self.own_reward
+
+    def check(self) -> None:
+        """Raise a `UsageError` that names the field, its value and what is allowed."""
+
+        def need(ok: bool, flag: str, value: object, allowed: str) -> None:
+            if not ok:
+                raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
+
+        need(self.dim >= 1, "world.dim", self.dim, "a grid has 1 or more coordinates")
+        need(self.side >= 2, "world.side", self.side, "a coordinate needs 2 or more values")
+        need(
+            self.steps <= MOST_STEPS,
+            "world.side",
+            self.side,
+            f"with {self.dim} coordinates a trajectory would have {self.steps} steps, and {MOST_STEPS} are possible: "
+            "make the grid smaller",
+        )
+        need(self.dim <= 1000, "world.dim", self.dim, "1000 coordinates are possible")
+        known = (*REWARDS, "corners", "custom")
+        need(
+            self.reward in known or self.own_reward,
+            "world.reward",
+            self.reward,
+            f"it has to be one of {', '.join(known)}, or a function of your own, `module:function`",
+        )
+        need(
+            0.0 < self.r0 < float("inf"),
+            "world.r0",
+            self.r0,
+            "it has to be positive: the logarithm of every reward is taken",
+        )
+        for flag, more in [("world.r1", self.r1), ("world.r2", self.r2)]:
+            need(0.0 <= more < float("inf"), flag, more, "it has to be a number, and cannot be negative")
+        if self.own_reward:
+            self.build().check_reward()
+
+    def size_in_words(self) -> str:
+        """How many cells there are."""
+        return f"{self.side}^{self.dim} cells"
+
+    def headline(self) -> str:
+        """The grid in a few words."""
+        return f"{self.size_in_words()}, reward {self.reward}"
+
+    def build(self) -> Hypergrid:
+        """The grid in JAX."""
+        from xladder.worlds.hypergrid import build
+
+        return build(self)
+
+    def host(self) -> HostGrid:
+        """The grid in NumPy."""
+        from xladder.worlds.hypergrid_host import build
+
+        return build(self)
