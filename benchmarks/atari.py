@@ -16,10 +16,10 @@ import numpy as np
 from rounds import command
 
 from xladder import devices
+from xladder.plans import plan
 from xladder.registry import RUNGS
 from xladder.rungs.running import compiled
 from xladder.runs.directory import environment
-from xladder.training import plan
 from xladder.worlds import atari_host
 
 ROWS = [

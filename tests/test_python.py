@@ -98,8 +98,8 @@ def test_what_is_wrong_is_said(options, said, tiny):
 
 @pytest.mark.parametrize("name", ["seed", "seeds"])
 def test_true_is_no_number_of_seeds(name, tiny):
+    from xladder.plans import plan
     from xladder.runs.directory import describe_plan, parse_plan
-    from xladder.training import plan
 
     with pytest.raises(UsageError, match="is not a config that xladder wrote"):
         parse_plan(describe_plan(plan("treasurehunt", config=tiny)) | {name: True}, "it")

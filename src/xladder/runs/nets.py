@@ -11,7 +11,8 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.types import Params
 from xladder.errors import UsageError
-from xladder.results import Plan, Result
+from xladder.plans import Plan
+from xladder.results import Result
 from xladder.rungs.running import stack_seeds
 
 Place = tuple[int, int]
