@@ -146,17 +146,14 @@ class Result:
         }
         reached = {name: self.metrics[name] for name in ("return", "eval_return", "tv") if name in self.metrics}
         for name, values in reached.items():
-            measured = np.isfinite(values)
-            if not measured.any():
+            if not np.isfinite(values).any():
                 continue
             if name == "return":
                 mean, interval = last_tenth(values)
                 when = "mean of the last tenth"
             else:  # measured now and then: the last one of each seed
-                last = np.array(
-                    [row[found][-1] if found.any() else np.nan for row, found in zip(values, measured, strict=True)]
-                )
-                mean, interval = (float(one) for one in mean_and_interval(last))
+                last = [row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values]
+                mean, interval = (float(one) for one in mean_and_interval(np.array(last)))
                 when = "last measured"
             if not np.isfinite(mean):
                 continue

@@ -72,6 +72,9 @@ def check_twin(plan: Plan) -> None:
 
 
 def in_words(numbers: Iterable[int]) -> str:
-    """`0`, or `0 … 7`."""
+    """`0`, `0 … 7`, or `1, 5, 9` where there are gaps."""
     ordered = sorted(numbers)
-    return f"{ordered[0]}" if len(ordered) == 1 else f"{ordered[0]} … {ordered[-1]}"
+    if len(ordered) == 1:
+        return f"{ordered[0]}"
+    gaps = ordered[-1] - ordered[0] >= len(ordered)
+    return ", ".join(map(str, ordered)) if gaps else f"{ordered[0]} … {ordered[-1]}"
