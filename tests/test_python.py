@@ -19,7 +19,6 @@ from xladder import progress as drawn
 from xladder.callbacks import Interrupts
 from xladder.cli.main import main
 from xladder.errors import UsageError
-from xladder.registry import RUNGS
 from xladder.runs.directory import describe_plan, parse_plan
 
 
@@ -129,7 +128,8 @@ def test_without_pytorch_everything_else_works_and_the_pip_line_is_given():
 
 # What is recorded.
 
-GRID = replace(TINY_GRID, iterations=12, evaluate_every=6)
+PLAIN = replace(TINY_GRID, iterations=12, evaluate_every=0)
+GRID = replace(PLAIN, evaluate_every=6)
 RECORDED = [
     "config.json",
     "environment.json",
@@ -188,7 +188,7 @@ def test_any_seeds_may_be_listed_and_come_back_in_their_order(recorded):
     again = xladder.load(recorded.path)
     assert again.plan == recorded.plan and again.seeds == (7, 2) and again.path == recorded.path
     np.testing.assert_allclose(again.metrics["loss"], recorded.metrics["loss"], rtol=1e-5)
-    alone = xladder.train("hypergrid", "fused", config=GRID, seed=2)
+    alone = xladder.train("hypergrid", "fused", config=PLAIN, seed=2)
     np.testing.assert_allclose(alone.metrics["loss"][0], recorded.metrics["loss"][1], rtol=1e-3)
     assert parse_plan(describe_plan(recorded.plan), "it") == recorded.plan
     assert "seeds" in xladder.plan("hypergrid", seeds=range(3)).__dict__ and xladder.plan("hypergrid").seeds == (0,)
@@ -208,7 +208,7 @@ def test_a_list_of_seeds_has_no_first_one_beside_it(recorded, capsys):
     assert "seeds 7, 2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("rung", ["fused", "sequential"])
+@pytest.mark.parametrize("rung", ["fused", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(rung, recorded, tmp_path):
     whole = recorded if rung == "fused" else record(tmp_path / "whole", rung=rung, eval_episodes=0)
     part = record(tmp_path / "part", rung=rung, callback=stop_at(5), eval_episodes=0)
@@ -224,7 +224,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(rung, recorde
 
 
 def test_train_resumes_what_is_there_if_it_is_the_same_run(tmp_path):
-    options = {"seeds": 1, "eval_episodes": 0, "resume": True}
+    options = {"config": PLAIN, "seeds": 1, "eval_episodes": 0, "resume": True}
     record(tmp_path / "run", callback=stop_at(5), **options)
     with pytest.raises(UsageError, match="another run"):
         record(tmp_path / "run", seed=3, **options)
@@ -258,7 +258,10 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path):
 # What is heard of a run while it goes on.
 
 
-@pytest.mark.parametrize("rung", [name for name in RUNGS if name not in ("hosts", "actors")])
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("hybrid", "mesh")]
+
+
+@pytest.mark.parametrize("rung", ["torch", "sequential", "parallel", "fused", *SLOW])
 def test_a_callback_hears_of_every_chunk_on_every_rung(rung):
     seen = []
 
@@ -300,12 +303,12 @@ def test_a_callback_that_raises_ends_the_run_and_what_it_has_learned_is_kept(tmp
             raise ZeroDivisionError("mine")
 
     with pytest.raises(ZeroDivisionError, match="mine"):
-        record(tmp_path / "run", seeds=1, callback=callback, eval_episodes=0)
+        record(tmp_path / "run", config=PLAIN, seeds=1, callback=callback, eval_episodes=0)
     assert "ZeroDivisionError: mine" in (tmp_path / "run/log.txt").read_text()
     assert not (tmp_path / "run/finished.json").exists()
     assert xladder.resume(tmp_path / "run", progress=False).is_complete
     with pytest.raises(ZeroDivisionError):
-        xladder.train("hypergrid", "fused", config=GRID, callback=callback)
+        xladder.train("hypergrid", "fused", config=PLAIN, callback=callback)
 
 
 def test_ctrl_c_ends_after_the_chunk_and_is_passed_on(tmp_path):
@@ -314,7 +317,7 @@ def test_ctrl_c_ends_after_the_chunk_and_is_passed_on(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(xladder.Interrupted, match=r"Go on with: xladder\.resume") as stopped:
-        record(tmp_path / "run", seeds=1, callback=callback)
+        record(tmp_path / "run", config=PLAIN, seeds=1, callback=callback, eval_episodes=0)
     assert isinstance(stopped.value, KeyboardInterrupt) and 5 <= stopped.value.result.units_done < 12
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert not (tmp_path / "run/finished.json").exists() and (tmp_path / "run/media/curves.png").exists()
@@ -330,12 +333,16 @@ def test_ctrl_c_before_anything_is_trained_ends_it():
             interrupts.waiting("compiling", 0.0)
         with pytest.raises(KeyboardInterrupt):  # the second time the user means it
             signal.raise_signal(signal.SIGINT)
+    with Interrupts() as interrupts:
+        interrupts.end_training()
+        with pytest.raises(KeyboardInterrupt):  # nothing is left to wait for
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_progress_is_shown_where_somebody_looks(capsys, monkeypatch):
-    xladder.train("hypergrid", "fused", config=GRID)
+    xladder.train("hypergrid", "fused", config=PLAIN)
     assert capsys.readouterr().out == ""
-    xladder.train("hypergrid", "fused", config=GRID, progress=True)
+    xladder.train("hypergrid", "fused", config=PLAIN, progress=True)
     said = capsys.readouterr().out
     assert "hypergrid on fused, seed 0, on cpu" in said and "12/12 iterations" in said
     plan = xladder.plan("hypergrid", config=GRID)
@@ -357,7 +364,7 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
 
     monkeypatch.setattr(drawn, "notebook_display", lambda: display)
     monkeypatch.setattr(drawn, "NOTEBOOK_SECONDS", 0.0)
-    xladder.train("hypergrid", "fused", config=GRID)
+    xladder.train("hypergrid", "fused", config=PLAIN)
     assert "12/12 iterations" in shown[-1]["text/plain"] and "<progress value='12'" in shown[-1]["text/html"]
 
 

@@ -136,7 +136,7 @@ class Interrupts(Observer):
     """
 
     def __init__(self) -> None:
-        self.signal, self._something_done = 0, False
+        self.signal, self._something_done, self._all_trained = 0, False, False
         self._before: Any = None
 
     def __enter__(self) -> Interrupts:
@@ -158,12 +158,16 @@ class Interrupts(Observer):
         """There is something to keep."""
         self._something_done = True
 
+    def end_training(self) -> None:
+        """From now on there is nothing to wait for: Ctrl-C ends scoring and drawing at once."""
+        self._all_trained = True
+
     def stop(self) -> int:
         """The signal that has come, or 0."""
         return self.signal
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self.signal:
+        if self.signal or self._all_trained:
             raise KeyboardInterrupt
         self.signal = number
 

@@ -63,7 +63,8 @@ def train(
     """Train a workload on a rung.
 
     Ctrl-C ends the run after the chunk it is in (about 0.7 seconds), saves it if `out` is given, and then raises
-    `xladder.Interrupted`, a `KeyboardInterrupt` whose `result` is what was trained. A second Ctrl-C ends at once.
+    `xladder.Interrupted`, a `KeyboardInterrupt` whose `result` is what was trained. A second Ctrl-C ends at once, as
+    does one while the rung starts or, once all is trained, while it is scored. SIGTERM is left to the program around.
 
     Args:
         workload: The name of a workload or world, such as `"treasurehunt"`, `"cartpole"` or `"atari/pong"`.
@@ -215,7 +216,12 @@ def _watch(
         for line in lines:
             drawn.show(line)
         if directory:
-            result = record(directory, past, drawn=drawn, observers=observers).result
+
+            def trained(saved: bool) -> None:
+                interrupts.end_training()
+
+            result = record(directory, past, drawn=drawn, observers=observers, trained=trained).result
+            drawn.show(f"Everything is in {directory.path}")
         else:
             drawn.show(headline(plan, devices.find(plan.device)))
             result = execute(plan, Observers([drawn, *observers]), on_nan=on_nan)
