@@ -17,9 +17,9 @@ from rounds import command
 
 from xladder import devices
 from xladder.core.compiling import compiled
+from xladder.plans import plan
 from xladder.registry import RUNGS
 from xladder.runs.directory import environment
-from xladder.training import plan
 from xladder.worlds import atari_host
 
 ROWS = [

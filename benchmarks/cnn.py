@@ -18,9 +18,9 @@ from rounds import command, repeated, times
 
 from xladder import devices
 from xladder.families.value.acting import build
+from xladder.plans import plan
 from xladder.replay.batch import Batch
 from xladder.runs.directory import environment
-from xladder.training import plan
 from xladder.worlds import atari_host
 
 UPDATES = 16

@@ -20,9 +20,9 @@ from rich.table import Table
 from rounds import command, peer_row, repeated, times
 
 from xladder.errors import XladderError
+from xladder.plans import plan
 from xladder.runs.compare import measure_apart
 from xladder.runs.directory import environment, write_json
-from xladder.training import plan
 
 HERE = Path(__file__).parent
 KEY, RATE = "seconds_per_iteration", "iterations_per_second"

@@ -18,8 +18,8 @@ from rounds import command
 
 from xladder import devices
 from xladder.core.statistics import mean_and_interval
+from xladder.plans import plan
 from xladder.runs.directory import environment, write_json
-from xladder.training import plan
 
 POINTS = 5
 NEAR, APART = 5, 100  # measurements before each point and iterations between them: single ones jump

@@ -22,10 +22,10 @@ import numpy as np
 from rounds import command
 
 from xladder import devices
+from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.rungs import fused, mesh
 from xladder.runs.directory import environment
-from xladder.training import plan
 
 SETTINGS = {
     "treasurehunt": {"learner": {"batch_size": 256}, "world": {"observe": "together"}},

@@ -23,9 +23,9 @@ from rich.table import Table
 from rounds import command, peer_row, repeated, times
 
 from xladder.errors import XladderError
+from xladder.plans import plan
 from xladder.runs.compare import measure_apart
 from xladder.runs.directory import environment, write_json
-from xladder.training import plan
 
 EPSILON = 0.63
 HERE = Path(__file__).parent
@@ -118,7 +118,7 @@ def cold_and_cached_compile(device: str) -> dict:
     code = (
         "import sys, jax; jax.config.update('jax_compilation_cache_dir', sys.argv[1]);"
         "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0);"
-        "from xladder import devices; from xladder.rungs import fused; from xladder.training import plan;"
+        "from xladder import devices; from xladder.rungs import fused; from xladder.plans import plan;"
         "print(fused.start(plan('treasurehunt', 'fused').config, [0], devices.find(sys.argv[2])).compile_seconds)"
     )
     import tempfile

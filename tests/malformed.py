@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from xladder.plans import plan
 from xladder.registry import WORKLOADS
 from xladder.runs.directory import describe_plan
-from xladder.training import plan
 
 WORKLOAD_NAMES = ("treasurehunt", "hypergrid", "cartpole", "minatar/breakout", "atari/pong", "acrobot")
 NUMBERS = {

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 
 class Discrete:
@@ -148,3 +149,47 @@ class WithWrongTwin(Corridor):
 class NeedsArguments(Corridor):
     def __init__(self, size):
         self.cells = size
+
+
+class Duel:
+    """PettingZoo's parallel API: one who is hit leaves, and the episode ends when one is left or after ten steps."""
+
+    possible_agents = ("red", "blue")
+    metadata = {"name": "duel"}
+    render_mode = None
+
+    def __init__(self):
+        from gymnasium import spaces
+
+        self._actions = {"red": spaces.Discrete(3), "blue": spaces.Discrete(2)}
+        self._box = spaces.Box(0.0, 1.0, (2,), np.float32)
+        self.agents = []
+
+    def observation_space(self, agent):
+        return self._box
+
+    def action_space(self, agent):
+        return self._actions[agent]
+
+    def reset(self, seed=None, options=None):
+        if seed is not None or not hasattr(self, "rng"):
+            self.rng = np.random.default_rng(seed)
+        self.agents, self.time = list(self.possible_agents), 0
+        return self._look(), {agent: {} for agent in self.agents}
+
+    def step(self, actions):
+        self.time += 1
+        out = [a for a, action in actions.items() if action == 0 and self.rng.random() < 0.3]
+        rewards = {agent: float(action) for agent, action in actions.items()}
+        seen = self._look()
+        over = self.time >= 10 or len(out) == len(self.agents)
+        terminations = {agent: agent in out for agent in self.agents}
+        truncations = {agent: over and agent not in out for agent in self.agents}
+        self.agents = [agent for agent in self.agents if agent not in out and not over]
+        return seen, rewards, terminations, truncations, {agent: {} for agent in seen}
+
+    def _look(self):
+        return {a: np.array([self.time / 10, self.rng.random()], np.float32) for a in self.agents}
+
+    def close(self):
+        pass

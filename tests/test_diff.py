@@ -9,8 +9,8 @@ import pytest
 import xladder
 from tests.conftest import TINY, TINY_GRID
 from xladder.cli.main import main
+from xladder.plans import plan
 from xladder.runs.directory import RunDirectory
-from xladder.training import plan
 
 
 def write(folder, seeds=2, ticks=5, learner=(), change=None, environment=None, name="return", rung=None, more=()):

@@ -1,19 +1,34 @@
 """What every registered workload and rung has to keep, whichever they are."""
 
+from dataclasses import replace
 from functools import cache
 
 import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, TINY_BITS, TINY_GRID
+from tests.conftest import TINY, TINY_BITS, TINY_GRID, TINY_VALUES
 from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
-from xladder import settings
+from xladder import settings, user_code
 from xladder.errors import UsageError
-from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_rung
+from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_rung, find_workload
 
-ALL = WORKLOADS | {family.name: family for family in SOURCES.values()}
+user_code.allow("tests.own_worlds")
+OWN = {
+    "jax": "jax/tests.own_worlds:Corridor",
+    "marl": "marl/tests.own_worlds:Race",
+    "zoo": "zoo/tests.own_worlds:Duel",
+}
+ALL = WORKLOADS | {w.name: w for w in (find_workload(OWN.get(s, SOURCES[s].name)) for s in SOURCES)}
+
+
+def small(name):
+    found = find_workload(name).family.presets(name)["default"]
+    learner = replace(TINY_VALUES, steps_per_update=4)
+    return replace(found, world=replace(found.world, num_envs=4), learner=learner, steps=80, evaluate_episodes=0)
+
+
 SMALL = {
     "treasurehunt": TINY,
     "hypergrid": TINY_GRID,
@@ -21,6 +36,7 @@ SMALL = {
     "atari/breakout": PONG,
     "gym/CartPole-v1": GYM,
     "flow/bits": TINY_BITS,
+    **{name: small(name) for name in OWN.values()},
 }
 """A config for every workload that runs in a moment, and whose programs other tests compile too."""
 LENGTHS = 1, 4

@@ -16,10 +16,10 @@ from xladder.core.state import restore
 from xladder.errors import UsageError
 from xladder.learners.gflownet import GFlowNetLearner
 from xladder.learners.value import ValueLearner
+from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.rungs import fused, layout, mesh
 from xladder.rungs.mesh import DeviceCrew
-from xladder.training import plan
 
 # About half of the gradients are cut: were all of them, one of the wrong length would be, too, and not be noticed.
 CART = replace(

@@ -60,6 +60,16 @@ def test_one_observation_gives_an_int_and_a_batch_as_many_whether_numpy_jax_or_l
     assert policy.values(states[2]).shape == (2,)
 
 
+def test_a_stack_of_one_frame_may_be_left_out(cart):
+    frames = np.random.default_rng(2).standard_normal((5, 4), np.float32)
+    policy = cart.policy()
+    actions = policy(frames[:, None])
+    np.testing.assert_array_equal(policy(frames), actions)
+    assert policy(frames[3]) == actions[3] and isinstance(policy(frames[3]), int)
+    with pytest.raises(UsageError, match=r"shape \[5\]"):
+        policy(np.zeros(5))
+
+
 @pytest.mark.parametrize("algorithm", ["iqn", "rainbow"])
 def test_members_that_draw_something_are_the_same_every_time(algorithm, tmp_path):
     config = named.presets("cartpole")[algorithm]

@@ -10,9 +10,9 @@ from tests import standin
 from tests.conftest import TINY_GRID, assert_trees_equal
 from tests.test_cli import call
 from xladder.errors import UsageError
+from xladder.plans import plan
 from xladder.profiling import Profile, check
 from xladder.rungs import fused, parallel
-from xladder.training import plan
 
 GRID = [
     *("--world.dim", "2", "--world.side", "4", "--learner.batch-size", "4", "--learner.width", "8"),

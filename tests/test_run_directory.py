@@ -14,14 +14,14 @@ from tests.conftest import TINY_GRID
 from xladder.cli.main import main
 from xladder.cli.options import parse_with_config
 from xladder.cli.progress import Screen
-from xladder.cli.resume import ticks_left
 from xladder.cli.train import TrainOptions
 from xladder.errors import UsageError
+from xladder.plans import plan
 from xladder.registry import RungOptions, find_workload
 from xladder.runs import directory as module
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command
-from xladder.training import plan
+from xladder.runs.resuming import ticks_left
 
 ON_TORCH = {"config": TINY_GRID, "options": RungOptions(threads=1)}
 KEEPING = Keeping(checkpoint_every=7, keep=3, on_nan="continue", eval_episodes=0)
@@ -148,10 +148,10 @@ def test_a_signal_after_training_names_what_is_there(saved, said, screen, monkey
 def test_one_is_singular_and_what_was_compiled_before_is_no_news(screen, capsys):
     screen.started([0], SimpleNamespace(compile_seconds=0.01, note=""))
     assert "compiled" not in capsys.readouterr().out
-    screen.done = 1
-    assert screen.how_far() == "1 iteration"
-    screen.done = 2
-    assert screen.how_far() == "2 iterations"
+    screen.meter.done = 1
+    assert screen.meter.how_far() == "1 iteration"
+    screen.meter.done = 2
+    assert screen.meter.how_far() == "2 iterations"
 
 
 def test_a_git_that_hangs_is_no_reason_to_fail(monkeypatch):

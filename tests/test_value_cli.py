@@ -21,10 +21,10 @@ from xladder.families.value import atari_presets as atari
 from xladder.families.value import config as value
 from xladder.families.value import presets as named
 from xladder.pictures import curves as pictures
+from xladder.plans import plan
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
 from xladder.results import Result
 from xladder.runs.directory import load, read_run_plan
-from xladder.training import plan
 from xladder.worlds import names
 
 SMALL = [

@@ -13,8 +13,8 @@ from xladder.families.value import config as value
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import presets as named
 from xladder.families.value.program import Program
+from xladder.plans import plan
 from xladder.settings import to_dict, updated
-from xladder.training import plan
 
 WORLDS = ["cartpole", "minatar/breakout", "atari/pong", "gym/CartPole-v1"]
 PRESETS = [(world, preset) for world in WORLDS for preset in named.presets(world)]

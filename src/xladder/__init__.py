@@ -1,38 +1,84 @@
 """xladder: train the same learner on a ladder of rungs, from PyTorch to one XLA program.
 
+    import xladder
+
+    result = xladder.train("cartpole", rung="fused", seeds=8, steps=100_000, out="runs/cart")
+    result                                    # how far it came and what it reached
+    result.metrics["return"]                  # float [seed, tick]
+    result.evaluate(episodes=100)             # without exploring, and chance beside it
+    policy = result.policy(seed=0)            # a function from observations to actions
+
+    xladder.resume("runs/cart")               # go on with a run that was stopped or killed
+    xladder.load("runs/cart")                 # the result of a run directory, this one's or the command line's
+    xladder.compare("cartpole", ["torch", "fused"])  # the same experiment on several rungs
+
+`xladder.WORKLOADS` and `xladder.RUNGS` say what there is; worlds are named like workloads (`"atari/pong"`,
+`"gym/LunarLander-v3"`; `xladder worlds` lists them). Every field of a workload's settings is a keyword of `train`.
+Everything that a user can put right is an `xladder.XladderError` with a sentence that says how.
+
 Public names are resolved on first use, so that `import xladder` loads neither JAX nor PyTorch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+import typing as _typing
 
-if TYPE_CHECKING:
+if _typing.TYPE_CHECKING:
+    from xladder.callbacks import Progress
+    from xladder.errors import Diverged, Interrupted, UsageError, XladderError
+    from xladder.plans import Plan, plan
     from xladder.registry import RUNGS, WORKLOADS
-    from xladder.results import Plan, Result
+    from xladder.results import Result
     from xladder.runs.compare import compare
     from xladder.runs.directory import evaluate, load
-    from xladder.training import plan, train
+    from xladder.training import resume, train
 
 __version__ = "0.1.0"
-__all__ = ["RUNGS", "WORKLOADS", "Plan", "Result", "compare", "evaluate", "load", "plan", "train"]
+__all__ = [
+    "RUNGS",
+    "WORKLOADS",
+    "Diverged",
+    "Interrupted",
+    "Plan",
+    "Progress",
+    "Result",
+    "UsageError",
+    "XladderError",
+    "compare",
+    "evaluate",
+    "load",
+    "plan",
+    "resume",
+    "train",
+]
 
 _HOMES = {
     "RUNGS": "xladder.registry",
     "WORKLOADS": "xladder.registry",
-    "Plan": "xladder.results",
+    "Diverged": "xladder.errors",
+    "Interrupted": "xladder.errors",
+    "Plan": "xladder.plans",
+    "Progress": "xladder.callbacks",
     "Result": "xladder.results",
+    "UsageError": "xladder.errors",
+    "XladderError": "xladder.errors",
     "compare": "xladder.runs.compare",
     "evaluate": "xladder.runs.directory",
     "load": "xladder.runs.directory",
-    "plan": "xladder.training",
+    "plan": "xladder.plans",
+    "resume": "xladder.training",
     "train": "xladder.training",
 }
-_MODULES = ("bridge", "hybrid", "parity")  # for networks of one's own
+_MODULES = ("bridge", "hybrid", "parity")
+"""Public modules for networks of one's own, which are imported on first use as well."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name in _MODULES:
-        return import_module(f"xladder.{name}")
+        return _importlib.import_module(f"xladder.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'xladder' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(_importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_MODULES, "__version__"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from xladder.errors import UsageError, unknown
-from xladder.results import Plan
+from xladder.plans import Plan
 
 CHECKS = {
     "nans": "stop at the first value that is not a number, and say which operation made it",

@@ -52,6 +52,14 @@ class PeerLost(XladderError):
     exit_code = 75
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C has ended a run in Python; `result` is what was trained by then, and it is saved if it had a directory."""
+
+    def __init__(self, text: str, result: Any):
+        super().__init__(text)
+        self.result = result
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that does not exist: says which do, and which is nearest."""
     known = sorted(known)

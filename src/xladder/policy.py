@@ -4,6 +4,8 @@
     policy(observation)  # an action
     policy(observations)  # int32 [B]: as many actions
 
+Where a state is one frame (`stack` = 1), the axis of the stack may be left out; [1, …] is then one observation.
+
 It never explores and draws nothing: the same observation gives the same action. Nothing of the training is needed for
 it but the network; a program is compiled for every size of batch that is new.
 
@@ -47,7 +49,8 @@ class Policy:
 
     def _judged(self, observation: Any) -> np.ndarray:
         """float32 [A], or [B, A] of a batch."""
-        given, (shape, dtype, below, what) = np.asarray(observation), self.observation
+        shape, dtype, below, what = self.observation
+        given = _stacked(np.asarray(observation), shape)
         single = given.ndim == len(shape)
         if given.shape[not single :] != shape:
             raise UsageError(
@@ -63,6 +66,16 @@ class Policy:
             raise UsageError("A batch of no observations was given.")
         judged = np.asarray(self._judge(batch))
         return judged[0] if single else judged
+
+
+def _stacked(given: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Observations with the axis of a stack of one, which they may be given without: [B, …] as [B, 1, …]."""
+    frame = shape[1:]
+    if not frame or shape[0] != 1 or given.shape == shape:
+        return given
+    if given.shape == frame:
+        return given[None]
+    return given[:, None] if given.shape[1:] == frame else given
 
 
 class ValuePolicy(Policy):

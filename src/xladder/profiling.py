@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from xladder.errors import UsageError
-from xladder.results import Plan
+from xladder.plans import Plan
 from xladder.rungs.running import Metrics, Running
 
 FOLDER = "profile"

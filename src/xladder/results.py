@@ -1,31 +1,22 @@
-"""What a run is, and what came of it."""
+"""What came of a run."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xladder import devices
+from xladder.core.statistics import last_tenth, mean_and_interval, signed
 from xladder.core.types import Params
-from xladder.registry import RungOptions, Workload
+from xladder.errors import UsageError
+from xladder.plans import Plan, seeds_in_words
 
 if TYPE_CHECKING:
     from xladder.policy import Policy
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that says what a run is."""
-
-    workload: Workload
-    config: Any
-    rung: str
-    seeds: tuple[int, ...]
-    device: str | None = None
-    options: RungOptions = field(default_factory=RungOptions)
 
 
 @dataclass(frozen=True)
@@ -37,9 +28,9 @@ class Snapshot:
     label: str
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
-    """A finished (or stopped) run."""
+    """A finished (or stopped) run: its metrics, what was learned, and how long it took."""
 
     plan: Plan
     metrics: dict[str, np.ndarray]
@@ -51,11 +42,18 @@ class Result:
     """Seconds per tick and seed, one entry per chunk."""
     snapshots: list[Snapshot] = field(default_factory=list)
     """Of workloads that are measured while they train."""
+    path: Path | None = None
+    """The run directory, where there is one."""
 
     @property
     def config(self) -> Any:
         """The settings it was trained with."""
         return self.plan.config
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds, in the order of the first axis of metrics and parameters."""
+        return self.plan.seeds
 
     @property
     def units_done(self) -> int:
@@ -65,12 +63,29 @@ class Result:
         reached = np.any([np.isfinite(column) for column in self.metrics.values()], axis=0)  # [seed, tick]
         return int(reached.sum(1).min()) * self.config.units_per_tick
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all seeds have come to the end."""
+        rows = {values.shape[0] for values in self.metrics.values()} or {len(self.seeds)}
+        whole = self.config.ticks * self.config.units_per_tick
+        return rows == {len(self.seeds)} and self.units_done == whole
+
     def evaluate(self, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
-        """How good it is without exploring, and chance beside it; the keys are those of `xladder eval --json`."""
+        """Score what was learned without exploring, and chance beside it.
+
+        Args:
+            episodes: Episodes for the agents of each seed, or objects that are sampled; the family's number if None.
+            seed: What boards are played on or objects drawn from; apart from the seeds of training.
+
+        Returns:
+            The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
+        """
         import jax
 
         from xladder.core.compiling import compiled
 
+        if episodes is not None and episodes < 1:
+            raise UsageError(f"`episodes` is {episodes}, but it has to be 1 or more.")
         episodes = episodes or self.plan.workload.family.train_episodes
         evaluation = self.config.family
         with jax.default_device(devices.find(self.plan.device)):
@@ -79,19 +94,75 @@ class Result:
         return score | judge(score["mean_return"], self.units_done) if judge else score
 
     def policy(self, seed: int | None = None, agent: int = 0) -> Policy:
-        """What one agent does, as a function of what it sees; of the first seed if none is named."""
+        """Give one trained agent as a function from observations to actions.
+
+        Args:
+            seed: Whose; the first seed if None.
+            agent: Which agent, where several learn.
+
+        Returns:
+            A function that takes one observation or a batch of them; see `xladder.policy`.
+        """
         from xladder.runs.nets import policy
 
         return policy(self, seed, agent)
 
-    def save(self, path: str | Path) -> Path:
-        """Write a run directory: config, metrics, agents, pictures."""
-        from xladder.runs.directory import RunDirectory
+    def save(self, path: str | Path, eval_episodes: int | None = None) -> Path:
+        """Write a run directory, as `xladder.train(out=…)` does: config, environment, metrics, agents, pictures, log.
 
-        directory = RunDirectory.create(path, self.plan)
-        directory.write_metrics(self)
-        directory.finish(self)
-        if self.units_done == self.config.ticks * self.config.units_per_tick:
-            directory.mark_finished()
-        directory.lock.release()
-        return directory.path
+        There are no checkpoints in it, so that it cannot be resumed; `xladder eval`, `load`, `export` … take it.
+
+        Args:
+            path: A folder that does not exist yet, or is empty.
+            eval_episodes: Episodes to score with; the family's number if None, and neither score nor replay if 0.
+
+        Returns:
+            The folder.
+        """
+        from xladder.runs.recording import save
+
+        return save(self, path, eval_episodes)
+
+    def __repr__(self) -> str:
+        lines = [f"{name}: {text}" for name, text in self._described().items()]
+        return "\n  ".join([f"Result of {self.plan.workload.name} on {self.plan.rung}", *lines])
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
+            for name, text in self._described().items()
+        )
+        title = f"{self.plan.workload.name} on {self.plan.rung}"
+        return f"<table><caption>xladder: {escape(title)}</caption>{rows}</table>"
+
+    def _described(self) -> dict[str, str]:
+        """The result in a few lines: seeds, how far it came, what it reached, where it is."""
+        plan, each = self.plan, self.config.units_per_tick
+        several = len(plan.seeds) > 1
+        told = {
+            "seeds": seeds_in_words(plan).removeprefix("seeds ").removeprefix("seed "),
+            "trained": f"{self.units_done:,} of {self.config.ticks * each:,} {plan.workload.length}",
+        }
+        reached = {name: self.metrics[name] for name in ("return", "eval_return", "tv") if name in self.metrics}
+        for name, values in reached.items():
+            if not np.isfinite(values).any():
+                continue
+            if name == "return":
+                mean, interval = last_tenth(values)
+                when = "mean of the last tenth"
+            else:  # measured now and then: the last one of each seed
+                last = [row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values]
+                mean, interval = (float(one) for one in mean_and_interval(np.array(last)))
+                when = "last measured"
+            if not np.isfinite(mean):
+                continue
+            around = f" ± {interval:.2f}" if several and np.isfinite(interval) else ""
+            told[name.replace("_", " ")] = f"{signed(mean, 2)}{around} ({when}{', seeds averaged' if several else ''})"
+        if self.tick_seconds and np.isfinite(np.median(self.tick_seconds)):
+            told["time"] = f"{np.median(self.tick_seconds) * 1000:.2f} ms per {plan.workload.tick}" + (
+                " and seed" if several else ""
+            )
+        told["metrics"] = ", ".join(self.metrics) or "none"
+        told["path"] = str(self.path) if self.path else "not saved: use save(path), or train(out=…)"
+        return told

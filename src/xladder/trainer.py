@@ -17,7 +17,8 @@ import numpy as np
 from xladder import devices
 from xladder.core.state import Arrays, capture, restore
 from xladder.errors import Diverged
-from xladder.results import Plan, Result, Snapshot
+from xladder.plans import Plan
+from xladder.results import Result, Snapshot
 
 OnNan = Literal["stop", "continue"]
 CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
@@ -116,13 +117,22 @@ class Trial:
         try:
             return self.see_through(past)
         finally:
-            if hasattr(self.running, "close"):
-                self.thread.submit(self.running.close).result()
+            # In the rung's thread, so behind a start that was interrupted and goes on there.
+            self.thread.submit(self.close).result()
+
+    def begin(self) -> None:
+        """Start the rung."""
+        self.running = self.start(self.plan.config, self.seeds, self.device)
+
+    def close(self) -> None:
+        """Close what the rung has opened."""
+        if hasattr(self.running, "close"):
+            self.running.close()
 
     def see_through(self, past: Past | None) -> Result:
         """The same, with everything left open."""
         plan, config, observer = self.plan, self.plan.config, self.observer
-        self.running = self.wait(self.starting, self.start, config, self.seeds, self.device)
+        self.wait(self.starting, self.begin)
         self.compile_seconds = self.running.compile_seconds
         if past:
             self.wait("restoring", self.take_up, past)

@@ -1,58 +1,112 @@
-"""A plan from what is asked for, and carrying it out: group of seeds after group of seeds."""
+"""Training from Python: start a run or resume one, record it where that is asked for, and carry out its plan.
+
+`train` and `resume` are what a program calls. The command line parses its flags and calls `record`, which both share.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from xladder import devices, user_code
+from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
 from xladder.core.state import unflatten
-from xladder.errors import UsageError
-from xladder.registry import (
-    RUNGS,
-    RungOptions,
-    check_name,
-    check_options,
-    check_rung,
-    find_rung,
-    find_workload,
-)
-from xladder.results import Plan, Result
-from xladder.settings import chosen, updated
+from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError
+from xladder.plans import Plan, allow_imports, plan, seed_groups
+from xladder.progress import Drawing, drawing
+from xladder.registry import RungOptions, find_rung
+from xladder.results import Result
+from xladder.runs import resuming
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, load, told_of, write_json
+from xladder.runs.keeping import DiskKeeper
+from xladder.runs.recording import Recorder, episodes_of, headline
 from xladder.trainer import Keeper, Observer, OnNan, Past, Trial
 
-MOST_SEEDS = 100_000
+Device = Literal["cpu", "gpu"]
 
 
-def plan(
-    workload: str,
+def train(
+    workload: str | object,
     rung: str | None = None,
     *,
     seed: int = 0,
-    seeds: int = 1,
-    device: str | None = None,
+    seeds: int | Sequence[int] = 1,
     preset: str = "default",
     protocol: str | None = None,
     config: Any = None,
+    device: Device | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_every: int | None = None,
+    keep: int = 2,
+    on_nan: OnNan = "stop",
+    eval_episodes: int | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    threads: int | None = None,
+    mesh: str | None = None,
+    actors: int | None = None,
+    shards: int | None = None,
+    ray: str | None = None,
+    lock_step: bool | None = None,
     options: RungOptions | None = None,
-    changes: Mapping[str, Any] | None = None,
+    imports: Sequence[str] = (),
     **fields: Any,
-) -> Plan:
-    """A checked plan, on the workload's usual rung if none is named.
+) -> Result:
+    """Train a workload on a rung.
 
-    `fields` are fields of the config, nested ones as dicts: `learner={"lr": 3e-4}`. They may also come as one mapping,
-    `changes`. Code of your own that they name, as `module:Name`, may be imported; it may also be given itself, as in
-    `learner={"torso": Torso}`.
+    Ctrl-C ends the run after the chunk it is in (about 0.7 seconds), saves it if `out` is given, and then raises
+    `xladder.Interrupted`, a `KeyboardInterrupt` whose `result` is what was trained. A second Ctrl-C ends at once, as
+    does one while the rung starts or, once all is trained, while it is scored. SIGTERM is left to the program around.
+
+    Args:
+        workload: The name of a workload or world, such as `"treasurehunt"`, `"cartpole"` or `"atari/pong"`, or a world
+            of your own: an object or class with the API of gymnax, JaxMARL, PettingZoo or `xladder.worlds.flow`.
+        rung: How to execute it: a key of `xladder.RUNGS`; the workload's usual one if not given.
+        seed: The first seed.
+        seeds: How many seeds from there on, or a list of distinct seeds.
+        preset: The named settings to start from.
+        protocol: The published protocol to start from, where the workload has any.
+        config: Settings to start from instead: a config object of the workload, such as `xladder.load(run).config`.
+        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        out: The run directory. It keeps what `xladder train --out` keeps: config, environment, metrics, events,
+            checkpoints, agents, score, curves, replay and log. Nothing is kept if not given.
+        resume: Go on with the run in `out` if there is one.
+        checkpoint_every: Ticks between two checkpoints; about once a minute if not given, never if 0.
+        keep: How many checkpoints stay, besides the best.
+        on_nan: `"stop"` or `"continue"` when a loss or parameter is no longer a number.
+        eval_episodes: Episodes to score with at the end, if `out` is given; neither score nor replay if 0.
+        callback: A function that is called between chunks with a `Progress`. The run ends if it returns True or calls
+            `progress.stop()`. If it raises, the run is saved, and the exception is raised here.
+        progress: Whether to show a progress bar; where there is a terminal or a notebook if not given.
+        threads: Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given.
+        mesh: What lies over how many devices: `"seeds=4"`, `"data=2"` or both with a comma (implies `mesh`).
+        actors: Processes that play, on `actors`.
+        shards: Processes that remember, on `actors`.
+        ray: HOST:PORT of the Ray cluster to use on `actors`; a local Ray is started if not given.
+        lock_step: Whether actors and learner wait for each other, on `actors`.
+        options: All of these in one object instead.
+        imports: Modules of your own to import first.
+        **fields: Fields of the config, nested ones as dicts: `epochs=1000, learner={"lr": 3e-4}`.
+
+    Returns:
+        Metrics [seed, tick], parameters and, where there is one, the path of the run directory.
+
+    Raises:
+        UsageError: A wrong name, value or path; nothing has been started or written.
+        Diverged: A loss or parameter stopped being a number.
     """
-    user_code.allow_typed([workload])
-    changes = user_code.as_names({**(changes or {}), **fields})
-    for module in user_code.modules_in(changes):
-        user_code.allow(module)
-    return make_plan(
+    asked = RungOptions(threads=threads, mesh=mesh, actors=actors, shards=shards, ray=ray, lock_step=lock_step or None)
+    if options is not None and asked != RungOptions():
+        raise UsageError("`options` holds what rungs are told, so what they are told is not given beside it.")
+    made = plan(
         workload,
         rung,
         seed=seed,
@@ -61,56 +115,230 @@ def plan(
         preset=preset,
         protocol=protocol,
         config=config,
-        options=options,
-        changes=changes,
+        options=options or asked,
+        imports=imports,
+        **fields,
     )
+    keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes)
+    keeping.check()
+    if out is not None:
+        if resume and (Path(out) / "config.json").exists():
+            return _resume(Path(out), rung, mesh, callback, progress, made)
+        directory = RunDirectory.create(out, made, keeping)
+        try:
+            return _watch(made, callback, progress, directory=directory)
+        except UsageError:
+            directory.discard()
+            raise
+    given = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
+    for name, value in given.items():
+        if value is not None:
+            raise UsageError(f"`{name}` is about what is kept of a run, and nothing is without `out`.")
+    return _watch(made, callback, progress, on_nan=on_nan)
 
 
-def make_plan(
-    workload: str,
-    rung: str | None = None,
+def resume(
+    path: str | Path,
     *,
-    seed: int = 0,
-    seeds: int = 1,
-    device: str | None = None,
-    preset: str = "default",
-    protocol: str | None = None,
-    config: Any = None,
-    options: RungOptions | None = None,
-    changes: Mapping[str, Any] | None = None,
-) -> Plan:
-    """The same from names that somebody else has written: nothing is imported that the user did not name."""
-    found, options = find_workload(workload), options or RungOptions()
-    rung = rung or ("mesh" if options.mesh else found.rung)
-    find_rung(rung, found)
-    settings = found.family
-    presets = settings.presets(found.name, protocol)
-    start = chosen(presets, preset, protocol)
-    config = updated(start if config is None else config, changes or {})
-    settings.check(config)
-    check_name(found, config)
-    check_rung(rung, found, config)
-    check_options(rung, options)
-    if seeds < 1:
-        raise UsageError(f"`--seeds` is {seeds}, but it has to be 1 or more.")
-    if seeds > MOST_SEEDS:
-        raise UsageError(f"`--seeds` is {seeds}, but a run has {MOST_SEEDS:,} at most: share them among several runs.")
-    if not 0 <= seed < 2**31:
-        raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
-    if seed + seeds > 2**31:
-        raise UsageError(f"`--seeds` is {seeds}, but from `--seed {seed}` on there are {2**31 - seed} below 2³¹.")
-    if "mesh" in RUNGS[rung].options:
-        if not options.mesh:
-            raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
-        from xladder.rungs import layout
+    rung: str | None = None,
+    mesh: str | None = None,
+    callback: Callback | None = None,
+    progress: bool | None = None,
+    imports: Sequence[str] = (),
+    changed_code: bool = False,
+) -> Result:
+    """Go on with a run that was stopped or killed, from its last sound checkpoint.
 
-        config = layout.fit(settings, config, layout.parse(options.mesh), seeds)
-    return Plan(found, config, rung, tuple(range(seed, seed + seeds)), device, options)
+    On the same machine it becomes the run that it would have been, bit by bit. How it is kept is written down in it.
+
+    Args:
+        path: The run directory.
+        rung: Go on on another rung: sequential, parallel, fused, mesh and hosts may take over from each other.
+        mesh: Go on on devices that lie otherwise, such as `"data=2"` (implies `mesh`).
+        callback: As in `train`.
+        progress: As in `train`.
+        imports: Modules of your own that the run needs: it imports nothing by itself.
+        changed_code: Whether to use them though they are not what they were when the run began.
+
+    Returns:
+        The whole run, as `train` would have given it; of a finished run, what `load` gives.
+    """
+    allow_imports(imports)
+    with user_code.accepting_changes(changed_code):
+        return _resume(Path(path), rung, mesh, callback, progress)
 
 
-def train(workload: str, rung: str | None = None, **options: Any) -> Result:
-    """Train a workload on a rung; see `plan` for the options (seed, seeds, preset, device, config, fields)."""
-    return execute(plan(workload, rung, **options))
+def _resume(
+    path: Path,
+    rung: str | None,
+    mesh: str | None,
+    callback: Callback | None,
+    progress: bool | None,
+    expected: Plan | None = None,
+) -> Result:
+    """Go on with a run; with `expected`, only if it is that one."""
+    directory = RunDirectory.open(path)
+    try:
+        if expected and told_of(directory.plan) != told_of(expected):
+            raise UsageError(f"`{path}` holds another run than is asked for: choose another `out`, or resume that one.")
+        lines: list[str] = []
+
+        def say(line: str) -> None:
+            directory.log(line)
+            lines.append(line)
+
+        checkpoint = resuming.find_checkpoint(directory, say, rung, mesh)
+        if directory.is_finished:
+            return load(path)
+        past = resuming.rewind(directory, checkpoint, say)
+        return _watch(directory.plan, callback, progress, directory=directory, past=past, lines=lines)
+    finally:
+        directory.lock.release()
+
+
+def _watch(
+    plan: Plan,
+    callback: Callback | None,
+    progress: bool | None,
+    *,
+    directory: RunDirectory | None = None,
+    past: Past | None = None,
+    lines: Sequence[str] = (),
+    on_nan: OnNan = "stop",
+) -> Result:
+    """Train with what a Python program sees of it, into a directory if there is one."""
+    with drawing(plan, progress) as drawn, Interrupts() as interrupts:
+        observers: list[Observer] = [interrupts]
+        called = (
+            CallbackObserver(plan, callback, directory.path if directory else None) if callback is not None else None
+        )
+        if called:
+            observers.append(called)
+        for line in lines:
+            drawn.show(line)
+        if directory:
+
+            def trained(saved: bool) -> None:
+                interrupts.end_training()
+
+            result = record(directory, past, drawn=drawn, observers=observers, trained=trained).result
+            drawn.show(f"Everything is in {directory.path}")
+        else:
+            drawn.show(headline(plan, devices.find(plan.device)))
+            result = execute(plan, Observers([drawn, *observers]), on_nan=on_nan)
+        drawn.close()
+    if called and called.error:
+        if directory:
+            directory.log("".join(traceback.format_exception(called.error)))
+        raise called.error
+    if interrupts.signal:
+        way_on = f" Go on with: xladder.resume({str(directory.path)!r})" if directory else ""
+        raise Interrupted(f"Stopped after {result.units_done:,} {plan.workload.length}.{way_on}", result)
+    return result
+
+
+class Recorded(NamedTuple):
+    """What came of a run that was recorded."""
+
+    result: Result
+    score: dict[str, Any] | None
+    """What the agents reach at the end; None if they were not scored."""
+    pictures: dict[str, Path]
+    """Files by name."""
+    stopped: int
+    """The signal that has ended it, or 0."""
+
+
+def record(
+    directory: RunDirectory,
+    past: Past | None = None,
+    *,
+    drawn: Drawing | None = None,
+    observers: Sequence[Observer] = (),
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    prepare: Callable[[], None] = lambda: None,
+    trained: Callable[[bool], None] = lambda saved: None,
+) -> Recorded:
+    """Train into a run directory until its plan is fulfilled, and write all that belongs there.
+
+    Args:
+        directory: The run directory. Its lock is released in the end, whatever happens.
+        past: Where to go on from; from the beginning if None.
+        drawn: Who draws the progress.
+        observers: Who else hears of it, and may end it.
+        around: Makes another `start` out of the rung's: to debug what it runs, or to profile it.
+        prepare: Called first, to set up JAX.
+        trained: Called when training is over and the agents are written, with whether the last state is saved.
+
+    Returns:
+        The result, its score and its pictures.
+    """
+    try:
+        prepare()
+        return _record(directory, past, drawn or Drawing(), observers, around, trained)
+    except OSError as error:
+        raise ResourceError(
+            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept. "
+            f"Once it can be: {directory.way_on}"
+        ) from None
+    except Diverged as error:
+        with suppress(OSError):
+            write_json(directory.path / "diverged.json", error.report or {"found": str(error)})
+            directory.log(traceback.format_exc())
+        raise
+    except PeerLost as error:
+        directory.log(str(error))
+        raise PeerLost(f"{error} Go on with: {directory.resume_command}") from None
+    except UsageError:
+        raise
+    except BaseException:
+        directory.log(traceback.format_exc())
+        raise
+    finally:
+        with suppress(OSError):
+            directory.writer.close()
+        directory.lock.release()
+
+
+def _record(
+    directory: RunDirectory,
+    past: Past | None,
+    drawn: Drawing,
+    observers: Sequence[Observer],
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
+    trained: Callable[[bool], None],
+) -> Recorded:
+    plan = directory.plan
+    recorder = Recorder(directory, drawn.show)
+    drawn.show(recorder.begin(devices.find(plan.device)))
+    note = plan.workload.family.note(plan.config)
+    if note:
+        drawn.show(note)
+    keeper = DiskKeeper(directory, recorder.say)
+    keeper.last = directory.checkpoints.newest()
+    everybody = Observers([recorder, drawn, *observers])
+    result = execute(plan, everybody, keeper, past, directory.keeping.on_nan, around)
+    result.plan, result.path = directory.plan, directory.path
+    directory.save_agents(result.params)  # before anything that may take long or be interrupted
+    trained(keeper.keeps and not keeper.failures)
+    if keeper.failures:
+        raise ResourceError(
+            f"The last checkpoint could not be saved; the one before is {keeper.last or 'none'}. What was learned is "
+            f"in {directory.path / AGENTS}. Make room, then: {directory.way_on}"
+        )
+    directory.write_pending()
+    stopped = everybody.stop()
+    if stopped not in (0, STOPPED):  # by a signal, or an error of the user's own: nobody waits for scores now
+        return Recorded(result, None, directory.finish(result), stopped)
+    score, episodes = None, episodes_of(directory)
+    if episodes:
+        with drawn.busy("scoring the agents"):
+            score = result.evaluate(episodes)
+    with drawn.busy("drawing"):
+        pictures = directory.finish(result, score)
+    if not stopped or result.is_complete:
+        directory.mark_finished()
+    return Recorded(result, score, pictures, 0)
 
 
 def execute(
@@ -143,12 +371,6 @@ def execute(
             if observer.stop():
                 break
     return _join(plan, results)
-
-
-def seed_groups(plan: Plan) -> list[tuple[int, ...]]:
-    """The seeds that are trained at once, group after group."""
-    at_once = find_rung(plan.rung, plan.workload).population and plan.workload.population
-    return [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
 
 
 def _check_memory(plan: Plan, seeds: int, device: Any) -> None:

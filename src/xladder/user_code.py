@@ -18,6 +18,7 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,18 @@ def accept_changes() -> None:
     """Use the code of a run's world though it is not what it was."""
     global _changes_accepted
     _changes_accepted = True
+
+
+@contextmanager
+def accepting_changes(accepted: bool = True) -> Iterator[None]:
+    """The same for a while."""
+    global _changes_accepted
+    before = _changes_accepted
+    _changes_accepted = before or accepted
+    try:
+        yield
+    finally:
+        _changes_accepted = before
 
 
 def import_module(module: str) -> Any:

@@ -18,8 +18,8 @@ from xladder.cli.options import parse_with_config, write_json_file
 from xladder.cli.signals import cleaned_up
 from xladder.core.statistics import signed
 from xladder.errors import UsageError
+from xladder.plans import plan
 from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
-from xladder.training import plan
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ from xladder.core.state import Arrays
 from xladder.distributed import cluster
 from xladder.distributed.cluster import Cluster, Membership
 from xladder.errors import DamagedRun, UsageError, XladderError
+from xladder.plans import Plan
 from xladder.registry import RungOptions
-from xladder.results import Plan
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoints, Damaged
 from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, typed, versions

@@ -12,8 +12,8 @@ from xladder.cli.compare import say
 from xladder.cli.options import parse_with_config
 from xladder.cli.signals import cleaned_up
 from xladder.errors import UsageError
+from xladder.plans import plan as make_plan
 from xladder.registry import find_workload
-from xladder.training import plan as make_plan
 
 USAGE = "xladder import FILE --workload NAME --out RUN_DIR"
 

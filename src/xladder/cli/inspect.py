@@ -14,8 +14,8 @@ from rich.table import Table
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, write_json_file
 from xladder.errors import UsageError
+from xladder.plans import plan as make_plan
 from xladder.registry import find_workload
-from xladder.training import plan as make_plan
 
 
 @dataclass(frozen=True)

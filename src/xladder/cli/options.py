@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from xladder.errors import UsageError
+from xladder.plans import seeds_in_words
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
 
@@ -51,7 +52,14 @@ def parse_with_config(
         plan = read_plan(Path(file))
         if plan.workload.name != workload.name:
             raise UsageError(f"`{file}` is a config of `{plan.workload.name}`, not of `{workload.name}`.")
-        known = {"rung": plan.rung, "seed": plan.seeds[0], "seeds": len(plan.seeds), "device": plan.device}
+        known: dict[str, Any] = {"rung": plan.rung, "device": plan.device}
+        if plan.is_range:
+            known |= {"seed": plan.seeds[0], "seeds": len(plan.seeds)}
+        elif not any(_value(words, flag) for flag in ("--seed", "--seeds")):
+            raise UsageError(
+                f"`{file}` has the {seeds_in_words(plan)}, which `--seed` and `--seeds` cannot say: give others, or "
+                "use `xladder.train(seeds=[…])` in Python."
+            )
         known |= dataclasses.asdict(_understood(_value(words, "--rung") or plan.rung, plan.options))
         known |= dataclasses.asdict(read_keeping(Path(file)))
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-SHORTEST_COMPILE = 0.05  # seconds worth telling of
+from xladder.progress import SHORTEST_COMPILE as SHORTEST_COMPILE
 
 
 def prepare(device: str | None, cached: bool = True) -> None:

@@ -11,8 +11,8 @@ import tyro
 from rich.console import Console
 
 from xladder import debugging, profiling
+from xladder.plans import Plan
 from xladder.profiling import FOLDER, Profile
-from xladder.results import Plan
 from xladder.runs.directory import RunDirectory
 
 

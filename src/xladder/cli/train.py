@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import tyro
@@ -21,19 +19,12 @@ from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.distributed import cluster
-from xladder.errors import Diverged, PeerLost, ResourceError, UsageError
+from xladder.errors import UsageError
+from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
-from xladder.results import Plan, Result
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, write_json
-from xladder.runs.keeping import DiskKeeper
+from xladder.results import Result
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory
 from xladder.trainer import Past
-from xladder.training import execute
-from xladder.training import plan as make_plan
-
-if TYPE_CHECKING:
-    from xladder.cli.progress import Screen
-
-FEWEST_KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -110,13 +101,8 @@ def run(words: Sequence[str]) -> int:
         config=config,
         options=hosts.over_all(asked, options.seeds, among, options.mesh) if among else asked,
     )
-    for flag in ("eval_episodes", "checkpoint_every"):
-        value = getattr(options, flag)
-        if value is not None and value < 0:
-            raise UsageError(f"`--{flag.replace('_', '-')}` is {value}, but it has to be 0 or more.")
-    if options.keep < FEWEST_KEPT:
-        raise UsageError(f"`--keep` is {options.keep}, but should one be damaged, there has to be a second.")
     keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
+    keeping.check()
     options.tools.check(plan)
     if among:
         hosts.refuse_tools(options.tools)
@@ -138,99 +124,37 @@ def run(words: Sequence[str]) -> int:
 
 
 def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None = None) -> int:
-    """Train into a directory until its plan is fulfilled, whatever happens; gives the exit code."""
-    try:
-        return follow(directory, PatientConsole(), past, tools or Tools(directory))
-    except OSError as error:
-        raise ResourceError(
-            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept. "
-            f"Once it can be: {directory.way_on}"
-        ) from None
-    except Diverged as error:
-        with suppress(OSError):
-            write_json(directory.path / "diverged.json", error.report or {"found": str(error)})
-            directory.log(traceback.format_exc())
-        raise
-    except PeerLost as error:
-        directory.log(str(error))
-        raise PeerLost(f"{error} Go on with: {directory.resume_command}") from None
-    except UsageError:
-        raise
-    except BaseException:
-        directory.log(traceback.format_exc())
-        raise
-    finally:
-        with suppress(OSError):
-            directory.writer.close()
-        directory.lock.release()
-
-
-def follow(directory: RunDirectory, console: Console, past: Past | None, tools: Tools) -> int:
-    """Train a plan into its directory, with everything a user sees of it."""
-    from xladder import devices
+    """Train into a directory with everything a user sees of it; gives the exit code."""
     from xladder.cli.progress import Screen
+    from xladder.training import record
 
-    plan, asked = directory.plan, directory.keeping.eval_episodes
-    episodes = plan.workload.family.train_episodes if asked is None else asked
-    startup.prepare(plan.device)
+    plan, console = directory.plan, PatientConsole()
+    tools = tools or Tools(directory)
     team = cluster.current()
-    if team:
-        team.connect_jax()
-    device = devices.find(plan.device)
-    line = f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
-    directory.log(line)
-    directory.mark_begun()
-    directory.write_environment(device, line)
-    for said in (line, plan.workload.family.note(plan.config)):
-        if said:
-            console.print(said, highlight=False, markup=False, soft_wrap=True)
+
+    def prepare() -> None:
+        startup.prepare(plan.device)
+        if team:
+            team.connect_jax()
+
+    def trained(saved: bool) -> None:
+        screen.end_training(saved)
+        if team:
+            team.begin(cluster.CONCLUDING)
+        tools.close()
+        tools.report(console)
+
     with Screen(plan, directory, console) as screen, tools:
-        keeper = DiskKeeper(directory, screen.say)
-        keeper.last = directory.checkpoints.newest()
-        result = execute(plan, screen, keeper, past, directory.keeping.on_nan, tools.around)
-        directory.save_agents(result.params)  # before anything that may take long or be interrupted
-        screen.end_training(saved=keeper.keeps and not keeper.failures)
-        return conclude(directory, console, result, screen, keeper, tools, episodes)
-
-
-def conclude(
-    directory: RunDirectory,
-    console: Console,
-    result: Result,
-    screen: Screen,
-    keeper: DiskKeeper,
-    tools: Tools,
-    episodes: int,
-) -> int:
-    """What comes after training: scores, pictures, and where everything is."""
-    team = cluster.current()
-    if team:
-        team.begin(cluster.CONCLUDING)
-    tools.close()
-    tools.report(console)
-    if keeper.failures:
-        raise ResourceError(
-            f"The last checkpoint could not be saved; the one before is {keeper.last or 'none'}. What was learned is "
-            f"in {directory.path / AGENTS}. Make room, then: {directory.way_on}"
-        )
-    directory.write_pending()
-    if screen.signal:
-        pictures = directory.finish(result)
-        console.print(f"Stopped after {screen.how_far()}; agents and metrics are kept.", highlight=False)
-        report_files(directory, console, pictures)
-        if keeper.last:
-            console.print(f"Go on with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
-        return 128 + screen.signal
-    score = None
-    if episodes:
-        with console.status("scoring the agents"):
-            score = result.evaluate(episodes)
-    with console.status("drawing"):
-        pictures = directory.finish(result, score)
-    directory.mark_finished()
-    report_result(result, score, console)
-    report_files(directory, console, pictures)
-    return 0
+        found = record(directory, past, drawn=screen, around=tools.around, prepare=prepare, trained=trained)
+        if found.stopped:
+            console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)
+            report_files(directory, console, found.pictures)
+            if directory.checkpoints.newest():
+                console.print(f"Go on with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
+            return 128 + found.stopped
+        report_result(found.result, found.score, console)
+        report_files(directory, console, found.pictures)
+        return 0
 
 
 def report_result(result: Result, score: dict | None, console: Console) -> None:
@@ -255,9 +179,3 @@ def report_files(directory: RunDirectory, console: Console, pictures: Mapping[st
     files = {**pictures, "metrics": directory.path / "metrics.csv", "agents": directory.path / AGENTS}
     for name, file in files.items():
         console.print(f"{name:<8} {file}", highlight=False, markup=False, soft_wrap=True)
-
-
-def seeds_in_words(plan: Plan) -> str:
-    """`seed 3`, or `seeds 0 … 7`."""
-    first, last = plan.seeds[0], plan.seeds[-1]
-    return f"seed {first}" if first == last else f"seeds {first} … {last}"

@@ -10,37 +10,74 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from xladder import user_code
 from xladder.errors import UsageError, XladderError
+from xladder.plans import Plan, allow_imports, plan
 from xladder.registry import find_rung, find_workload, options_of
-from xladder.results import Plan
 from xladder.runs.directory import describe_plan, versions
 from xladder.settings import to_dict
-from xladder.training import plan
+from xladder.worlds import names
 
 
 def compare(
-    workload: str,
+    workload: str | object,
     rungs: Sequence[str] = ("torch", "hybrid", "sequential", "parallel", "fused"),
     told: Callable[[dict[str, Any]], None] | None = None,
     mesh: str | None = None,
-    **options: Any,
+    *,
+    seed: int = 0,
+    seeds: int | Sequence[int] = 1,
+    preset: str = "default",
+    protocol: str | None = None,
+    config: Any = None,
+    device: Literal["cpu", "gpu"] | None = None,
+    imports: Sequence[str] = (),
+    **fields: Any,
 ) -> dict[str, Any]:
-    """Measure each rung; `options` are those of `train`, and `mesh` is for the rung of that name.
+    """Run the same experiment on several rungs, one after another, each in a process of its own.
 
-    `told` hears of every row as it is measured.
+    Args:
+        workload: As in `train`.
+        rungs: Keys of `xladder.RUNGS`.
+        told: Called with every row as it is measured.
+        mesh: What lies over how many devices, for the rung of that name.
+        seed: The first seed.
+        seeds: How many seeds from there on, or a list of them; times are then per seed.
+        preset: The named settings to start from.
+        protocol: The published protocol to start from, where the workload has any.
+        config: Settings to start from instead: a config object of the workload.
+        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        imports: Modules of your own to import first, in the processes that measure as well.
+        **fields: Fields of the config, as in `train`.
 
-    `seconds_per_TICK` is the median after learning has started, `sampling_seconds` and `update_seconds` are its two
-    parts, timed on the jitted rungs after the last tick, when trajectories may be longer than they were on the way;
-    with several seeds they are per seed. `speedup` is over the `torch` row, and missing where that was not
-    asked for.
+    Returns:
+        `rows`, one dict per rung, and what they were measured with. `seconds_per_TICK` is the median after learning
+        has started, `sampling_seconds` and `update_seconds` are its two parts, timed on the jitted rungs after the
+        last tick, when trajectories may be longer than they were on the way. `speedup` is over the `torch` row, and
+        None where that was not asked for.
     """
-    rungs = list(dict.fromkeys(rungs))
+    allow_imports(imports)
+    name = names.name_of(workload)
+    rungs = list(dict.fromkeys([rungs] if isinstance(rungs, str) else rungs))
     for rung in rungs:
-        find_rung(rung, find_workload(workload))
-    plans = [plan(workload, rung, options=options_of(rung, mesh), **options) for rung in rungs]
+        find_rung(rung, find_workload(name))
+    plans = [
+        plan(
+            workload,
+            rung,
+            seed=seed,
+            seeds=seeds,
+            device=device,
+            preset=preset,
+            protocol=protocol,
+            config=config,
+            options=options_of(rung, mesh),
+            **fields,
+        )
+        for rung in rungs
+    ]
     if not plans:
         raise UsageError("`--rungs` names none: give some, separated by commas.")
     time_key = f"seconds_per_{plans[0].workload.tick}"

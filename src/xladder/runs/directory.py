@@ -5,7 +5,7 @@ environment.json  versions, device, git commit, command line
 metrics.csv       one row per tick and seed
 events/           the same for TensorBoard
 timings.json      compile time and time per tick
-checkpoints/      the whole state of the run, now and then; and the agents' parameters, as safetensors
+checkpoints/      the whole state of the run, now and then; the agents' parameters and snapshots, as safetensors
 media/            curves and a replay
 log.txt           what was said, and the traceback if something broke
 finished.json     that nothing is left to do
@@ -29,7 +29,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -37,19 +37,21 @@ from xladder import devices, user_code
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
+from xladder.plans import Plan, allow_imports, make_plan
 from xladder.registry import RungOptions
-from xladder.results import Plan, Result
+from xladder.results import Result, Snapshot
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.disk import replace_synced
 from xladder.runs.locks import Lock
 from xladder.settings import to_dict
 from xladder.trainer import OnNan, first_bad
-from xladder.training import make_plan
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # it may go on elsewhere and is the same run
+SNAPSHOTS = "checkpoints/snapshots.safetensors"
+FEWEST_KEPT = 2  # checkpoints
 MOST_LIVES = 20  # of a run that is taken up again and again, whose environments are remembered
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
@@ -66,6 +68,17 @@ class Keeping:
     """What to do when a loss or parameter is no longer a number."""
     eval_episodes: int | None = None
     """Of the evaluation at the end."""
+
+    def check(self) -> None:
+        """Raise a `UsageError` that names the flag, its value and what is allowed."""
+        for name in ("eval_episodes", "checkpoint_every"):
+            value = getattr(self, name)
+            if value is not None and (type(value) is not int or value < 0):
+                raise UsageError(f"`--{name.replace('_', '-')}` is {value}, but it has to be 0 or more.")
+        if type(self.keep) is not int or self.keep < FEWEST_KEPT:
+            raise UsageError(f"`--keep` is {self.keep}, but should one be damaged, there has to be a second.")
+        if self.on_nan not in get_args(OnNan):
+            raise UsageError(f"`--on-nan` is {self.on_nan!r}, but it has to be one of {', '.join(get_args(OnNan))}.")
 
 
 @dataclass
@@ -205,16 +218,31 @@ class RunDirectory:
 
     def save_agents(self, params: Params) -> None:
         """Write the agents' parameters, leaves [seed, agent, …]."""
+        self._save_arrays(AGENTS, dict(flatten(params)))
+
+    def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
+        """Write what was seen of the first seed while it trained, so that it can be drawn again."""
+        if snapshots:
+            told = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
+            arrays = {str(i): snapshot.picture for i, snapshot in enumerate(snapshots)}
+            self._save_arrays(SNAPSHOTS, arrays, {"snapshots": told})
+
+    def _save_arrays(
+        self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
+    ) -> None:
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
-        flat = {name: np.ascontiguousarray(leaf) for name, leaf in flatten(params)}
-        draft = self.path / f"{AGENTS}.tmp"
+        draft = self.path / f"{name}.tmp"
         try:
-            save_file(flat, draft)
+            save_file(
+                {key: np.ascontiguousarray(array) for key, array in arrays.items()},
+                draft,
+                dict(metadata) if metadata else None,
+            )
         except SafetensorError as error:  # as which a full disk comes, too
             raise OSError(str(error)) from None
-        replace_synced(draft, self.path / AGENTS)
+        replace_synced(draft, self.path / name)
 
     @property
     def is_finished(self) -> bool:
@@ -236,6 +264,7 @@ class RunDirectory:
 
         self.writer.close()
         self.save_agents(result.params)
+        self.save_snapshots(result.snapshots)
         seconds = float(np.median(result.tick_seconds or [np.nan]))
         tick, name = self.plan.workload.tick, self.plan.workload.name
         write_json(
@@ -273,19 +302,72 @@ def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     return metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
 
 
-def load(path: str | Path) -> Result:
-    """Open a run directory: its settings, metrics and trained agents."""
+def load(path: str | Path, *, imports: Sequence[str] = (), changed_code: bool = False) -> Result:
+    """Open a run directory: its settings, metrics and trained agents.
+
+    Args:
+        path: The run directory.
+        imports: Modules of your own that the run needs: it imports nothing by itself.
+        changed_code: Whether to use them though they are not what they were when the run was made.
+
+    Returns:
+        The run as `xladder.train` gave it; it can be evaluated, played with and saved elsewhere.
+    """
     folder = Path(path)
-    found = read_run_plan(folder)
+    allow_imports(imports)
+    with user_code.accepting_changes(changed_code):
+        found = read_run_plan(folder)
     table = folder / "metrics.csv"
     values = metrics.read(table, found.workload.tick) if table.is_file() else {}
-    return Result(found, values, load_agents(folder, found), compile_seconds=0.0)
+    compile_seconds, tick_seconds = _read_timings(folder, found)
+    params = load_agents(folder, found)
+    return Result(found, values, params, compile_seconds, tick_seconds, _read_snapshots(folder), folder)
 
 
-def evaluate(run: str | Path | Result, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
-    """Score the agents of a run directory or a result; the keys are those of `xladder eval --json`."""
-    result = run if isinstance(run, Result) else load(run)
+def evaluate(
+    run: str | Path | Result,
+    episodes: int | None = None,
+    seed: int = 0,
+    *,
+    imports: Sequence[str] = (),
+    changed_code: bool = False,
+) -> dict[str, Any]:
+    """Score the agents of a run, without exploring, and chance beside them.
+
+    Args:
+        run: A run directory, or a result.
+        episodes: Episodes for the agents of each seed, or objects that are sampled; 100 or 10,000 if not given.
+        seed: What boards are played on or objects drawn from; apart from the seeds of training.
+        imports: Modules of your own that the run needs: it imports nothing by itself.
+        changed_code: Whether to use them though they are not what they were when the run was made.
+
+    Returns:
+        The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
+    """
+    result = run if isinstance(run, Result) else load(run, imports=imports, changed_code=changed_code)
     return result.evaluate(episodes or result.plan.workload.family.episodes, seed)
+
+
+def _read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
+    """Seconds of compiling and per tick, as far as they can be read: they are no more than a note."""
+    try:
+        told = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
+        compile_seconds, each = told["compile_seconds"], told[f"seconds_per_{plan.workload.tick}"]
+        return float(compile_seconds), [] if each is None else [float(each)]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0.0, []
+
+
+def _read_snapshots(folder: Path) -> list[Snapshot]:
+    """What was seen of the first seed while it trained, as far as it can be read: pictures are made of it, no more."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(folder / SNAPSHOTS, framework="numpy") as file:
+            told = json.loads(file.metadata()["snapshots"])
+            return [Snapshot(int(tick), file.get_tensor(str(i)), str(label)) for i, (tick, label) in enumerate(told)]
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
 
 
 def load_agents(folder: Path, plan: Plan) -> Params:
@@ -333,7 +415,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "workload": plan.workload.name,
         "rung": plan.rung,
         "seed": plan.seeds[0],
-        "seeds": len(plan.seeds),
+        "seeds": len(plan.seeds) if plan.is_range else list(plan.seeds),
         "device": plan.device,
         "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
         "config": _spelled(to_dict(plan.config)),
@@ -364,7 +446,10 @@ def read_plan(path: Path) -> Plan:
 
 def parse_plan(data: Any, where: str) -> Plan:
     """The inverse of `describe_plan`; `where` names the source in complaints."""
-    kinds = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
+    kinds: dict[str, Any] = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
+    listed = isinstance(data, dict) and type(data.get("seeds")) is list and all(type(s) is int for s in data["seeds"])
+    if listed:
+        kinds["seeds"] = list
     if not isinstance(data, dict) or any(type(data.get(k)) is not kind for k, kind in kinds.items()):
         raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
     device = data.get("device")
@@ -374,7 +459,7 @@ def parse_plan(data: Any, where: str) -> Plan:
     kinds = typing.get_type_hints(RungOptions)
     if not isinstance(told, dict) or any(k not in kinds or not _is_kind(v, kinds[k]) for k, v in told.items()):
         raise UsageError(f"`options` in {where} is {told!r}, which is not what xladder wrote.")
-    options = {k: data[k] for k in ("rung", "seed", "seeds")}
+    options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
     changes = _read(data["config"])
     found = make_plan(data["workload"], **options, device=device, options=RungOptions(**told), changes=changes)
     recorded = data.get("code") or {}

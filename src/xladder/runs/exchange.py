@@ -24,7 +24,8 @@ from xladder.core.state import flatten
 from xladder.core.types import Params
 from xladder.errors import Mismatch, UsageError
 from xladder.parameters import some
-from xladder.results import Plan, Result
+from xladder.plans import Plan
+from xladder.results import Result
 from xladder.runs import nets, state_files
 from xladder.runs.directory import RunDirectory
 from xladder.runs.nets import Place, in_words

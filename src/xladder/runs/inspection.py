@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from xladder import devices
+from xladder.plans import Plan
 from xladder.registry import find_rung
-from xladder.results import Plan
 from xladder.rungs.running import HostRun, Running
 from xladder.runs import limits
 

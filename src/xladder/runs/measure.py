@@ -19,7 +19,7 @@ import numpy as np
 from xladder import devices, user_code
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import XladderError
-from xladder.results import Plan
+from xladder.plans import Plan
 from xladder.rungs.running import Running
 from xladder.trainer import Observer
 from xladder.training import execute

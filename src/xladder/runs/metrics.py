@@ -126,7 +126,7 @@ class MetricsWriter:
 def read_seeds(path: Path) -> list[int]:
     """The seeds that `metrics.csv` has rows of, in the order of the first axis of `read`."""
     with path.open(newline="", encoding="utf-8") as file:
-        return sorted({int(row["seed"]) for row in csv.DictReader(file)})
+        return list(dict.fromkeys(int(row["seed"]) for row in csv.DictReader(file)))
 
 
 def read(path: Path, tick: str) -> dict[str, np.ndarray]:
@@ -137,13 +137,14 @@ def read(path: Path, tick: str) -> dict[str, np.ndarray]:
         if not rows:
             return {}
         names = [name for name in rows[0] if name not in ("seed", tick, "elapsed_seconds")]
-        seeds = sorted({int(row["seed"]) for row in rows})
+        # In the order in which they were written, which is that of the plan.
+        seeds = {seed: i for i, seed in enumerate(dict.fromkeys(int(row["seed"]) for row in rows))}
         ticks = 1 + max(int(row[tick]) for row in rows)
         if ticks > len(rows):
             raise ValueError("ticks are missing")
         table = {name: np.full((len(seeds), ticks), np.nan) for name in names}
         for row in rows:
-            s, t = seeds.index(int(row["seed"])), int(row[tick])
+            s, t = seeds[int(row["seed"])], int(row[tick])
             for name in names:
                 if row[name]:
                     table[name][s, t] = float(row[name])

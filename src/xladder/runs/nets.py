@@ -11,8 +11,9 @@ from xladder import devices
 from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.errors import UsageError
+from xladder.plans import Plan
 from xladder.policy import Policy
-from xladder.results import Plan, Result
+from xladder.results import Result
 from xladder.rungs.running import stack_seeds
 
 Place = tuple[int, int]
@@ -75,6 +76,9 @@ def check_twin(plan: Plan) -> None:
 
 
 def in_words(numbers: Iterable[int]) -> str:
-    """`0`, or `0 … 7`."""
+    """`0`, `0 … 7`, or `1, 5, 9` where there are gaps."""
     ordered = sorted(numbers)
-    return f"{ordered[0]}" if len(ordered) == 1 else f"{ordered[0]} … {ordered[-1]}"
+    if len(ordered) == 1:
+        return f"{ordered[0]}"
+    gaps = ordered[-1] - ordered[0] >= len(ordered)
+    return ", ".join(map(str, ordered)) if gaps else f"{ordered[0]} … {ordered[-1]}"

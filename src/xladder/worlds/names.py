@@ -73,6 +73,7 @@ GYMNAX = {
 APIS = {
     "jax": ("reset_env", "step_env"),
     "marl": ("reset", "step_env"),
+    "flow": ("forward_mask", "backward_mask", "log_reward"),
     "zoo": ("possible_agents", "reset", "step"),
 }
 WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
@@ -138,7 +139,8 @@ def source_of(thing: Any) -> str:
             return source
     raise UsageError(
         f"`{user_code.shown(thing)}` has no API of a world that xladder knows: gymnax's is `reset_env` and `step_env`, "
-        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`."
+        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, and a GFlowNet's "
+        "`forward_mask`, `backward_mask` and `log_reward`."
     )
 
 

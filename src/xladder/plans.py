@@ -1,0 +1,203 @@
+"""What a run is: a workload with its settings, the rung that executes it, seeds and device. Checked before anything
+heavy is imported."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xladder import user_code
+from xladder.errors import UsageError
+from xladder.registry import (
+    RUNGS,
+    RungOptions,
+    Workload,
+    check_name,
+    check_options,
+    check_rung,
+    find_rung,
+    find_workload,
+)
+from xladder.settings import chosen, updated
+from xladder.worlds import names
+
+MOST_SEEDS = 100_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that says what a run is."""
+
+    workload: Workload
+    config: Any
+    rung: str
+    seeds: tuple[int, ...]
+    device: str | None = None
+    options: RungOptions = field(default_factory=RungOptions)
+
+    @property
+    def is_range(self) -> bool:
+        """Whether the seeds follow one another, as `--seed` and `--seeds` give them."""
+        return self.seeds == tuple(range(self.seeds[0], self.seeds[0] + len(self.seeds)))
+
+
+def plan(
+    workload: str | object,
+    rung: str | None = None,
+    *,
+    seed: int = 0,
+    seeds: int | Sequence[int] = 1,
+    device: str | None = None,
+    preset: str = "default",
+    protocol: str | None = None,
+    config: Any = None,
+    options: RungOptions | None = None,
+    changes: Mapping[str, Any] | None = None,
+    imports: Sequence[str] = (),
+    **fields: Any,
+) -> Plan:
+    """Plan a run without starting it; wrong names and values are told now.
+
+    Code of your own that the arguments name, as `module:Name`, may be imported.
+
+    Args:
+        workload: The name of a workload or world, such as `"treasurehunt"` or `"atari/pong"`, or a world of your own:
+            an object or class with the API of gymnax, JaxMARL, PettingZoo or `xladder.worlds.flow`.
+        rung: How to execute it: a key of `xladder.RUNGS`; the workload's usual one if not given.
+        seed: The first seed.
+        seeds: How many seeds from there on, or a list of distinct seeds.
+        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        preset: The named settings to start from.
+        protocol: The published protocol to start from, where the workload has any.
+        config: Settings to start from instead: a config object of the workload.
+        options: What only some rungs can be told.
+        changes: Fields of the config to change, as one mapping.
+        imports: Modules of your own to import first.
+        **fields: The same as keywords, nested ones as dicts: `learner={"lr": 3e-4}`.
+
+    Returns:
+        The plan, which `xladder.training.execute` carries out.
+    """
+    allow_imports(imports)
+    name = names.name_of(workload)
+    user_code.allow_typed([name])
+    changed = user_code.as_names({**(changes or {}), **fields})
+    for module in user_code.modules_in(changed):
+        user_code.allow(module)
+    return make_plan(
+        name,
+        rung,
+        seed=seed,
+        seeds=seeds,
+        device=device,
+        preset=preset,
+        protocol=protocol,
+        config=config,
+        options=options,
+        changes=changed,
+    )
+
+
+def make_plan(
+    workload: str,
+    rung: str | None = None,
+    *,
+    seed: int = 0,
+    seeds: int | Sequence[int] = 1,
+    device: str | None = None,
+    preset: str = "default",
+    protocol: str | None = None,
+    config: Any = None,
+    options: RungOptions | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Plan:
+    """The same from names that somebody else has written: nothing is imported that the user did not name."""
+    found, options = find_workload(workload), options or RungOptions()
+    rung = rung or ("mesh" if options.mesh else found.rung)
+    find_rung(rung, found)
+    family = found.family
+    start = chosen(family.presets(found.name, protocol), preset, protocol)
+    if config is not None and getattr(config, "family", None) is not family:
+        raise UsageError(
+            f"`config` is of type {type(config).__name__}, but `{found.name}` takes the settings of "
+            f"{type(start).__module__}; single fields are given as keywords, such as `learner={{'lr': 3e-4}}`."
+        )
+    config = updated(start if config is None else config, changes or {})
+    family.check(config)
+    check_name(found, config)
+    check_rung(rung, found, config)
+    check_options(rung, options)
+    every = check_seeds(seed, seeds)
+    if "mesh" in RUNGS[rung].options:
+        if not options.mesh:
+            raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
+        from xladder.rungs import layout
+
+        config = layout.fit(family, config, layout.parse(options.mesh), len(every))
+    return Plan(found, config, rung, every, device, options)
+
+
+def check_seeds(seed: int, seeds: int | Sequence[int]) -> tuple[int, ...]:
+    """All seeds of a run, from the first and their number, or from a list of them."""
+    if not _is_whole(seed):
+        raise UsageError(f"`seed` is {seed!r}, but it has to be a whole number.")
+    seed = operator.index(seed)
+    if not _is_whole(seeds):
+        if isinstance(seeds, str | int | float | Mapping) or not hasattr(seeds, "__iter__"):
+            raise UsageError(f"`seeds` is {seeds!r}, but it has to be a whole number, or a list of them.")
+        return _check_listed(seed, list(seeds))
+    count = operator.index(seeds)  # type: ignore[arg-type]
+    if count < 1:
+        raise UsageError(f"`--seeds` is {count}, but it has to be 1 or more.")
+    if count > MOST_SEEDS:
+        raise UsageError(f"`--seeds` is {count}, but a run has {MOST_SEEDS:,} at most: share them among several runs.")
+    if not 0 <= seed < 2**31:
+        raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
+    if seed + count > 2**31:
+        raise UsageError(f"`--seeds` is {count}, but from `--seed {seed}` on there are {2**31 - seed} below 2³¹.")
+    return tuple(range(seed, seed + count))
+
+
+def _check_listed(seed: int, seeds: Sequence[Any]) -> tuple[int, ...]:
+    if seed:
+        raise UsageError(f"`seed` is {seed}, but `seeds` lists all seeds already: give one of them.")
+    for one in seeds:
+        if not _is_whole(one) or not 0 <= operator.index(one) < 2**31:
+            raise UsageError(f"`seeds` has {one!r} in it, but seeds are whole numbers in [0, 2³¹).")
+    found = tuple(operator.index(one) for one in seeds)
+    if not found or len(set(found)) < len(found):
+        raise UsageError(f"`seeds` is {list(found)}, but it has to list one seed or more, each of them once.")
+    if len(found) > MOST_SEEDS:
+        raise UsageError(f"`seeds` lists {len(found)}, but a run has {MOST_SEEDS:,} at most.")
+    return found
+
+
+def _is_whole(value: Any) -> bool:
+    """Whether a value is a whole number, of Python or NumPy; an array of numbers is none."""
+    return not isinstance(value, bool) and hasattr(value, "__index__") and not getattr(value, "shape", ())
+
+
+def allow_imports(modules: Sequence[str]) -> None:
+    """Import modules that the user has named in a call, and let names in them be resolved."""
+    if isinstance(modules, str):
+        raise UsageError(f"`imports` is {modules!r}, but it has to be a list of modules: `imports=[{modules!r}]`.")
+    for module in modules:
+        user_code.allow(module)
+        user_code.import_module(module)  # it may register worlds
+
+
+def seed_groups(plan: Plan) -> list[tuple[int, ...]]:
+    """The seeds that are trained at once, group after group."""
+    at_once = find_rung(plan.rung, plan.workload).population and plan.workload.population
+    return [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
+
+
+def seeds_in_words(plan: Plan) -> str:
+    """`seed 3`, `seeds 0 … 7` or `seeds 1, 5, 9`."""
+    if len(plan.seeds) == 1:
+        return f"seed {plan.seeds[0]}"
+    if plan.is_range or len(plan.seeds) > 8:
+        return f"seeds {plan.seeds[0]} … {plan.seeds[-1]}"
+    return f"seeds {', '.join(map(str, plan.seeds))}"
