@@ -155,10 +155,10 @@ class Duel:
     """PettingZoo's parallel API: one who is hit leaves, and the episode ends when one is left or after ten steps."""
 
     possible_agents = ("red", "blue")
-    metadata = {"name": "duel"}
     render_mode = None
 
     def __init__(self):
+        self.metadata = {"name": "duel"}
         from gymnasium import spaces
 
         self._actions = {"red": spaces.Discrete(3), "blue": spaces.Discrete(2)}

@@ -56,8 +56,8 @@ def run(words: Sequence[str]) -> int:
 
     if options.name in WORKLOADS:
         raise UsageError(
-            f"`{options.name}` is a world of xladder's own, which its tests check: `xladder parity {options.name}` compares "
-            "it with its twin."
+            f"`{options.name}` is a world of xladder's own, which its tests check; `xladder parity {options.name}` "
+            "compares it with its twin."
         )
     place = names.locate(options.name)
     startup.prepare("cpu")
