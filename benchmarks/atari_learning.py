@@ -13,10 +13,10 @@ import numpy as np
 from rounds import command
 
 from xladder import devices
+from xladder.execution import execute
 from xladder.plans import plan
 from xladder.runs.directory import RunDirectory, environment
 from xladder.trainer import Observer
-from xladder.training import execute
 
 
 class Says(Observer):

@@ -14,10 +14,10 @@ from pathlib import Path
 from rounds import command
 
 from xladder import devices
+from xladder.execution import execute
 from xladder.plans import plan
 from xladder.registry import RUNGS
 from xladder.runs.directory import environment
-from xladder.training import execute
 
 WORLD = "minatar/breakout"
 ROWS = ["torch", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused/128"]

@@ -46,12 +46,16 @@ ORDER = (
     "rungs",
     "registry",
     # What comes of it.
+    "plans",
     "results",
     "trainer",
-    "training",
+    "execution",
+    "callbacks",
+    "progress",
     "profiling",
     "debugging",
     "runs",
+    "training",
     # Who asks for it.
     "cli",
     "__main__",
@@ -59,7 +63,7 @@ ORDER = (
 
 ALLOWED = {
     # A result is what users hold in their hands: `save` and `policy` are short for functions of `runs`, called there.
-    ("results", "runs.directory"),
+    ("results", "runs.recording"),
     ("results", "runs.nets"),
 }
 

@@ -16,12 +16,12 @@ from tests.conftest import TINY_CART, TINY_GRID, assert_trees_equal
 from tests.test_cli import call
 from xladder import debugging
 from xladder.errors import Diverged, FaultFound, UsageError
+from xladder.execution import execute
 from xladder.learners.gflownet import GFlowNetLearner
 from xladder.plans import plan
 from xladder.rungs import debugged as debugged_rung
 from xladder.rungs import fused, parallel, sequential
 from xladder.rungs.debugged import debugged
-from xladder.training import execute
 
 RUNGS = pytest.mark.parametrize("rung", [parallel, fused], ids=["parallel", "fused"])
 GRID = [

@@ -13,15 +13,16 @@ import tests.own_nets as own
 from xladder import user_code
 from xladder.cli.main import main
 from xladder.errors import UsageError
+from xladder.execution import execute
 from xladder.families.value import acting, own_torsos, parity, torso_twins_torch
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value.config import MEMBERS, LearnerConfig
 from xladder.families.value.torch_backend import make_learner, make_net, make_torso
 from xladder.learners.masks import MASKED_VALUE
 from xladder.learners.value_torch import Draws, TorchLearner
+from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.replay.batch import Batch
-from xladder.training import execute, plan
 from xladder.worlds.copies import View
 
 SMALL = {"width": 8, "batch_size": 8, "memory": 400, "learning_starts": 32, "steps_per_update": 4, "soft": 0.01}
@@ -136,7 +137,7 @@ def test_a_run_is_exported_for_pytorch_and_imported_again(tmp_path, capsys):
 def test_a_run_directory_imports_nothing_by_itself(tmp_path, monkeypatch):
     (tmp_path / "strange_nets.py").write_text("raise SystemExit('imported')\n")
     monkeypatch.chdir(tmp_path)
-    from xladder.training import make_plan
+    from xladder.plans import make_plan
 
     with pytest.raises(UsageError, match="--import strange_nets"):
         make_plan("cartpole", changes={"learner": {"torso": "strange_nets:Torso"}})

@@ -9,11 +9,11 @@ import pytest
 from tests.conftest import TINY_CART
 from xladder import devices
 from xladder.errors import Diverged, UsageError
+from xladder.execution import execute
 from xladder.families.value import config as value
 from xladder.plans import plan
 from xladder.rungs import fused
 from xladder.trainer import Observer
-from xladder.training import execute
 
 ROWS = 777  # of each copy: a number that no other array has
 

@@ -78,7 +78,7 @@ def plan(
         **fields: The same as keywords, nested ones as dicts: `learner={"lr": 3e-4}`.
 
     Returns:
-        The plan, which `xladder.training.execute` carries out.
+        The plan, which `xladder.execution.execute` carries out.
     """
     allow_imports(imports)
     name = names.name_of(workload)

@@ -1,4 +1,4 @@
-"""Training from Python: start a run or resume one, record it where that is asked for, and carry out its plan.
+"""Training from Python: start a run or resume one, and record it where that is asked for.
 
 `train` and `resume` are what a program calls. The command line parses its flags and calls `record`, which both share.
 """
@@ -7,27 +7,23 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import numpy as np
-
 from xladder import devices, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
-from xladder.core.state import unflatten
 from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError
-from xladder.plans import Plan, allow_imports, plan, seed_groups
+from xladder.execution import execute
+from xladder.plans import Plan, allow_imports, plan
 from xladder.progress import Drawing, drawing
-from xladder.registry import RungOptions, find_rung
+from xladder.registry import RungOptions
 from xladder.results import Result
 from xladder.runs import resuming
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, load, told_of, write_json
 from xladder.runs.keeping import DiskKeeper
 from xladder.runs.recording import Recorder, episodes_of, headline
-from xladder.trainer import Keeper, Observer, OnNan, Past, Trial
+from xladder.trainer import Observer, OnNan, Past
 
 Device = Literal["cpu", "gpu"]
 
@@ -339,76 +335,3 @@ def _record(
     if not stopped or result.is_complete:
         directory.mark_finished()
     return Recorded(result, score, pictures, 0)
-
-
-def execute(
-    plan: Plan,
-    observer: Observer | None = None,
-    keeper: Keeper | None = None,
-    past: Past | None = None,
-    on_nan: OnNan = "stop",
-    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
-) -> Result:
-    """Carry out a plan, or the rest of it.
-
-    `around` makes another `start` out of the rung's: to debug what it runs, or to profile it.
-    """
-    observer, keeper = observer or Observer(), keeper or Keeper()
-    rung = find_rung(plan.rung, plan.workload)
-    start: Callable[..., Any] = partial(rung.start, **{n: getattr(plan.options, n) for n in rung.options})
-    start = around(start) if around else start
-    device = devices.find(plan.device)
-    groups = seed_groups(plan)
-    _check_memory(plan, len(groups[0]), device if rung.on_device else devices.find("cpu"))
-    results: list[Result] = []
-    with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
-        for number, seeds in enumerate(groups):
-            if past and number < past.facts["group"]:
-                results.append(_finished(plan, number, past))
-                continue
-            trial = Trial(plan, number, seeds, rung.starting, start, device, thread, observer, keeper, on_nan, results)
-            results.append(trial.run(past if past and number == past.facts["group"] else None))
-            if observer.stop():
-                break
-    return _join(plan, results)
-
-
-def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
-    """Raise a `UsageError` if what a run remembers does not fit, before anything has started."""
-    needed = plan.workload.family.memory_bytes(plan.config)
-    there = devices.memory_bytes(device)
-    if needed * seeds > 0.9 * there:
-        fits = int(0.9 * there / (needed * seeds) * plan.config.learner.memory)
-        each = f" of each of {seeds} seeds" if seeds > 1 else ""
-        raise UsageError(
-            f"The memory{each} would take {needed * seeds / 2**30:.1f} GiB, and the {device.platform} has "
-            f"{there / 2**30:.1f} GiB: with `--learner.memory {fits // 1000 * 1000 or fits}` it fits."
-        )
-
-
-def _finished(plan: Plan, number: int, past: Past) -> Result:
-    """A group of seeds that was trained before the run was taken up again; there is one seed in it."""
-    prefix = f"finished.{number}."
-    params = unflatten({k.removeprefix(prefix): v for k, v in past.arrays.items() if k.startswith(prefix)})
-    metrics = {name: values[number : number + 1] for name, values in past.metrics.items()}
-    return Result(plan, metrics, params, 0.0, [], [] if number else past.snapshots())
-
-
-def _join(plan: Plan, results: Sequence[Result]) -> Result:
-    if len(results) == 1:
-        return results[0]
-    from xladder.rungs.running import concatenate_seeds
-
-    longest = max(result.metrics["return"].shape[1] for result in results)
-
-    def padded(values: np.ndarray) -> np.ndarray:
-        return np.pad(values.astype(np.float64), ((0, 0), (0, longest - values.shape[1])), constant_values=np.nan)
-
-    return Result(
-        plan=plan,
-        metrics={k: np.concatenate([padded(r.metrics[k]) for r in results]) for k in results[0].metrics},
-        params=concatenate_seeds([result.params for result in results]),
-        compile_seconds=sum(result.compile_seconds for result in results),
-        tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
-        snapshots=results[0].snapshots,
-    )

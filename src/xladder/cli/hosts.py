@@ -22,13 +22,13 @@ from xladder.core.state import Arrays
 from xladder.distributed import cluster
 from xladder.distributed.cluster import Cluster, Membership
 from xladder.errors import DamagedRun, UsageError, XladderError
+from xladder.execution import execute
 from xladder.plans import Plan
 from xladder.registry import RungOptions
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoints, Damaged
 from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, typed, versions
 from xladder.trainer import Keeper, Observer, Past
-from xladder.training import execute
 
 LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for what is said to the user
 VARIABLES = {"coordinator": "JAX_COORDINATOR_ADDRESS", "num_hosts": "JAX_NUM_PROCESSES", "host_id": "JAX_PROCESS_ID"}

@@ -19,10 +19,10 @@ import numpy as np
 from xladder import devices, user_code
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import XladderError
+from xladder.execution import execute
 from xladder.plans import Plan
 from xladder.rungs.running import Running
 from xladder.trainer import Observer
-from xladder.training import execute
 
 
 class Stopwatch(Observer):

@@ -1,0 +1,91 @@
+"""Carry out a plan: group of seeds after group of seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from xladder import devices
+from xladder.core.state import unflatten
+from xladder.errors import UsageError
+from xladder.plans import Plan, seed_groups
+from xladder.registry import find_rung
+from xladder.results import Result
+from xladder.trainer import Keeper, Observer, OnNan, Past, Trial
+
+
+def execute(
+    plan: Plan,
+    observer: Observer | None = None,
+    keeper: Keeper | None = None,
+    past: Past | None = None,
+    on_nan: OnNan = "stop",
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+) -> Result:
+    """Carry out a plan, or the rest of it.
+
+    `around` makes another `start` out of the rung's: to debug what it runs, or to profile it.
+    """
+    observer, keeper = observer or Observer(), keeper or Keeper()
+    rung = find_rung(plan.rung, plan.workload)
+    start: Callable[..., Any] = partial(rung.start, **{n: getattr(plan.options, n) for n in rung.options})
+    start = around(start) if around else start
+    device = devices.find(plan.device)
+    groups = seed_groups(plan)
+    _check_memory(plan, len(groups[0]), device if rung.on_device else devices.find("cpu"))
+    results: list[Result] = []
+    with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
+        for number, seeds in enumerate(groups):
+            if past and number < past.facts["group"]:
+                results.append(_finished(plan, number, past))
+                continue
+            trial = Trial(plan, number, seeds, rung.starting, start, device, thread, observer, keeper, on_nan, results)
+            results.append(trial.run(past if past and number == past.facts["group"] else None))
+            if observer.stop():
+                break
+    return _join(plan, results)
+
+
+def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
+    """Raise a `UsageError` if what a run remembers does not fit, before anything has started."""
+    needed = plan.workload.family.memory_bytes(plan.config)
+    there = devices.memory_bytes(device)
+    if needed * seeds > 0.9 * there:
+        fits = int(0.9 * there / (needed * seeds) * plan.config.learner.memory)
+        each = f" of each of {seeds} seeds" if seeds > 1 else ""
+        raise UsageError(
+            f"The memory{each} would take {needed * seeds / 2**30:.1f} GiB, and the {device.platform} has "
+            f"{there / 2**30:.1f} GiB: with `--learner.memory {fits // 1000 * 1000 or fits}` it fits."
+        )
+
+
+def _finished(plan: Plan, number: int, past: Past) -> Result:
+    """A group of seeds that was trained before the run was taken up again; there is one seed in it."""
+    prefix = f"finished.{number}."
+    params = unflatten({k.removeprefix(prefix): v for k, v in past.arrays.items() if k.startswith(prefix)})
+    metrics = {name: values[number : number + 1] for name, values in past.metrics.items()}
+    return Result(plan, metrics, params, 0.0, [], [] if number else past.snapshots())
+
+
+def _join(plan: Plan, results: Sequence[Result]) -> Result:
+    if len(results) == 1:
+        return results[0]
+    from xladder.rungs.running import concatenate_seeds
+
+    longest = max(result.metrics["return"].shape[1] for result in results)
+
+    def padded(values: np.ndarray) -> np.ndarray:
+        return np.pad(values.astype(np.float64), ((0, 0), (0, longest - values.shape[1])), constant_values=np.nan)
+
+    return Result(
+        plan=plan,
+        metrics={k: np.concatenate([padded(r.metrics[k]) for r in results]) for k in results[0].metrics},
+        params=concatenate_seeds([result.params for result in results]),
+        compile_seconds=sum(result.compile_seconds for result in results),
+        tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
+        snapshots=results[0].snapshots,
+    )
