@@ -74,7 +74,8 @@ def main():
     print("check:", "; ".join(faults) or "nothing is wrong with this world")
 
     world = for_object(BitStrings())  # `xladder.train` takes names; this is the object's
-    changes = {"iterations": 600, "learner": {"width": 64, "lr": 3e-3}, "evaluate_every": 100}
+    learner = {"layers": 1, "lr": 3e-3, "batch_size": 8}
+    changes = {"iterations": 800, "learner": learner, "evaluate_every": 200}
     for level in levels(xladder.plan(world, changes=changes).config, updates=5):
         print(f"parity: {level.level:<12} {'agrees' if level.passed else 'DIFFERS'}")
 
