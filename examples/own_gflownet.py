@@ -8,6 +8,7 @@ The same on the command line, in a folder that has this file:
     xladder train flow/own_gflownet:BitStrings --iterations 500
 """
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -70,11 +71,13 @@ class BitStrings(FlowWorld):
 
 def main():
     """Check, compare with PyTorch, train on `fused`, and look at what is sampled."""
-    faults = check_world(BitStrings())
+    bits = BitStrings()
+    faults = check_world(bits)
     print("check:", "; ".join(faults) or "nothing is wrong with this world")
 
-    world = for_object(BitStrings())  # `xladder.train` takes names; this is the object's
-    changes = {"iterations": 600, "learner": {"width": 64, "lr": 3e-3}, "evaluate_every": 100}
+    world = for_object(bits)  # `xladder.train` takes names; this is the object's
+    learner = {"width": 64, "lr": 3e-3, "batch_size": 8}
+    changes = {"iterations": 800, "learner": learner, "evaluate_every": 200}
     for level in levels(xladder.plan(world, changes=changes).config, updates=5):
         print(f"parity: {level.level:<12} {'agrees' if level.passed else 'DIFFERS'}")
 
@@ -83,9 +86,9 @@ def main():
     print("exact total variation:", " → ".join(f"{tv:.3f}" for tv in distances[np.isfinite(distances)]))
 
     policy = result.policy()
-    rng, state, bits = np.random.default_rng(0), np.zeros(1 + BITS, np.int32), BitStrings()
+    rng, state, forward = np.random.default_rng(0), np.zeros(1 + BITS, np.int32), jax.jit(bits.forward)
     while (action := int(np.searchsorted(np.cumsum(policy.probabilities(state)), rng.random()))) != 4:
-        state = np.asarray(bits.forward(jnp.asarray(state), action))
+        state = np.asarray(forward(state, action))
     print("a sample:", "".join(map(str, state[1:])), f"log-reward {bits.log_reward(state):.2f}")
 
 

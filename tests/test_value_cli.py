@@ -312,7 +312,7 @@ def test_worlds_as_json(capsys):
     assert call("worlds", "--json", "-") == 0
     said = capsys.readouterr()
     rows = {row["name"]: row for row in json.loads(said.out)["worlds"]}
-    assert len(rows) == len(WORKLOADS) + len(names.GYMNAX) + len(names.ATARI_GAMES) + 1
+    assert len(rows) == len(WORKLOADS) + len(names.GYMNAX) + len(names.ATARI_GAMES) + 2
     assert rows["cartpole"]["shape"] == [4] and rows["cartpole"]["actions"] == 2
     assert rows["atari/pong"]["extra"] == "atari" and rows["atari/pong"]["installed"]
     assert rows["treasurehunt"]["extra"] is None and "Worlds of gymnax" in said.err

@@ -369,6 +369,12 @@ class OwnWorld(BoundWorld):
         return enumerate_edges(self, states)
 
 
+@lru_cache(maxsize=16)
+def bind(world: FlowWorld) -> OwnWorld:
+    """A world of one's own bound, once for every object."""
+    return OwnWorld(world)
+
+
 class JittedHost:
     """A JAX world on the host: jitted calls on NumPy arrays. Sizes of batches are rounded up, so few are compiled."""
 

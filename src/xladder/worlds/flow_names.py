@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import lru_cache
 from typing import Any
 
 from xladder import user_code
@@ -25,6 +26,13 @@ def find(name: str) -> Any:
             f"There is no world `{name}`. There is `flow/bits`; those of your own are named `flow/module:Name`."
         )
     return user_code.find(bare, "world", name)
+
+
+# A name stands for one object as long as the process lives.
+@lru_cache(maxsize=16)
+def load_once(name: str) -> FlowWorld:
+    """The world called `flow/NAME`, the same object every time."""
+    return load(name)
 
 
 def load(name: str) -> FlowWorld:

@@ -18,8 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.errors import UsageError, brief
-from xladder.worlds.flow import Edges, Enumeration, FlowWorld, JittedHost, OwnWorld, edges_of
-from xladder.worlds.flow_names import load
+from xladder.worlds.flow import Edges, Enumeration, FlowWorld, JittedHost, OwnWorld, bind, edges_of
+from xladder.worlds.flow_names import load_once
 
 WALKS, MOST_WALKED = 64, 1000  # random trajectories of a world with too many states, and their steps
 MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
@@ -28,15 +28,21 @@ MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
 @lru_cache(maxsize=16)
 def faults_of(name: str) -> tuple[str, ...]:
     """The faults of the world called `flow/NAME`, each with its name in front."""
-    return tuple(f"`{name}`: {fault}" for fault in check_world(load(name)))
+    world = load_once(name)
+    return tuple(f"`{name}`: {fault}" for fault in _faults(world))
 
 
 def check_world(world: FlowWorld) -> list[str]:
     """What is wrong with a world, a sentence each; nothing if all is well."""
+    return list(_faults(world))
+
+
+@lru_cache(maxsize=16)
+def _faults(world: FlowWorld) -> list[str]:
     faults = list(_methods(world))
     if faults:
         return faults
-    bound = OwnWorld(world)
+    bound = bind(world)
     try:
         known = bound.enumeration()
     except UsageError as error:

@@ -87,15 +87,14 @@ def presets(name: str) -> dict[str, Config]:
     return {"default": default, "quick": quick}
 
 
-# A name stands for one object as long as the process lives.
 @lru_cache(maxsize=16)
 def _own_world(name: str) -> OwnWorld:
-    from xladder.worlds.flow import OwnWorld
-    from xladder.worlds.flow_names import load
+    from xladder.worlds.flow import bind
+    from xladder.worlds.flow_names import load_once
 
-    world = load(name)
+    world = load_once(name)
     try:
-        return OwnWorld(world)
+        return bind(world)
     except Exception as error:
         raise UsageError(f"`{name}` cannot be used: {brief(error)}. Its methods have to be pure JAX.") from error
 
