@@ -87,7 +87,9 @@ def main():
         before, after = (1000 * median(entry[side]) for side in ("before", "after"))
         print(f"{name:<28} {before:9.3f} ms → {after:9.3f} ms   × {ratio:.3f}")
     if given.out:
-        Path(given.out).write_text(json.dumps({**environment(devices.find(given.device)), "rows": rows}, indent=2) + "\n")
+        Path(given.out).write_text(
+            json.dumps({**environment(devices.find(given.device)), "rows": rows}, indent=2) + "\n"
+        )
 
 
 if __name__ == "__main__":

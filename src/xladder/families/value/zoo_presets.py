@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError
 from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
+from xladder.families.value.marl_presets import suited_to_others
 from xladder.families.value.own_presets import from_gymnax
 from xladder.worlds import names
 
@@ -87,4 +88,4 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     if protocol is not None:
         raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     found = from_gymnax(Config(WorldConfig(place.name)))
-    return {name: config for name, config in found.items() if config.algorithm == "replay"}
+    return {name: suited_to_others(config) for name, config in found.items() if config.algorithm == "replay"}
