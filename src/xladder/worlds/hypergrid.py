@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,9 @@ import numpy as np
 from xladder import user_code
 from xladder.errors import UsageError, brief
 from xladder.worlds.flow import AT_ONCE, BoundWorld, Enumeration
-from xladder.worlds.hypergrid_settings import WorldConfig
+
+if TYPE_CHECKING:
+    from xladder.worlds.hypergrid_settings import WorldConfig
 
 # The smooth reward: a normal density in the distance from the middle, which is 1 at the edge.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05

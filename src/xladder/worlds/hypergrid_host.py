@@ -6,10 +6,13 @@ Shapes: B states, D coordinates, H values of each, A = D + 1 forward actions.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xladder.worlds.hypergrid_settings import WorldConfig
+if TYPE_CHECKING:
+    from xladder.worlds.hypergrid_settings import WorldConfig
+
 
 # Written down here once more: a twin that shared them could not show that they are wrong.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05
