@@ -2,8 +2,8 @@
 
     python benchmarks/atari.py [--rows parallel/32 …] [--seconds 20] [--json FILE]
 
-One update of batch 32 for every 4 agent steps, protocol `cleanrl`. A row is RUNG/COPIES, with `/bf16` for bfloat16;
-`actors:8:2/64` has eight actors and two shards for 64 copies.
+One update of batch 32 for every 4 agent steps, protocol `cleanrl`. A row is RUNG/ENVS, with `/bf16` for bfloat16;
+`actors:8:2/64` has eight actors and two shards for 64 envs.
 """
 
 import argparse
@@ -34,37 +34,37 @@ ROWS = [
 ]
 
 
-def settings(copies: int, precision: str, game: str) -> object:
+def settings(envs: int, precision: str, game: str) -> object:
     """Learning from the first ticks on, from a memory of usual size."""
-    learner = {"learning_starts": 4 * copies + 64, "precision": precision, "memory": 200_000}
-    per_tick = max(copies, 4)
+    learner = {"learning_starts": 4 * envs + 64, "precision": precision, "memory": 200_000}
+    per_tick = max(envs, 4)
     frames = 4 * per_tick * 10_000_000
     frames = min(frames, (2**30 // (4 * per_tick)) * 4 * per_tick)
     return plan(
-        f"atari/{game}", "parallel", world={"num_envs": copies}, learner=learner, frames=frames, evaluate_episodes=0
+        f"atari/{game}", "parallel", world={"num_envs": envs}, learner=learner, frames=frames, evaluate_episodes=0
     ).config
 
 
-def emulator(copies: int, seconds: float, game: str) -> dict:
+def emulator(envs: int, seconds: float, game: str) -> dict:
     """Random play without a learner."""
-    config = settings(copies, "float32", game)
-    worlds = atari_host.on_host(config.world, copies, 0, compiled)
+    config = settings(envs, "float32", game)
+    worlds = atari_host.on_host(config.world, envs, 0, compiled)
     worlds.reset()
     rng, count, begun = np.random.default_rng(0), 0, time.perf_counter()
     while time.perf_counter() - begun < seconds / 2:
-        worlds.send(rng.integers(0, worlds.view.actions, copies))
+        worlds.send(rng.integers(0, worlds.spec.actions, envs))
         worlds.recv()
-        count += copies
+        count += envs
     rate = count / (time.perf_counter() - begun)
     worlds.close()
-    return {"name": f"emulator/{copies}", "steps_per_second": rate}
+    return {"name": f"emulator/{envs}", "steps_per_second": rate}
 
 
 def rung(row: str, seconds: float, game: str, device: object) -> dict:
     """A rung for so many seconds after it has warmed up."""
-    named, copies, *rest = row.split("/")
+    named, envs, *rest = row.split("/")
     name, *numbers = named.split(":")
-    config = settings(int(copies), "bfloat16" if rest else "float32", game)
+    config = settings(int(envs), "bfloat16" if rest else "float32", game)
     options = dict(zip(("actors", "shards"), map(int, numbers), strict=False))
     running = RUNGS[name].start(config, [0], device, **options)
     ticks = 40 if name == "parallel" else 8
@@ -92,7 +92,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     device = devices.find(None)
-    rows = [emulator(copies, options.seconds, options.game) for copies in options.emulators]
+    rows = [emulator(envs, options.seconds, options.game) for envs in options.emulators]
     for row in rows:
         print(f"{row['name']:<20} {row['steps_per_second']:>10,.0f} steps/s", flush=True)
     for name in options.rows:

@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("game")
     parser.add_argument("protocol")
     parser.add_argument("--frames", type=int, default=10_000_000)
-    parser.add_argument("--copies", type=int, default=160)
+    parser.add_argument("--envs", type=int, default=160)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--episodes", type=int, default=30)
@@ -58,7 +58,7 @@ def main() -> None:
         protocol=options.protocol,
         seed=options.seed,
         frames=options.frames,
-        world={"num_envs": options.copies},
+        world={"num_envs": options.envs},
         learner={"precision": options.precision} | ({"memory": options.memory} if options.memory else {}),
         evaluate_every=options.frames // options.evaluations,
     )
@@ -80,7 +80,7 @@ def main() -> None:
         "game": options.game,
         "protocol": options.protocol,
         "frames": options.frames,
-        "copies": options.copies,
+        "copies": options.envs,
         "seed": options.seed,
         "precision": options.precision,
         "seconds": seconds,

@@ -54,13 +54,13 @@ def jax_row(config: object, data: Batch, name: str, precision: str, patches: boo
     """Our learner, all updates in one call."""
     from dataclasses import replace
 
-    from xladder.learners.value import Knobs
+    from xladder.learners.value import Hyperparams
 
-    view = atari_host.view(config.world)
-    learner = build(replace(config.learner, precision=precision), view, config.world.stack, patches)
+    spec = atari_host.spec(config.world)
+    learner = build(replace(config.learner, precision=precision), spec, config.world.stack, patches)
     key = jax.random.key(0)
-    params = learner.net.init(key, jnp.zeros((4, *view.shape), view.dtype), None, None)["params"]
-    agent = learner.init(params, Knobs(jnp.float32(1e-4), jnp.float32(0.99)))
+    params = learner.net.init(key, jnp.zeros((4, *spec.shape), spec.dtype), None, None)["params"]
+    agent = learner.init(params, Hyperparams(jnp.float32(1e-4), jnp.float32(0.99)))
 
     def run(agent, data):
         return jax.lax.scan(lambda a, batch: learner.update(a, batch, learner.draw_update(key, key))[:2], agent, data)
@@ -78,7 +78,7 @@ def main() -> None:
     options = parser.parse_args()
     device = devices.find(None)
     config = plan("atari/breakout", "parallel", preset="cleanrl").config
-    data = batches(config.learner.batch_size, atari_host.view(config.world).actions)
+    data = batches(config.learner.batch_size, atari_host.spec(config.world).actions)
     rows = [
         partial(torch_row, config, data, "cpu" if device.platform == "cpu" else "cuda"),
         partial(jax_row, config, data, "XLA's convolutions", "float32", False),

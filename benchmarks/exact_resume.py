@@ -1,4 +1,4 @@
-"""Whether a run that is taken up again is the run left alone, bit by bit, on this device; and the time of a tick.
+"""Whether a resumed run is the run left alone, bit by bit, on this device; and the time of a tick.
 
     XLA_FLAGS=--xla_gpu_deterministic_ops=true python benchmarks/exact_resume.py [--rows cartpole/fused …] [--json F]
 

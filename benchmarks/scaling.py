@@ -105,7 +105,7 @@ def on_processes(workload: str, hosts: list[int]) -> list[dict]:
 
 
 def on_parts(workload: str, rounds: int) -> list[dict]:
-    """What one of n devices has to compute: a part of the batch, and of the copies where there are any."""
+    """What one of n devices has to compute: a part of the batch, and of the envs where there are any."""
     rows, whole = [], config_of(workload, None)
     for share in (1, 2, 4, 8, 64):
         size = whole.learner.batch_size // share
@@ -139,8 +139,8 @@ def main() -> None:
         if "batch" in options.parts:
             found.setdefault("batch", []).extend(on_parts(workload, options.rounds))
     if options.json:
-        told = {"settings": SETTINGS, **found, **environment(devices.find(None)), "command": command()}
-        options.json.write_text(json.dumps(told, indent=2) + "\n")
+        metadata = {"settings": SETTINGS, **found, **environment(devices.find(None)), "command": command()}
+        options.json.write_text(json.dumps(metadata, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ def limits(device: str, batches: list[int]) -> dict:
     program = Program(config)
     run = jax.jit(program.init)(0)
     before = jnp.zeros((config.world.num_agents, config.learner.n_frames - 1, program.learner.cells), jnp.int8)
-    play = jax.jit(lambda run, tick: program.play(program.draw_play(run.key, tick), run.agents, before))
+    play = jax.jit(lambda run, tick: program.rollout(program.draw_rollout(run.key, tick), run.agents, before))
     found["acting_ms"] = 1000 * float(np.median(times(lambda: jax.block_until_ready(play(run, 1)), 20)))
     return found
 

@@ -53,7 +53,7 @@ TINY = Config(
         memory=40,
         n_frames=3,
         epsilon=0.5,
-        sync_freq=3,
+        target_update_period=3,
     ),
     epochs=10,
 )
@@ -81,8 +81,8 @@ TINY_VALUES = replace(
     batch_size=8,
     memory=64,
     learning_starts=8,
-    sync_every=12,
-    soft=0.0,
+    target_update_period=12,
+    tau=0.0,
     n_step=3,
 )
 TINY_CART = gymnax.Config(

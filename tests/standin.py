@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from xladder.protocols import Family
 
 
-class Clock(NamedTuple):
+class Counters(NamedTuple):
     tick: jax.Array
 
 
@@ -43,8 +43,8 @@ class Config:
 class Program:
     config: Config
 
-    def init_clock(self):
-        return Clock(jnp.int32(0))
+    def init_counters(self):
+        return Counters(jnp.int32(0))
 
     def init(self, seed):
         return Run(jax.random.key(seed), jnp.ones(3))
@@ -52,8 +52,8 @@ class Program:
     def params(self, runs):
         return {"weights": runs.weights}
 
-    def tick(self, clock, runs):
-        fault, tick = self.config.fault, clock.tick
+    def tick(self, counters, runs):
+        fault, tick = self.config.fault, counters.tick
         key = jax.random.fold_in(runs.key[0], tick)
         noise = jax.random.normal(key, (3,))
         if fault == "key":
@@ -65,7 +65,7 @@ class Program:
         if fault == "nan":
             weights = take_log(jnp.where(tick == 2, -1.0, jnp.abs(weights) + 1.0))
         loss = jnp.where(tick < 1, jnp.nan, weights.sum(1))  # nothing was learned at first
-        return Clock(tick + 1), runs._replace(weights=weights), Metrics(weights.mean(1), loss)
+        return Counters(tick + 1), runs._replace(weights=weights), Metrics(weights.mean(1), loss)
 
 
 def take_log(values):

@@ -19,16 +19,14 @@ from tests.test_resume import slow
 from tests.test_value_rungs import PONG, SEVERAL_STEPS, SEVERAL_UPDATES
 from xladder.cli.main import main
 from xladder.core.state import capture, restore
-from xladder.distributed import asynchronous as value_asynchronous
-from xladder.distributed import health as value_attendance
-from xladder.distributed import workers as value_fleet
-from xladder.distributed.actor import ladder
-from xladder.distributed.workers import Layout
+from xladder.distributed import asynchronous, health, workers
+from xladder.distributed.actor import actor_epsilon
+from xladder.distributed.workers import ActorLayout
 from xladder.errors import PeerLost, UsageError
 from xladder.families.value import config as value
 from xladder.replay.history import History, Window
 from xladder.replay.limiter import Limiter
-from xladder.replay.shard import Rows, Shard, apportion
+from xladder.replay.shard import RowIds, Shard, apportion
 from xladder.rungs import actors, sequential
 
 SEED, TICKS = 3, 32
@@ -46,13 +44,13 @@ def start(config, engine=None, **options):
 # ---- the parts, each alone -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("quicker", ["players", "learner", "neither"])
+@pytest.mark.parametrize("quicker", ["actors", "learner", "neither"])
 def test_the_limiter_holds_the_ratio(quicker):
     rng = np.random.default_rng(0)
     limiter, flying = Limiter(ratio=8.0, begins=100, slack=60), []
-    speeds = {"players": (9, 1), "learner": (1, 9), "neither": (1, 1)}[quicker]
+    speeds = {"actors": (9, 1), "learner": (1, 9), "neither": (1, 1)}[quicker]
     for _ in range(40_000):
-        if rng.random() < speeds[0] / 10 and limiter.may_play(16):
+        if rng.random() < speeds[0] / 10 and limiter.may_act(16):
             limiter.granted += 16
             flying.append(16)
         if flying and rng.random() < 0.5:
@@ -68,30 +66,30 @@ def test_the_limiter_holds_the_ratio(quicker):
 def test_the_limiter_stops_players_until_something_is_learned():
     limiter = Limiter(ratio=4.0, begins=32, slack=16)
     assert np.isnan(limiter.measured()) and not limiter.may_sample(1)
-    while limiter.may_play(8):
+    while limiter.may_act(8):
         limiter.granted += 8
         limiter.inserted += 8
     assert limiter.inserted == 48 and limiter.may_sample(64) and not limiter.may_sample(65)
 
 
 def test_players_explore_less_and_less():
-    rates = [ladder(0.4, player, 8) for player in range(8)]
+    rates = [actor_epsilon(0.4, actor, 8) for actor in range(8)]
     np.testing.assert_allclose(rates, 0.4 ** (1 + np.arange(8)))  # 7i / (8 − 1) = i
-    assert ladder(0.3, 0, 1) == 0.3 and ladder(1.0, 3, 5) == 1.0 and ladder(0.0, 1, 2) == 0.0
-    assert ladder(0.05, 0, 2) == 0.4  # a ladder down from 0.05 would be none
+    assert actor_epsilon(0.3, 0, 1) == 0.3 and actor_epsilon(1.0, 3, 5) == 1.0 and actor_epsilon(0.0, 1, 2) == 0.0
+    assert actor_epsilon(0.05, 0, 2) == 0.4  # a ladder down from 0.05 would be none
 
 
 def test_copies_are_shared_out_evenly_and_in_order():
-    layout = Layout.of(7, 3, 2)
-    assert layout.copies == ((0, 1, 2), (3, 4), (5, 6)) and layout.players == ((0, 1), (2,))
-    assert layout.copies_of_shard(0) == (0, 1, 2, 3, 4) and layout.copies_of_shard(1) == (5, 6)
-    assert [layout.shard_of(player) for player in range(3)] == [(0, 0), (0, 1), (1, 0)]
+    layout = ActorLayout.of(7, 3, 2)
+    assert layout.envs == ((0, 1, 2), (3, 4), (5, 6)) and layout.actors == ((0, 1), (2,))
+    assert layout.envs_of_shard(0) == (0, 1, 2, 3, 4) and layout.envs_of_shard(1) == (5, 6)
+    assert [layout.shard_of(actor) for actor in range(3)] == [(0, 0), (0, 1), (1, 0)]
 
 
-@pytest.mark.parametrize(("given", "said"), [((4, 5, 1), "4 copies"), ((4, 2, 3), "every shard"), ((1, 1, 2), "is 1:")])
+@pytest.mark.parametrize(("given", "said"), [((4, 5, 1), "4 envs"), ((4, 2, 3), "every shard"), ((1, 1, 2), "is 1:")])
 def test_more_of_them_than_there_is_to_do_are_refused(given, said):
     with pytest.raises(UsageError, match=said):
-        Layout.of(*given)
+        ActorLayout.of(*given)
 
 
 def test_numbers_are_shared_out_in_proportion():
@@ -106,12 +104,12 @@ def test_numbers_are_shared_out_in_proportion():
     assert edges.tolist() == [1, 1]
 
 
-def rows(copies, steps, begin=0):
+def rows(envs, steps, begin=0):
     """Rows whose rewards say which they are."""
-    number = begin + np.arange(steps)[None, :] + 1000 * np.arange(copies)[:, None]
-    no = np.zeros((copies, steps), bool)
-    frames = np.zeros((copies, steps, 2), np.float32)
-    return History(frames, np.zeros((copies, steps), np.int8), number.astype(np.float32), no, no, no)
+    number = begin + np.arange(steps)[None, :] + 1000 * np.arange(envs)[:, None]
+    no = np.zeros((envs, steps), bool)
+    frames = np.zeros((envs, steps, 2), np.float32)
+    return History(frames, np.zeros((envs, steps), np.int8), number.astype(np.float32), no, no, no)
 
 
 def test_a_shard_draws_evenly_from_groups_of_any_size():
@@ -119,7 +117,7 @@ def test_a_shard_draws_evenly_from_groups_of_any_size():
     assert shard.sample(np.zeros((4, 4, 2), np.float32), 0.9) is None
     shard.add(0, 0, 21, rows(1, 21))
     held = shard.add(1, 0, 11, rows(3, 11))
-    assert held.starts == held.mass == 20 + 30  # of each copy the newest row is no start
+    assert held.starts == held.mass == 20 + 30  # of each env the newest row is no start
     sample = shard.sample(np.random.default_rng(0).random((20_000, 4, 2), np.float32), 0.9)
     shares = np.bincount(sample.rows.group) / 20_000
     np.testing.assert_allclose(shares, [0.4, 0.6], atol=0.02)
@@ -135,23 +133,23 @@ def test_a_shard_draws_by_priority_and_says_how_likely_it_was():
     shard = Shard([1, 2], Window(1, 1, 20), (2,), np.float32, prioritised=True, alpha=1.0)
     shard.add(0, 0, 6, rows(1, 6))
     shard.add(1, 0, 6, rows(2, 6))
-    every = Rows(np.array([0, 1]), np.array([0, 1]), np.array([2, 3]), np.array([2, 3]))
-    shard.rate(every, np.array([9.0, 4.0], np.float32))
+    every = RowIds(np.array([0, 1]), np.array([0, 1]), np.array([2, 3]), np.array([2, 3]))
+    shard.update_priorities(every, np.array([9.0, 4.0], np.float32))
     mass = 13 + 9.0 + 4.0  # of 15 starts two are rated
     assert shard.held().mass == pytest.approx(mass, rel=1e-5)
     sample = shard.sample(np.random.default_rng(0).random((20_000, 2), np.float32), 0.9)
     drawn = (sample.rows.group == 0) & (sample.rows.slot == 2)
     assert drawn.mean() == pytest.approx(9 / mass, abs=0.01)
-    np.testing.assert_allclose(sample.chance[drawn], 9 / mass, rtol=1e-5)
+    np.testing.assert_allclose(sample.probability[drawn], 9 / mass, rtol=1e-5)
 
 
 def test_rows_that_were_overwritten_are_not_rated():
     shard = Shard([1], Window(1, 1, 8), (2,), np.float32, prioritised=True)
     shard.add(0, 0, 8, rows(1, 8))
-    old = Rows(*(np.array([x]) for x in (0, 0, 1, 1)))
+    old = RowIds(*(np.array([x]) for x in (0, 0, 1, 1)))
     shard.add(0, 0, 4, rows(1, 4, begin=8))
     before = shard.held()
-    shard.rate(old, np.array([1e6], np.float32))
+    shard.update_priorities(old, np.array([1e6], np.float32))
     assert shard.held() == before
 
 
@@ -183,18 +181,18 @@ def test_in_lock_step_it_is_the_synchronous_algorithm():
 
 
 @pytest.mark.parametrize(
-    ("config", "players", "shards"), [(RATED_STEPS, 2, 1), slow(SEVERAL_UPDATES, 4, 1), slow(PONG, 2, 2)]
+    ("config", "actors", "shards"), [(RATED_STEPS, 2, 1), slow(SEVERAL_UPDATES, 4, 1), slow(PONG, 2, 2)]
 )
-def test_in_lock_step_priorities_and_pictures_are_the_same_too(config, players, shards):
-    run = start(config, actors=players, shards=shards, lock_step=True)
+def test_in_lock_step_priorities_and_pictures_are_the_same_too(config, actors, shards):
+    run = start(config, actors=actors, shards=shards, lock_step=True)
     assert_same_run(run, run.advance(TICKS), config, atol=1e-5)
 
 
 def test_in_lock_step_losing_anybody_changes_nothing():
     config = replace(RATED_STEPS, learner=replace(RATED_STEPS.learner, memory=48))
     whole, broken = (start(config, actors=2, lock_step=True) for _ in range(2))
-    for journalled in broken.experiment.shards:
-        journalled.most = 20  # so that some of it is told again and some is in a copy
+    for logged in broken.loop.shards:
+        logged.most = 20  # so that some of it is told again and some is in a copy
     expected, rng, parts = whole.advance(60), np.random.default_rng(5), []
     for _ in range(60):
         if rng.random() < 0.4:
@@ -225,14 +223,14 @@ def test_in_lock_step_half_and_half_is_the_whole():
 
 @pytest.mark.parametrize("config", [CART, RATED], ids=["uniform", "prioritised"])
 def test_at_their_own_pace_the_ratio_holds_and_is_reported(config, monkeypatch):
-    monkeypatch.setattr(value_asynchronous, "CHUNK_STEPS", 2)
+    monkeypatch.setattr(asynchronous, "CHUNK_STEPS", 2)
     run = start(config, actors=2, shards=2)
     begun, metrics = run.params(), run.advance(config.ticks)
     assert metrics["updates"].sum() == config.updates_per_tick * np.isfinite(metrics["loss"]).sum()
     first = -(-config.learning_begins // config.per_tick)
     assert np.isfinite(metrics["loss"][0, first:]).all() and np.isnan(metrics["loss"][0, :first]).all()
     target = config.updates_per_tick * config.learner.batch_size / config.per_tick
-    limiter = run.experiment.limiter  # the run is short: that it is 1 % in longer ones, the limiter's own test shows
+    limiter = run.loop.limiter  # the run is short: that it is 1 % in longer ones, the limiter's own test shows
     within = limiter.slack / (config.agent_steps - limiter.begins)
     assert target * (1 - within) <= metrics["ratio"][0, -1] <= target and within < 0.05
     shown = value.columns(config, metrics)
@@ -240,14 +238,14 @@ def test_at_their_own_pace_the_ratio_holds_and_is_reported(config, monkeypatch):
     assert np.nanmax(metrics["staleness"]) < config.learner.memory / config.per_tick
     assert np.nanmean(metrics["lag"]) > 0 and metrics["queue_chunks"].max() > 0 and metrics["queue_batches"].max() > 0
     assert np.nansum(metrics["episodes"]) > 10
-    assert np.ptp(run.experiment.steps) <= 2 * run.experiment.chunk  # nobody is left out
+    assert np.ptp(run.loop.steps) <= 2 * run.loop.chunk  # nobody is left out
     moved = jax.tree.map(lambda old, new: np.abs(new - old).max(), begun, run.params())
     assert min(jax.tree.leaves(moved)) > 1e-4
 
 
 @pytest.mark.parametrize("shards", [1, 2])
 def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
-    monkeypatch.setattr(value_attendance, "PATIENCE", 0.0)
+    monkeypatch.setattr(health, "PATIENCE", 0.0)
     run = start(CART, actors=2, shards=shards)
     run.advance(100)
     run.engine.remotes[0].lose()
@@ -260,14 +258,14 @@ def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
     for line in ("Actor 0 was lost", "Actor 0 is back", "Shard 0 was lost", "rows are gone", "Shard 0 is back"):
         assert line in told
     assert not run.news()
-    (count,) = np.asarray(run.experiment.student.agent.moments.count)
+    (count,) = np.asarray(run.loop.learner.agent.opt_state.count)
     assert count == (300 - -(-CART.learning_begins // CART.per_tick)) * CART.updates_per_tick  # each was made once
 
 
 @pytest.mark.parametrize("who", [0, 2], ids=["actor", "shard"])
 def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
-    monkeypatch.setattr(value_attendance, "SILENT_SECONDS", 0.3)
-    monkeypatch.setattr(value_fleet, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(health, "SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(workers, "SILENT_SECONDS", 0.3)
     run = start(CART, actors=2, shards=1)
     run.advance(50)
     run.engine.remotes[who].stopped = True
@@ -278,7 +276,7 @@ def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
 
 
 def test_at_their_own_pace_an_answer_that_nobody_has_read_yet_is_no_silence(monkeypatch):
-    monkeypatch.setattr(value_attendance, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(health, "SILENT_SECONDS", 0.0)
     run = start(RATED, actors=2, shards=2)
     run.advance(100)
     assert not run.news()
@@ -286,14 +284,14 @@ def test_at_their_own_pace_an_answer_that_nobody_has_read_yet_is_no_silence(monk
 
 def test_at_their_own_pace_time_in_which_nobody_looks_does_not_count(monkeypatch):
     for name in ("STALL_SECONDS", "SILENT_SECONDS"):
-        monkeypatch.setattr(value_attendance, name, 5.0)
-    monkeypatch.setattr(value_attendance, "GLANCE", 0.1)
-    monkeypatch.setattr(value_attendance, "PATIENCE", 0.0)
+        monkeypatch.setattr(health, name, 5.0)
+    monkeypatch.setattr(health, "GLANCE", 0.1)
+    monkeypatch.setattr(health, "PATIENCE", 0.0)
     run = start(CART, actors=1, shards=1)
     run.advance(50)
     run.engine.remotes[0].lose()
     for _ in range(20):  # as if the learner had saved for an hour
-        run.experiment.attendance.looked -= 3600
+        run.loop.health.looked -= 3600
         run.advance(1)
     assert "Actor 0 is back" in "".join(run.news())
 
@@ -305,7 +303,7 @@ def test_what_was_cut_off_with_its_actor_is_not_joined_to_what_follows(n_step):
     for reward in (1.0, 1000.0):
         played, began = rows(1, 8), np.zeros((1, 8), bool)
         began[:, 0] = True
-        shard.add(0, 0, 8, played._replace(rewards=np.full((1, 8), reward, np.float32), first=began))
+        shard.add(0, 0, 8, played._replace(rewards=np.full((1, 8), reward, np.float32), is_first=began))
     sample = shard.sample(np.random.default_rng(0).random((500, 4, 2), np.float32), 1.0)
     returns = sample.batch.returns[sample.batch.valid > 0]
     assert set(returns) == {*range(1, n_step + 1), 1000.0 * n_step}
@@ -328,7 +326,7 @@ def test_at_their_own_pace_a_run_can_be_taken_up_again():
     assert any(".worlds." in name for name in arrays)
     second.take_state(restore(second.state(), arrays))
     assert_trees_equal(saved(second), arrays)
-    assert second.experiment.tick == 60 and sum(held.starts for held in second.experiment.supply.held) > 0
+    assert second.loop.tick == 60 and sum(held.starts for held in second.loop.prefetcher.held) > 0
     assert np.isfinite(second.advance(20)["loss"]).all()
 
 
@@ -342,13 +340,14 @@ def test_games_that_cannot_be_carried_begin_anew():
 def test_each_actor_explores_at_its_own_rate():
     run = start(replace(CART, learner=replace(CART.learner, epsilon=0.5, epsilon_end=0.5)), actors=2)
     asked = []
-    for remote in run.fleet.players:
+    for remote in run.workers.actors:
         play = remote.ask
-        remote.ask = lambda verb, *given, play=play, **more: (asked.append((verb, given)), play(verb, *given, **more))[
-            1
-        ]
+        remote.ask = lambda method, *given, play=play, **more: (
+            asked.append((method, given)),
+            play(method, *given, **more),
+        )[1]
     run.advance(4)
-    assert {given[1] for verb, given in asked if verb == "play"} == {0.5, 0.5**8}
+    assert {given[1] for method, given in asked if method == "rollout"} == {0.5, 0.5**8}
 
 
 # ---- on Ray --------------------------------------------------------------------------------------------------------
@@ -378,8 +377,8 @@ def test_on_ray_killed_processes_leave_lock_step_as_it_was(ray):
     run = on_ray(SEVERAL_STEPS, actors=2, lock_step=True)
     try:
         parts = [run.advance(12)]
-        kill(ray, run.fleet.players[1])
-        kill(ray, run.fleet.shards[0])
+        kill(ray, run.workers.actors[1])
+        kill(ray, run.workers.shards[0])
         parts.append(run.advance(TICKS - 12))
         metrics = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
         assert_same_run(run, metrics, SEVERAL_STEPS, atol=1e-5)
@@ -393,19 +392,19 @@ def test_on_ray_training_goes_on_without_whoever_was_killed(ray):
     run = on_ray(PACED, actors=2)
     try:
         done = run.advance(50)["updates"].sum()
-        for remote in (run.fleet.players[0], run.fleet.shards[0]):
+        for remote in (run.workers.actors[0], run.workers.shards[0]):
             kill(ray, remote)
             part = run.advance(50)
             done += part["updates"].sum()
             assert np.isfinite(part["loss"]).all()
         begun = time.monotonic()
-        while run.experiment.attendance.absent and time.monotonic() - begun < 60:
+        while run.loop.health.absent and time.monotonic() - begun < 60:
             done += run.advance(1)["updates"].sum()
         told = "\n".join(run.news())
         for line in ("Actor 0 was lost", "Actor 0 is back", "Shard 0 was lost", "Shard 0 is back"):
             assert line in told
-        moments = run.experiment.student.agent.moments
-        assert int(np.asarray(moments.count)[0]) == done  # no update was lost
+        opt_state = run.loop.learner.agent.opt_state
+        assert int(np.asarray(opt_state.count)[0]) == done  # no update was lost
     finally:
         run.close()
 
@@ -469,7 +468,7 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--actors", "9"], "8 copies of the world"),
+        (["--actors", "9"], "8 envs"),
         (["--actors", "0"], "1 or more"),
         (["--actors", "2", "--shards", "3"], "every shard"),
         (["--shards", "2", "--lock-step", "--preset", "rainbow"], "priorities are those of one memory"),

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from xladder.families.value import atari_scores
-from xladder.families.value.atari_scores import GAMES, Published, in_words, key_of, normalised, place, published
+from xladder.families.value.atari_scores import GAMES, Published, format_placing, key_of, normalised, place, published
 from xladder.worlds.names import ATARI_GAMES
 
 M = 1_000_000
@@ -146,7 +146,7 @@ def test_without_figures_or_score_there_is_no_placing():
     ],
 )
 def test_sentences(asked, sentence):
-    assert in_words(place(*asked)) == sentence
+    assert format_placing(place(*asked)) == sentence
 
 
 def test_importing_brings_nothing_heavy():

@@ -13,7 +13,7 @@ from tests.conftest import assert_trees_equal
 from xladder.errors import UsageError
 from xladder.worlds.atari import AtariState, AtariXla
 from xladder.worlds.atari_host import (
-    AtariCopies,
+    AtariEnvs,
     action_names,
     frames_before,
     minimal_actions,
@@ -21,7 +21,7 @@ from xladder.worlds.atari_host import (
     play_rgb,
     screen_size,
 )
-from xladder.worlds.copies import Step, copy_seeds
+from xladder.worlds.envs import Step, env_seeds
 
 FIRE = 1
 
@@ -30,21 +30,21 @@ def random_actions(steps, num_envs, actions=4, seed=0):
     return np.random.default_rng(seed).integers(0, actions, (steps, num_envs), np.int32)
 
 
-def play(copies, actions):
+def play(envs, actions):
     """First frames, and the answers to actions [T, N] as one `Step` of arrays [T, N, …]."""
-    frames, answers = copies.reset(), []
+    frames, answers = envs.reset(), []
     for chosen in actions:
-        copies.send(chosen)
-        answers.append(copies.recv())
+        envs.send(chosen)
+        answers.append(envs.recv())
     return frames, Step(*map(np.stack, zip(*answers, strict=True)))
 
 
 def played(game, num_envs, seed, actions, **options):
-    copies = AtariCopies(game, num_envs, seed, num_threads=options.pop("num_threads", 1), **options)
+    envs = AtariEnvs(game, num_envs, seed, num_threads=options.pop("num_threads", 1), **options)
     try:
-        return play(copies, actions)
+        return play(envs, actions)
     finally:
-        copies.close()
+        envs.close()
 
 
 def lost_lives(steps, seed=0):
@@ -54,10 +54,10 @@ def lost_lives(steps, seed=0):
 
 
 def test_frames_and_answers_have_their_shapes_and_types():
-    copies = AtariCopies("atari/Breakout", 2, 0, num_threads=1)
-    assert copies.view == ((84, 84), np.uint8, 4, 255)
-    frames, steps = play(copies, random_actions(3, 2))
-    copies.close()
+    envs = AtariEnvs("atari/Breakout", 2, 0, num_threads=1)
+    assert envs.spec == ((84, 84), np.uint8, 4, 255)
+    frames, steps = play(envs, random_actions(3, 2))
+    envs.close()
     assert (frames.shape, frames.dtype) == ((2, 84, 84), np.uint8)
     assert (steps.frame.shape, steps.frame.dtype) == ((3, 2, 84, 84), np.uint8)
     for values, kind in zip(steps[1:], (np.float32, bool, bool, bool), strict=True):
@@ -69,18 +69,18 @@ def test_a_life_lost_is_terminal_while_the_game_goes_on():
     assert with_lives.terminated.sum() >= 5
     # The games are the same: what counts as an end is all that differs.
     np.testing.assert_array_equal(with_lives.frame, without.frame)
-    np.testing.assert_array_equal(with_lives.first, without.first)
+    np.testing.assert_array_equal(with_lives.is_first, without.is_first)
     (over,) = np.nonzero(without.terminated[:, 0])
     assert len(over) == 1 and with_lives.terminated[over[0], 0]
     assert with_lives.terminated[: over[0], 0].sum() == 4  # of five lives
-    np.testing.assert_array_equal(np.nonzero(with_lives.first[:, 0])[0], over + 1)
+    np.testing.assert_array_equal(np.nonzero(with_lives.is_first[:, 0])[0], over + 1)
     assert not with_lives.truncated.any()
 
 
 def test_the_step_after_a_game_ignores_its_action():
     actions = np.full((210, 1), FIRE)
     _, steps = played("breakout", 1, 0, actions)
-    (first,) = np.nonzero(steps.first[:, 0])
+    (first,) = np.nonzero(steps.is_first[:, 0])
     other = actions.copy()
     other[first] = 3
     assert_trees_equal(played("breakout", 1, 0, other)[1], steps)
@@ -99,8 +99,8 @@ def test_a_game_is_cut_after_its_frames(life_loss):
     """200 frames are 50 steps; the frames in which nothing is done before are not counted."""
     _, steps = played("pong", 2, 0, random_actions(103, 2, 6), cap_frames=200, life_loss=life_loss)
     np.testing.assert_array_equal(np.nonzero(steps.truncated.all(1))[0], [49, 100])
-    np.testing.assert_array_equal(np.nonzero(steps.first.all(1))[0], [50, 101])
-    assert steps.truncated.sum() == steps.first.sum() == 4 and not steps.terminated.any()
+    np.testing.assert_array_equal(np.nonzero(steps.is_first.all(1))[0], [50, 101])
+    assert steps.truncated.sum() == steps.is_first.sum() == 4 and not steps.terminated.any()
 
 
 def test_an_end_at_the_limit_is_an_end():
@@ -112,7 +112,7 @@ def test_an_end_at_the_limit_is_an_end():
             info = {"frame_number": zero, "episode_frame_number": zero}
             return np.zeros((1, 1, 84, 84), np.uint8), zero, yes, yes, info
 
-    host, inside = AtariCopies("pong", 1, 0), AtariXla("pong", 1, 0)
+    host, inside = AtariEnvs("pong", 1, 0), AtariXla("pong", 1, 0)
     host.reset()
     host.send(np.zeros(1, int))
     host.recv()
@@ -135,7 +135,7 @@ def test_a_short_game_is_known_to_be_over_where_its_frame_number_does_not_fall()
     """A game of one step is shorter than what may precede the next."""
     _, steps = played("pong", 4, 0, random_actions(8, 4, 6), cap_frames=4)
     np.testing.assert_array_equal(steps.truncated, np.tile([[True], [False]], (4, 4)))
-    np.testing.assert_array_equal(steps.first, np.tile([[False], [True]], (4, 4)))
+    np.testing.assert_array_equal(steps.is_first, np.tile([[False], [True]], (4, 4)))
     info = {"frame_number": np.array([30, 30]), "episode_frame_number": np.array([30, 20])}
     np.testing.assert_array_equal(frames_before(info), [0, 10])
 
@@ -149,17 +149,17 @@ def test_games_are_their_seeds():
     assert np.any(played("breakout", 2, 7, actions, life_loss=True)[1].frame != once[1].frame)  # sticky matters
     alone = played("breakout", 1, 7, actions[:, :1], **rules)[1]
     assert_trees_equal(alone, Step(*(leaf[:, :1] for leaf in once[1])))
-    copies = AtariCopies("breakout", 2, 7, num_threads=1, **rules)
+    envs = AtariEnvs("breakout", 2, 7, num_threads=1, **rules)
     for _ in range(2):  # beginning anew begins the same
-        assert_trees_equal(play(copies, actions[:40])[1], Step(*(leaf[:40] for leaf in once[1])))
-    copies.close()
+        assert_trees_equal(play(envs, actions[:40])[1], Step(*(leaf[:40] for leaf in once[1])))
+    envs.close()
 
 
 def test_neighbouring_seeds_share_no_copy():
-    seeds = [copy_seeds(seed, 8) for seed in range(8)]
+    seeds = [env_seeds(seed, 8) for seed in range(8)]
     assert len(np.unique(seeds)) == 64
     assert np.min(seeds) >= 0 and np.max(seeds) < 2**31
-    np.testing.assert_array_equal(copy_seeds(3, 2), copy_seeds(3, 8)[:2])
+    np.testing.assert_array_equal(env_seeds(3, 2), env_seeds(3, 8)[:2])
 
 
 def test_the_frame_is_the_newest_of_the_emulators_own_stack():
@@ -167,7 +167,7 @@ def test_the_frame_is_the_newest_of_the_emulators_own_stack():
 
     actions = random_actions(120, 2)
     stacked = AtariVectorEnv("breakout", 2, num_threads=1, reward_clipping=False)
-    theirs = [stacked.reset(seed=copy_seeds(1, 2))[0]]
+    theirs = [stacked.reset(seed=env_seeds(1, 2))[0]]
     theirs += [stacked.step(chosen)[0] for chosen in actions]
     frames, steps = played("breakout", 2, 1, actions)
     np.testing.assert_array_equal(np.array(theirs)[:, :, -1], np.concatenate([frames[None], steps.frame]))
@@ -177,17 +177,17 @@ def test_all_actions_or_those_that_the_game_knows():
     assert minimal_actions("breakout") == 4 and minimal_actions("atari/SpaceInvaders") == 6
     assert action_names("breakout") == ("NOOP", "FIRE", "RIGHT", "LEFT")
     assert len(action_names("breakout", full_actions=True)) == 18
-    copies = AtariCopies("breakout", 1, 0, num_threads=1, full_actions=True)
-    assert copies.view.actions == 18
-    copies.close()
+    envs = AtariEnvs("breakout", 1, 0, num_threads=1, full_actions=True)
+    assert envs.spec.actions == 18
+    envs.close()
 
 
-def scanned(copies, actions):
+def scanned(envs, actions):
     """The same as `play`, in one program that may overwrite the state it is given."""
     steps = jax.jit(
-        lambda state, actions: jax.lax.scan(lambda s, a: copies.step(None, s, a), state, actions), donate_argnums=0
+        lambda state, actions: jax.lax.scan(lambda s, a: envs.step(None, s, a), state, actions), donate_argnums=0
     )
-    state, frames = jax.jit(copies.reset)(None)
+    state, frames = jax.jit(envs.reset)(None)
     halves = []
     for half in np.split(actions, 2):
         state, answers = steps(state, half)
@@ -197,30 +197,30 @@ def scanned(copies, actions):
 
 def test_inside_a_program_the_games_are_the_same():
     actions, rules = random_actions(200, 3), dict(sticky=0.25, life_loss=True, num_threads=2, cap_frames=400)
-    copies = AtariXla("breakout", 3, 5, **rules)
+    envs = AtariXla("breakout", 3, 5, **rules)
     expected = played("breakout", 3, 5, actions, **rules)
-    assert expected[1].first.any() and expected[1].terminated.any() and expected[1].truncated.any()
-    assert copies.view == ((84, 84), np.uint8, 4, 255)
+    assert expected[1].is_first.any() and expected[1].terminated.any() and expected[1].truncated.any()
+    assert envs.spec == ((84, 84), np.uint8, 4, 255)
     for _ in range(2):  # beginning anew begins the same
-        assert_trees_equal(scanned(copies, actions), expected)
-    copies.close()
+        assert_trees_equal(scanned(envs, actions), expected)
+    envs.close()
 
 
 def test_a_program_may_reset_and_loop():
-    def run(copies):
+    def run(envs):
         def body(_, carry):
             state, score = carry
-            state, step = copies.step(None, state, jnp.full((1,), FIRE))
+            state, step = envs.step(None, state, jnp.full((1,), FIRE))
             return state, score + step.reward
 
-        state, _ = copies.reset(None)
+        state, _ = envs.reset(None)
         return jax.lax.fori_loop(0, 100, body, (state, jnp.zeros((1,))))[1]
 
-    copies, other = (AtariXla("space_invaders", 1, 0, num_threads=1) for _ in range(2))
-    score = float(jax.jit(run, static_argnums=0)(copies)[0])
+    envs, other = (AtariXla("space_invaders", 1, 0, num_threads=1) for _ in range(2))
+    score = float(jax.jit(run, static_argnums=0)(envs)[0])
     assert score == played("space_invaders", 1, 0, np.full((100, 1), FIRE))[1].reward.sum() > 0
-    assert copies != other and len({copies, other}) == 2
-    copies.close()
+    assert envs != other and len({envs, other}) == 2
+    envs.close()
     other.close()
 
 
@@ -268,12 +268,12 @@ def test_no_thread_outlives_close():
 
     jnp.zeros(1).block_until_ready()
     before = threads()
-    copies = AtariCopies("pong", 4, 0, num_threads=2)
-    copies.reset()
+    envs = AtariEnvs("pong", 4, 0, num_threads=2)
+    envs.reset()
     assert threads() > before
-    copies.send(np.zeros(4, int))  # and is not waited for
-    copies.close()
-    copies.close()
+    envs.send(np.zeros(4, int))  # and is not waited for
+    envs.close()
+    envs.close()
     assert threads() == before
     inside = AtariXla("pong", 4, 0, num_threads=2)
     assert threads() > before
@@ -285,7 +285,7 @@ def test_no_thread_outlives_close():
 
 def test_errors_show_a_way_out(monkeypatch):
     with pytest.raises(UsageError, match="Did you mean `breakout`"):
-        AtariCopies("brekout", 1, 0)
+        AtariEnvs("brekout", 1, 0)
     with pytest.raises(UsageError, match="needs two players"):
         minimal_actions("joust")  # the emulator would end the process
     monkeypatch.setitem(sys.modules, "ale_py", None)

@@ -24,7 +24,7 @@ def arrays(step):
     memory[:, :, : 10 * step] = rng.integers(0, 256, (1, 2, 10 * step, 40))
     return {
         "state.runs.agent.params.kernel": rng.normal(size=(1, 4, 3)).astype(np.float32),
-        "state.clock.tick": np.array(step, np.int32),
+        "state.counters.tick": np.array(step, np.int32),
         "state.flags": rng.random(7) < 0.5,
         "state.generator": rng.integers(0, 2**63, 6, dtype=np.uint64),
         "state.nothing": np.zeros((0, 3), np.float32),

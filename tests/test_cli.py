@@ -20,7 +20,16 @@ SMALL = [
     *("--world.height", "6", "--world.width", "6", "--world.num-agents", "2", "--world.max-turns", "8"),
     *("--world.radius", "1", "--world.spawn-prob", "0.1", "--learner.width", "16", "--learner.cosines", "8"),
     *("--learner.quantiles", "4", "--learner.act-quantiles", "4", "--learner.batch-size", "8"),
-    *("--learner.memory", "40", "--learner.n-frames", "3", "--learner.epsilon", "0.5", "--learner.sync-freq", "3"),
+    *(
+        "--learner.memory",
+        "40",
+        "--learner.n-frames",
+        "3",
+        "--learner.epsilon",
+        "0.5",
+        "--learner.target-update-period",
+        "3",
+    ),
 ]
 
 

@@ -59,7 +59,7 @@ def test_a_second_call_traces_nothing(config, rung):
 def test_a_tick_gives_back_what_it_takes(config):
     """Types and shapes of the state are a fixed point of the tick, weak types included."""
     program = config.family.program(config)
-    before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(1))))
+    before = jax.eval_shape(lambda: (program.init_counters(), jax.vmap(program.init)(jnp.arange(1))))
     after = jax.eval_shape(program.tick, *before)[:2]
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
@@ -79,16 +79,16 @@ def test_one_program_serves_chunks_of_every_length(tiny):
         lengths = [run.advance(ticks)["returns"].shape[1] for ticks in (1, 2, 5)]
     assert lengths == [1, 2, 5]
     assert counts == {"traced": 0, "compiled": 0}
-    assert np.asarray(run.clock.tick) == 9
+    assert np.asarray(run.counters.tick) == 9
 
 
 def test_longer_trajectories_trace_nothing_new(monkeypatch):
     """An update for every size of room is in the program from the start."""
     monkeypatch.setattr(hypergrid, "SMALLEST_BUCKET", 30)
     config = replace(TINY_GRID, iterations=21)  # not what other tests have compiled without these rooms
-    verbs = hypergrid_jax.Verbs(config, 0, compiled)
-    assert verbs.program.buckets == (36, 54)
-    verbs.warm_up()
+    backend = hypergrid_jax.Backend(config, 0, compiled)
+    assert backend.program.buckets == (36, 54)
+    backend.warm_up()
     steps, count = config.world.steps, config.learner.batch_size
     way = np.arange(steps, dtype=np.int32)
     states = np.stack([np.minimum(way, 4), np.maximum(way - 4, 0)], axis=-1)  # along one edge, then along the other
@@ -96,5 +96,5 @@ def test_longer_trajectories_trace_nothing_new(monkeypatch):
         for length in (1, 6, 7, steps):  # 6, 36, 42 and 54 steps in all
             actions = np.where(way == length - 1, config.world.dim, way >= 4).astype(np.int32)
             batch = (np.repeat(x[:, None], count, axis=1) for x in (states, actions))
-            assert np.isfinite(verbs.learn(0, 0, Trajectories(*batch, np.full(count, length, np.int32))).loss)
+            assert np.isfinite(backend.learn(0, 0, Trajectories(*batch, np.full(count, length, np.int32))).loss)
     assert counts == {"traced": 0, "compiled": 0}

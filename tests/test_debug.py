@@ -97,7 +97,7 @@ def test_an_implicit_transfer_is_found(rung, monkeypatch):
     name = "step" if rung is parallel else "chunk"
     program = getattr(run.running, name)
     monkeypatch.setattr(
-        run.running, name, lambda clock, *rest: program(clock._replace(tick=np.int32(2)), *rest), raising=True
+        run.running, name, lambda counters, *rest: program(counters._replace(tick=np.int32(2)), *rest), raising=True
     )
     with pytest.raises(FaultFound, match="In epoch 2: something passes between host and device unasked"):
         run.advance(1)
@@ -113,9 +113,9 @@ def test_a_compilation_in_the_middle_of_a_run_is_told(monkeypatch):
     assert not lines
     program, grown = run.running.chunk, jax.jit(lambda x: x + 1)
 
-    def chunk(clock, runs, ticks):
-        grown(jnp.zeros(int(clock.tick)))  # another shape in every call
-        return program(clock, runs, ticks)
+    def chunk(counters, runs, ticks):
+        grown(jnp.zeros(int(counters.tick)))  # another shape in every call
+        return program(counters, runs, ticks)
 
     monkeypatch.setattr(run.running, "chunk", chunk)
     run.advance(1)

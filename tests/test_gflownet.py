@@ -22,7 +22,7 @@ from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
 from xladder.learners import gflownet
-from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Knobs, Trajectories
+from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Hyperparams, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.nets import flow
 from xladder.rungs import fused
@@ -77,22 +77,24 @@ def twin_of(config):
 
 
 @cache
-def knobs_of(config):
-    return Knobs(*(np.float32(getattr(config.learner, name)) for name in Knobs._fields))
+def hyperparams_of(config):
+    return Hyperparams(*(np.float32(getattr(config.learner, name)) for name in Hyperparams._fields))
 
 
 @cache
-def graded(config, room):
+def graded(config, bucket):
     """Loss, estimate of log Z, and gradient, compiled."""
     loss = GFlowNetLearner(config).loss
-    return jax.jit(jax.value_and_grad(lambda params, knobs, batch: loss(params, knobs, batch, room), has_aux=True))
+    return jax.jit(
+        jax.value_and_grad(lambda params, hyperparams, batch: loss(params, hyperparams, batch, bucket), has_aux=True)
+    )
 
 
 def agent_of(config):
     """The JAX learner before its first update."""
     params = twin_of(config)[1]
     nothing = jax.tree.map(np.zeros_like, params)
-    return Agent(params, optax.ScaleByAdamState(np.zeros((), np.int32), nothing, nothing), knobs_of(config))
+    return Agent(params, optax.ScaleByAdamState(np.zeros((), np.int32), nothing, nothing), hyperparams_of(config))
 
 
 @cache
@@ -111,8 +113,8 @@ def updated(config):
 def policies(config):
     """Cell → log P_F [A], log P_B [D] and log F of the JAX learner."""
     cells = np.indices((SIDE,) * DIM).reshape(DIM, -1).T.astype(np.int32)
-    said = jax.jit(GFlowNetLearner(config).log_policies)(twin_of(config)[1], cells)
-    return {tuple(cell): values for cell, *values in zip(cells.tolist(), *map(np.asarray, said), strict=True)}
+    outputs = jax.jit(GFlowNetLearner(config).log_policies)(twin_of(config)[1], cells)
+    return {tuple(cell): values for cell, *values in zip(cells.tolist(), *map(np.asarray, outputs), strict=True)}
 
 
 def by_hand(config, batch):
@@ -155,7 +157,7 @@ def test_loss_and_gradient_are_pytorchs_and_always_numbers(case):
     config = config_of(*case)
     twin, params = twin_of(config)
     for batch in BATCHES.values():
-        (loss, log_z), gradient = graded(config, MOST)(params, knobs_of(config), batch)
+        (loss, log_z), gradient = graded(config, MOST)(params, hyperparams_of(config), batch)
         theirs, their_log_z = twin.loss(batch)
         twin.net.zero_grad(set_to_none=False)
         theirs.backward()
@@ -173,7 +175,7 @@ def test_loss_and_gradient_are_pytorchs_and_always_numbers(case):
 def test_the_loss_is_what_the_papers_say_step_by_step(loss):
     config = config_of(loss)
     for batch in BATCHES.values():
-        (ours, _), _ = graded(config, MOST)(twin_of(config)[1], knobs_of(config), batch)
+        (ours, _), _ = graded(config, MOST)(twin_of(config)[1], hyperparams_of(config), batch)
         np.testing.assert_allclose(ours, by_hand(config, batch), rtol=1e-5, atol=1e-6)
 
 
@@ -182,7 +184,9 @@ def test_room_for_more_steps_than_there_are_changes_nothing(loss):
     config, batch = config_of(loss), BATCHES["mixed"]
     exact = int(batch.length.sum())
     assert exact < MOST
-    tight, roomy = (graded(config, room)(twin_of(config)[1], knobs_of(config), batch) for room in (exact, MOST))
+    tight, roomy = (
+        graded(config, bucket)(twin_of(config)[1], hyperparams_of(config), batch) for bucket in (exact, MOST)
+    )
     scale = max(np.abs(leaf).max() for leaf in jax.tree.leaves(tight)) + 1
     assert_trees_close(roomy, tight, 1e-6 * scale)
     assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(tight[1])) > 0.01
@@ -191,8 +195,11 @@ def test_room_for_more_steps_than_there_are_changes_nothing(loss):
 @pytest.mark.parametrize("loss", ["tb", "subtb"])
 def test_how_one_explores_is_nothing_to_the_loss(loss):
     config, (_, params) = config_of(loss), twin_of(config_of(loss))
-    shy, bold = knobs_of(config), knobs_of(config)._replace(epsilon=np.float32(1), temperature=np.float32(9))
-    ours, theirs = (graded(config, MOST)(params, knobs, BATCHES["mixed"]) for knobs in (shy, bold))
+    shy, bold = (
+        hyperparams_of(config),
+        hyperparams_of(config)._replace(epsilon=np.float32(1), temperature=np.float32(9)),
+    )
+    ours, theirs = (graded(config, MOST)(params, hyperparams, BATCHES["mixed"]) for hyperparams in (shy, bold))
     assert_trees_equal(ours, theirs)
 
 
@@ -210,16 +217,16 @@ def test_each_seed_of_a_population_has_room_for_the_seed_with_most_steps(monkeyp
     }
     agent = agent_of(config)
     agents = jax.tree.map(lambda x: np.stack([x, x]), agent)
-    study = jax.jit(program.study)
+    learn = jax.jit(program.learn)
     for one, other in [(21, 6), (6, 22), (42, 21)]:
         batches = [recorded(ends[total], seed=total) for total in (one, other)]
         assert [int(batch.length.sum()) for batch in batches] == [one, other]
-        together = study(agents, jax.tree.map(lambda *x: np.stack(x), *batches))
+        together = learn(agents, jax.tree.map(lambda *x: np.stack(x), *batches))
         for i, batch in enumerate(batches):
             alone = updated(config)(agent, batch)
             mine = jax.tree.map(lambda x, i=i: np.asarray(x)[i], together)
             assert_trees_close(mine[1], jax.tree.map(np.asarray, alone[1]), 1e-4)  # losses of some dozens
-            assert_trees_close(mine[0].moments.mu, jax.tree.map(np.asarray, alone[0].moments.mu), 1e-5)
+            assert_trees_close(mine[0].opt_state.mu, jax.tree.map(np.asarray, alone[0].opt_state.mu), 1e-5)
 
 
 # Updates
@@ -262,7 +269,9 @@ def test_log_z_moves_at_a_rate_of_its_own():
         moved = jax.tree.map(lambda a, b: float(np.abs(np.asarray(a) - np.asarray(b)).max()), after, fresh.params)
         assert moved.pop("log_z") == pytest.approx(config.learner.log_z_lr, rel=1e-4)
         assert max(jax.tree.leaves(moved)) == pytest.approx(config.learner.lr, rel=1e-2)
-    swept = fresh._replace(knobs=fresh.knobs._replace(log_z_lr=np.float32(0.5)))  # traced: nothing is compiled anew
+    swept = fresh._replace(
+        hyperparams=fresh.hyperparams._replace(log_z_lr=np.float32(0.5))
+    )  # traced: nothing is compiled anew
     agent, _ = updated(config)(swept, batch)
     assert abs(agent.params["log_z"] - fresh.params["log_z"]) == pytest.approx(0.5, rel=1e-4)
 
@@ -277,23 +286,23 @@ CHOOSE = {"jax": jax.jit(gflownet.choose), "host": hypergrid_host.choose}
 @pytest.mark.parametrize("choose", CHOOSE.values(), ids=CHOOSE.keys())
 def test_what_has_no_chance_is_never_chosen(choose, actions):
     rng, count = np.random.default_rng(0), 500
-    chances = rng.random((count, actions)).astype(np.float32) * (rng.random((count, actions)) < 0.5)
-    chances[:, 4] += np.float32(0.1)  # something has one
-    chances[:100, 0] = chances[100:200, -1] = 0.0
-    chances = (chances / chances.sum(1, keepdims=True)).astype(np.float32)
-    heights = np.cumsum(chances, axis=1) / chances.sum(1, keepdims=True)
+    probs = rng.random((count, actions)).astype(np.float32) * (rng.random((count, actions)) < 0.5)
+    probs[:, 4] += np.float32(0.1)  # something has one
+    probs[:100, 0] = probs[100:200, -1] = 0.0
+    probs = (probs / probs.sum(1, keepdims=True)).astype(np.float32)
+    heights = np.cumsum(probs, axis=1) / probs.sum(1, keepdims=True)
     edges = [heights, np.nextafter(heights, np.float32(0)), np.nextafter(heights, np.float32(2))]
     draws = np.concatenate([np.zeros((count, 1)), np.full((count, 1), ONE_BELOW), *edges], axis=1)
     for draw in np.clip(draws, 0.0, ONE_BELOW).astype(np.float32).T:
-        assert np.all(chances[np.arange(count), np.asarray(choose(chances, draw))] > 0)
+        assert np.all(probs[np.arange(count), np.asarray(choose(probs, draw))] > 0)
 
 
 @pytest.mark.parametrize("choose", CHOOSE.values(), ids=CHOOSE.keys())
 def test_actions_are_chosen_as_often_as_their_chances_say(choose):
-    count, chances = 10_000, np.array([0.0, 0.5, 0.125, 0.0, 0.375, 0.0], np.float32)
+    count, probs = 10_000, np.array([0.0, 0.5, 0.125, 0.0, 0.375, 0.0], np.float32)
     draws = ((np.arange(count) + 0.5) / count).astype(np.float32)  # evenly spread, so that nothing is left to luck
-    found = np.bincount(np.asarray(choose(np.tile(chances, (count, 1)), draws)), minlength=6) / count
-    np.testing.assert_allclose(found, chances, atol=1.5 / count)
+    found = np.bincount(np.asarray(choose(np.tile(probs, (count, 1)), draws)), minlength=6) / count
+    np.testing.assert_allclose(found, probs, atol=1.5 / count)
 
 
 def forward_policy(side, epsilon, temperature):
@@ -311,12 +320,12 @@ def forward_policy(side, epsilon, temperature):
 @pytest.mark.parametrize(("epsilon", "temperature"), [(0.0, 1.0), (0.3, 1.0), (0.0, 2.5), (0.2, 0.5)])
 def test_exploring_mixes_a_flattened_policy_with_a_uniform_one(side, epsilon, temperature):
     cells, found = forward_policy(side, epsilon, temperature)
-    for cell, chances in zip(cells, found, strict=True):
+    for cell, probs in zip(cells, found, strict=True):
         allowed = np.append(cell < SIDE - 1, True)
         policy = np.exp(policies(config_of("tb"))[tuple(cell)][0].astype(np.float64) / temperature) * allowed
         expected = (1 - epsilon) * policy / policy.sum() + epsilon * allowed / allowed.sum()
-        np.testing.assert_allclose(chances, expected, atol=1e-6)
-        assert not chances[~allowed].any()
+        np.testing.assert_allclose(probs, expected, atol=1e-6)
+        assert not probs[~allowed].any()
 
 
 @pytest.mark.parametrize("side", ["jax", "torch"])
@@ -347,9 +356,9 @@ def test_walking_back_chooses_among_the_steps_that_may_have_led_here(backward):
 
 def host_of(config):
     """The sampler on the host, with the twin in PyTorch that `twin_of` gives."""
-    verbs = hypergrid_torch.Verbs(config, 0, "cpu")
-    verbs.learner = twin_of(config)[0]
-    return hypergrid_host.HostExperiment(config, verbs, verbs)
+    backend = hypergrid_torch.Backend(config, 0, "cpu")
+    backend.learner = twin_of(config)[0]
+    return hypergrid_host.HostLoop(config, backend, backend)
 
 
 def check_trajectories(batch):
@@ -517,6 +526,6 @@ def test_a_tiny_temperature_takes_the_best_action_that_is_allowed():
     for temperature in (1e-9, 1e-30):
         explore = Explore(jnp.float32(0), jnp.float32(temperature))
         np.testing.assert_allclose(learner.forward_policy(params, top, explore), [[0.0] * TINY_GRID.world.dim + [1.0]])
-        chances = learner.forward_policy(params, inside, explore)
+        probs = learner.forward_policy(params, inside, explore)
         usual = learner.forward_policy(params, inside, Explore(jnp.float32(0), jnp.float32(1)))
-        assert chances.argmax() == usual.argmax() and float(chances.max()) == 1.0
+        assert probs.argmax() == usual.argmax() and float(probs.max()) == 1.0

@@ -18,8 +18,8 @@ from xladder.families.value import gym_presets as gym
 from xladder.families.value.acting import build
 from xladder.families.value.program import Program
 from xladder.families.value.torch_backend import make_learner
-from xladder.worlds.copies import Step, copy_seeds
-from xladder.worlds.gym_host import GymCopies
+from xladder.worlds.envs import Step, env_seeds
+from xladder.worlds.gym_host import GymEnvs
 
 
 class Probe(gymnasium.Env):
@@ -85,13 +85,13 @@ def probes():
 
 def played(env_id, num_envs, seed, actions):
     """First frames, and the answers to actions [T, N] as one `Step` of arrays [T, N, …]."""
-    copies = GymCopies(env_id, num_envs, seed)
-    frames, answers = copies.reset(), []
+    envs = GymEnvs(env_id, num_envs, seed)
+    frames, answers = envs.reset(), []
     for chosen in actions:
-        copies.send(chosen)
-        answers.append(copies.recv())
-    copies.close()
-    copies.close()
+        envs.send(chosen)
+        answers.append(envs.recv())
+    envs.close()
+    envs.close()
     return frames, Step(*map(np.stack, zip(*answers, strict=True)))
 
 
@@ -102,8 +102,8 @@ def random_actions(steps, num_envs, actions=2):
 def test_the_limit_of_a_game_is_a_truncation():
     frames, steps = played("MountainCar-v0", 2, 0, np.ones((203, 2), int))
     np.testing.assert_array_equal(np.nonzero(steps.truncated.all(1))[0], [199])
-    np.testing.assert_array_equal(np.nonzero(steps.first.all(1))[0], [200])
-    assert steps.truncated.sum() == steps.first.sum() == 2 and not steps.terminated.any()
+    np.testing.assert_array_equal(np.nonzero(steps.is_first.all(1))[0], [200])
+    assert steps.truncated.sum() == steps.is_first.sum() == 2 and not steps.terminated.any()
     np.testing.assert_array_equal(steps.reward[198:202, 0], [-1, -1, 0, -1])
     assert np.any(steps.frame[200] != frames)  # another game
 
@@ -116,12 +116,12 @@ def test_a_fallen_pole_is_a_termination_and_its_last_frame_is_seen():
     for values, kind in zip(steps[1:], (np.float32, bool, bool, bool), strict=True):
         assert (values.shape, values.dtype) == ((80, 3), kind)
     assert steps.terminated.any() and not steps.truncated.any()
-    np.testing.assert_array_equal(steps.first[1:], steps.terminated[:-1])
-    assert not steps.reward[steps.first].any()
+    np.testing.assert_array_equal(steps.is_first[1:], steps.terminated[:-1])
+    assert not steps.reward[steps.is_first].any()
     assert np.all(np.abs(steps.frame[steps.terminated][:, 2]) > np.deg2rad(12))
     # Gymnasium alone plays the same first game.
     single = gymnasium.make("CartPole-v1")
-    for copy, seed in enumerate(copy_seeds(1, 3)):
+    for copy, seed in enumerate(env_seeds(1, 3)):
         np.testing.assert_array_equal(single.reset(seed=int(seed))[0], frames[copy])
         for t in range(80):
             frame, reward, terminated, truncated, _ = single.step(int(actions[t, copy]))
@@ -153,12 +153,12 @@ def test_games_are_their_seeds():
     ],
 )
 def test_pictures_stay_and_other_arrays_become_vectors(name, shape, dtype, largest):
-    copies = GymCopies(f"Probe{name}-v0", 2, 0)
-    assert copies.view == (shape, dtype, 3, largest if dtype == np.uint8 else 1)
-    frames = copies.reset()
-    copies.send(np.array([0, 2]))
-    step = copies.recv()
-    copies.close()
+    envs = GymEnvs(f"Probe{name}-v0", 2, 0)
+    assert envs.spec == (shape, dtype, 3, largest if dtype == np.uint8 else 1)
+    frames = envs.reset()
+    envs.send(np.array([0, 2]))
+    step = envs.recv()
+    envs.close()
     for seen, shown in ((frames, SPACES[name].low.min()), (step.frame, largest)):
         assert (seen.shape, seen.dtype) == ((2, *shape), dtype) and np.all(seen == shown)
     np.testing.assert_array_equal(step.reward, [0, 2])
@@ -167,7 +167,7 @@ def test_pictures_stay_and_other_arrays_become_vectors(name, shape, dtype, large
 def test_an_end_at_the_limit_is_an_end():
     _, steps = played("ProbeVector-v0", 1, 0, np.zeros((3, 1), int))
     np.testing.assert_array_equal(steps.terminated[:, 0], [False, True, False])
-    np.testing.assert_array_equal(steps.first[:, 0], [False, False, True])
+    np.testing.assert_array_equal(steps.is_first[:, 0], [False, False, True])
     assert not steps.truncated.any()
 
 
@@ -194,11 +194,11 @@ def test_actions_are_counted_from_0_wherever_the_world_begins():
 )
 def test_worlds_that_cannot_be_played_are_explained(env_id, said):
     with pytest.raises(UsageError, match=re.escape(said)):
-        GymCopies(env_id, 1, 0)
+        GymEnvs(env_id, 1, 0)
 
 
 def test_as_many_actions_as_can_be_remembered_are_accepted():
-    assert GymCopies("ProbeMany-v0", 1, 0).view.actions == 127
+    assert GymEnvs("ProbeMany-v0", 1, 0).spec.actions == 127
 
 
 def test_a_world_that_fails_on_the_way_is_named():
@@ -226,7 +226,7 @@ def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     monkeypatch.setattr(value_evaluation, "AT_ONCE", 2)
     config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
     params = Program(config).init_params(keys.root(0))
-    games = value_evaluation.play(config, params, 4, 0, compiled, 0.0)
+    games = value_evaluation.run_episodes(config, params, 4, 0, compiled, 0.0)
     np.testing.assert_array_equal(games.returns, [2.0, 9.0])
     assert games.left == 1
     Probe.count = 0
@@ -246,7 +246,7 @@ def test_networks_see_the_brightest_byte_as_one(name):
     params = program.init_params(keys.root(0))
     other = make_learner(config)
     other.net.load_state_dict(bridge.to_torch("value", params))
-    plain = build(config.learner, program.view._replace(brightest=1), 1)
+    plain = build(config.learner, program.spec._replace(max_value=1), 1)
     expected = plain.values(params, bright // bright.max(), None, None)
     np.testing.assert_allclose(program.learner.values(params, bright, None, None), expected, rtol=1e-5, atol=1e-6)
     theirs = other.values(bright, np.zeros((1, 0), np.float32), None)
@@ -258,7 +258,7 @@ def test_old_names_of_atari_games_are_not_offered():
 
     assert ale_py and "Pong-v4" in gymnasium.registry
     with pytest.raises(UsageError, match="no world `Pong-v9`") as raised:
-        GymCopies("Pong-v9", 1, 0)
+        GymEnvs("Pong-v9", 1, 0)
     assert "Pong-v4" not in str(raised.value)
 
 
@@ -267,10 +267,10 @@ def test_a_package_that_a_world_needs_is_named(monkeypatch):
     for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
         monkeypatch.delitem(sys.modules, module)
     with pytest.raises(UsageError, match=re.escape('pip install "gymnasium[box2d]"')):
-        GymCopies("LunarLander-v3", 1, 0)
+        GymEnvs("LunarLander-v3", 1, 0)
 
 
 def test_without_gymnasium_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnasium", None)
     with pytest.raises(UsageError, match=r"pip install 'xladder\[gym\]'"):
-        GymCopies("CartPole-v1", 1, 0)
+        GymEnvs("CartPole-v1", 1, 0)

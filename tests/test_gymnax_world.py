@@ -14,9 +14,9 @@ from xladder.core.compiling import compiled
 from xladder.core.keys import Stream, address, reset_keys, root, step_keys
 from xladder.errors import UsageError
 from xladder.worlds import gymnax_world
-from xladder.worlds.copies import Step
-from xladder.worlds.gymnax_world import GymnaxCopies
-from xladder.worlds.hosted import HostedCopies
+from xladder.worlds.envs import Step
+from xladder.worlds.gymnax_world import GymnaxEnvs
+from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.names import GYMNAX
 
 N, T = 2, 110  # long enough for worlds whose limit is 100
@@ -24,20 +24,20 @@ N, T = 2, 110  # long enough for worlds whose limit is 100
 QUICK = {"xla_backend_optimization_level": 0}
 
 
-class BareCopies(GymnaxCopies):
+class BareEnvs(GymnaxEnvs):
     """The same, before observations are given the type that they are remembered in."""
 
     def _frame(self, observation):
-        return observation.reshape(self.view.shape) if observation.ndim else super()._frame(observation)
+        return observation.reshape(self.spec.shape) if observation.ndim else super()._frame(observation)
 
 
-def play(copies, run, actions):
+def play(envs, run, actions):
     """First frames, steps [T, N, …] and gymnax's clock after each, in one program."""
-    state, frames = copies.reset(reset_keys(run, copies.num_envs))
+    state, frames = envs.reset(reset_keys(run, envs.num_envs))
 
     def body(state, inputs):
         tick, chosen = inputs
-        state, step = copies.step(step_keys(run, tick, copies.num_envs), state, chosen)
+        state, step = envs.step(step_keys(run, tick, envs.num_envs), state, chosen)
         return state, (step, state.world.time)
 
     ticks = jnp.arange(actions.shape[0])
@@ -48,12 +48,12 @@ def play(copies, run, actions):
 @cache
 def played(name, seed=3):
     """Random games of a world, as NumPy arrays: first frames, steps and clock."""
-    copies = BareCopies(name, N)
-    actions = np.random.default_rng(seed).integers(0, copies.view.actions, (T, N), np.int32)
+    envs = BareEnvs(name, N)
+    actions = np.random.default_rng(seed).integers(0, envs.spec.actions, (T, N), np.int32)
     # Another generator would do as well, and this one compiles sooner.
     run = jax.random.key(seed, impl="unsafe_rbg")
     with jax.numpy_dtype_promotion("strict"):
-        return jax.device_get(jax.jit(play, static_argnums=0, compiler_options=QUICK)(copies, run, actions))
+        return jax.device_get(jax.jit(play, static_argnums=0, compiler_options=QUICK)(envs, run, actions))
 
 
 # Worlds of each kind: those that end, those that only have a limit, and a picture. The others take long to compile.
@@ -68,7 +68,7 @@ SOON = {
 )
 def test_every_world_keeps_the_protocol(name):
     frames, steps, clock = played(name)
-    shape, dtype, *_ = GymnaxCopies(name, N).view
+    shape, dtype, *_ = GymnaxEnvs(name, N).spec
     assert frames.shape == (N, *shape) and steps.frame.shape == (T, N, *shape)
     for seen in (frames, steps.frame):  # nothing is lost when they are remembered
         np.testing.assert_array_equal(seen.astype(dtype).astype(seen.dtype), seen)
@@ -78,22 +78,22 @@ def test_every_world_keeps_the_protocol(name):
     assert np.all(np.isfinite(steps.frame)) and np.all(np.isfinite(steps.reward))
     ended = steps.terminated | steps.truncated
     assert not np.any(steps.terminated & steps.truncated)
-    assert not np.any(steps.first[0])
-    np.testing.assert_array_equal(steps.first[1:], ended[:-1])
-    assert not np.any(ended[steps.first]) and not np.any(steps.reward[steps.first])
+    assert not np.any(steps.is_first[0])
+    np.testing.assert_array_equal(steps.is_first[1:], ended[:-1])
+    assert not np.any(ended[steps.is_first]) and not np.any(steps.reward[steps.is_first])
     # gymnax counts a game's steps: they begin at 0 with its first frame, and every other step adds one.
     before = np.concatenate([np.zeros((1, N)), clock[:-1]])
-    np.testing.assert_array_equal(clock, np.where(steps.first, 0, before + 1))
+    np.testing.assert_array_equal(clock, np.where(steps.is_first, 0, before + 1))
 
 
 @pytest.mark.parametrize("name", GYMNAX)
 def test_frames_have_the_type_they_are_said_to_have_and_states_keep_theirs(name):
-    copies = GymnaxCopies(name, N)
+    envs = GymnaxEnvs(name, N)
     keys = jax.eval_shape(lambda: reset_keys(root(0), N))
-    state, frames = jax.eval_shape(copies.reset, keys)
-    after, step = jax.eval_shape(copies.step, keys, state, jax.ShapeDtypeStruct((N,), jnp.int32))
+    state, frames = jax.eval_shape(envs.reset, keys)
+    after, step = jax.eval_shape(envs.step, keys, state, jax.ShapeDtypeStruct((N,), jnp.int32))
     for seen in (frames, step.frame):
-        assert (seen.shape, seen.dtype) == ((N, *copies.view.shape), copies.view.dtype)
+        assert (seen.shape, seen.dtype) == ((N, *envs.spec.shape), envs.spec.dtype)
 
     def types(tree):
         return jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype, leaf.weak_type), tree)
@@ -124,17 +124,17 @@ def test_ends_are_terminations_and_limits_truncations(name, terminated, truncate
 
 def test_a_balanced_pole_is_cut_at_500_and_a_fallen_one_ends():
     """Copy 0 is balanced, copy 1 pushed to one side."""
-    copies = GymnaxCopies("cartpole", 2)
+    envs = GymnaxEnvs("cartpole", 2)
 
     def act(frames):
         balance = frames[0] @ jnp.array([0.1, 0.3, 3.0, 1.0]) > 0
         return jnp.array([balance, True]).astype(jnp.int32)
 
     def run(key):
-        state, frames = copies.reset(reset_keys(key, 2))
+        state, frames = envs.reset(reset_keys(key, 2))
 
         def body(carry, tick):
-            state, step = copies.step(step_keys(key, tick, 2), carry[0], act(carry[1]))
+            state, step = envs.step(step_keys(key, tick, 2), carry[0], act(carry[1]))
             return (state, step.frame), step
 
         return jax.lax.scan(body, (state, frames), jnp.arange(502))[1]
@@ -142,22 +142,22 @@ def test_a_balanced_pole_is_cut_at_500_and_a_fallen_one_ends():
     steps = jax.device_get(jax.jit(run)(root(0)))
     assert not steps.terminated[:, 0].any()
     np.testing.assert_array_equal(np.nonzero(steps.truncated[:, 0])[0], [499])
-    np.testing.assert_array_equal(np.nonzero(steps.first[:, 0])[0], [500])
+    np.testing.assert_array_equal(np.nonzero(steps.is_first[:, 0])[0], [500])
     np.testing.assert_array_equal(steps.reward[498:502, 0], [1, 1, 0, 1])
     assert steps.terminated[:, 1].sum() > 40 and not steps.truncated[:, 1].any()
     last = steps.frame[steps.terminated[:, 1], 1]
     assert np.all(np.abs(last[:, 2]) > np.deg2rad(12))  # the fallen pole is seen
-    assert np.all(np.abs(steps.frame[steps.first[:, 1], 1]) <= 0.05)
+    assert np.all(np.abs(steps.frame[steps.is_first[:, 1], 1]) <= 0.05)
 
 
 def test_the_first_frame_does_not_depend_on_the_ignored_action():
-    copies = GymnaxCopies("cartpole", N)
-    state, _ = jax.jit(copies.reset)(reset_keys(root(1), N))
+    envs = GymnaxEnvs("cartpole", N)
+    state, _ = jax.jit(envs.reset)(reset_keys(root(1), N))
     state = state._replace(over=jnp.array([True, False]))
     keys = step_keys(root(1), 0, N)
-    step = jax.jit(copies.step)
+    step = jax.jit(envs.step)
     (_, left), (_, right) = (step(keys, state, jnp.full((N,), action)) for action in (0, 1))
-    np.testing.assert_array_equal(left.first, [True, False])
+    np.testing.assert_array_equal(left.is_first, [True, False])
     np.testing.assert_array_equal(left.frame[0], right.frame[0])
     assert np.any(left.frame[1] != right.frame[1])
 
@@ -166,24 +166,24 @@ def test_the_first_frame_does_not_depend_on_the_ignored_action():
 def test_gymnax_itself_answers_the_same(name):
     """Each step of ours against `environment.step`, which resets in the step that ends a game."""
     environment, params = gymnax.make(GYMNAX[name].id)
-    copies = GymnaxCopies(name, 1)
-    actions = np.random.default_rng(0).integers(0, copies.view.actions, T, np.int32)
+    envs = GymnaxEnvs(name, 1)
+    actions = np.random.default_rng(0).integers(0, envs.spec.actions, T, np.int32)
 
     def run(key):
-        state, _ = copies.reset(reset_keys(key, 1))
+        state, _ = envs.reset(reset_keys(key, 1))
 
         def body(state, inputs):
             tick, action = inputs
             both = jax.random.fold_in(key, tick)
             world = jax.tree.map(lambda leaf: leaf[0], state.world)
             _, _, reward, terminated, truncated, info = environment.step(both, world, action, params)
-            after, step = copies.step(jax.random.split(both)[:1], state, action[None])
+            after, step = envs.step(jax.random.split(both)[:1], state, action[None])
             return after, (step, (info["final_observation"], reward, terminated, truncated))
 
         return jax.lax.scan(body, state, (jnp.arange(T), actions))[1]
 
     ours, theirs = jax.device_get(jax.jit(run)(root(0)))
-    played_on = ~ours.first[:, 0]
+    played_on = ~ours.is_first[:, 0]
     assert 0 < played_on.sum() < T
     for mine, their in zip(ours[:4], theirs, strict=True):
         np.testing.assert_array_equal(mine[played_on, 0].reshape(their[played_on].shape), their[played_on])
@@ -191,11 +191,11 @@ def test_gymnax_itself_answers_the_same(name):
 
 @pytest.mark.parametrize("name", ["cartpole", "frozenlake"])
 def test_the_host_sees_the_games_of_a_fused_program_bit_for_bit(name):
-    copies = GymnaxCopies(name, N)
-    actions = np.random.default_rng(0).integers(0, copies.view.actions, (T, N), np.int32)
-    frames, steps, _ = jax.device_get(jax.jit(lambda run: play(copies, run, actions))(root(3)))
-    assert steps.first.any()
-    host = HostedCopies(GymnaxCopies(name, N), 3, compiled)
+    envs = GymnaxEnvs(name, N)
+    actions = np.random.default_rng(0).integers(0, envs.spec.actions, (T, N), np.int32)
+    frames, steps, _ = jax.device_get(jax.jit(lambda run: play(envs, run, actions))(root(3)))
+    assert steps.is_first.any()
+    host = HostedEnvs(GymnaxEnvs(name, N), 3, compiled)
     for _ in range(2):  # beginning anew begins the same
         np.testing.assert_array_equal(host.reset(), frames)
         answers = []
@@ -206,9 +206,9 @@ def test_the_host_sees_the_games_of_a_fused_program_bit_for_bit(name):
         assert_trees_equal(Step(*map(np.stack, zip(*answers, strict=True))), steps)
     host.close()
     host.close()
-    np.testing.assert_array_equal(HostedCopies(GymnaxCopies(name, N), root(3), compiled).reset(), frames)
+    np.testing.assert_array_equal(HostedEnvs(GymnaxEnvs(name, N), root(3), compiled).reset(), frames)
     if name == "cartpole":  # the lake always begins the same
-        assert np.any(HostedCopies(GymnaxCopies(name, N), 4, compiled).reset() != frames)
+        assert np.any(HostedEnvs(GymnaxEnvs(name, N), 4, compiled).reset() != frames)
 
 
 def test_keys_are_addresses_of_step_and_copy():
@@ -225,11 +225,11 @@ def test_keys_are_addresses_of_step_and_copy():
 
 
 def test_equal_worlds_are_equal_whatever_they_are_called():
-    assert GymnaxCopies("CartPole-v1", 2) == GymnaxCopies("cartpole", 2)
-    assert hash(GymnaxCopies("CartPole-v1", 2)) == hash(GymnaxCopies("cartpole", 2))
-    assert GymnaxCopies("cartpole", 2) != GymnaxCopies("cartpole", 3)
+    assert GymnaxEnvs("CartPole-v1", 2) == GymnaxEnvs("cartpole", 2)
+    assert hash(GymnaxEnvs("CartPole-v1", 2)) == hash(GymnaxEnvs("cartpole", 2))
+    assert GymnaxEnvs("cartpole", 2) != GymnaxEnvs("cartpole", 3)
     with pytest.raises(UsageError, match="Did you mean `cartpole`"):
-        GymnaxCopies("cartpol", 2)
+        GymnaxEnvs("cartpol", 2)
 
 
 def test_without_gymnax_the_extra_is_named(monkeypatch):

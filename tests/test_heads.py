@@ -89,8 +89,8 @@ def answers() -> dict:
 
     def ask(head: Head, params, seen, taus, normals, own):
         def loss(params, seen):
-            said = apply(head, params, seen, taus, normals)
-            return jnp.sum(jnp.asarray(weights(head)) * said), said
+            outputs = apply(head, params, seen, taus, normals)
+            return jnp.sum(jnp.asarray(weights(head)) * outputs), outputs
 
         (_, noisy), gradients = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(params, seen)
         found = {"noisy": noisy, "gradients": gradients}
@@ -200,68 +200,68 @@ def assert_close(ours, theirs, share=VALUES):
 
 @pytest.mark.parametrize("which", EVERY, ids="-".join)
 def test_every_head_is_its_formula(which):
-    head, said = make(*which), answers()[which]
+    head, outputs = make(*which), answers()[which]
     kind, branches, _ = which
     layers = {"hidden", "advantage", *["embedding"] * (kind == "implicit"), *["value"] * (branches != "plain")}
     assert set(drawn(head)) == layers | ({"value_hidden"} if branches == "apart" else set())
     numbers = {"scalar": 1, "atoms": 5, "implicit": FRACTIONS}[kind]
-    assert said["noisy"].shape == (BATCH, numbers, ACTIONS)
-    assert said["noisy"].dtype == np.float32
+    assert outputs["noisy"].shape == (BATCH, numbers, ACTIONS)
+    assert outputs["noisy"].dtype == np.float32
     wanted = by_formula(head, normals(head) if size(head) else None)
-    assert_close(said["noisy"], wanted)
-    if "quiet" in said:
-        assert_close(said["quiet"], by_formula(head, None))
-        assert np.abs(said["quiet"] - wanted).max() > 0.1, "noise makes no difference"
+    assert_close(outputs["noisy"], wanted)
+    if "quiet" in outputs:
+        assert_close(outputs["quiet"], by_formula(head, None))
+        assert np.abs(outputs["quiet"] - wanted).max() > 0.1, "noise makes no difference"
 
 
 @pytest.mark.parametrize("which", EVERY, ids="-".join)
 def test_the_pytorch_twin_agrees_in_value_and_gradient(which):
-    head, said = make(*which), answers()[which]
+    head, outputs = make(*which), answers()[which]
     other, given = twin(head), torch.from_numpy(features()).requires_grad_()
     answer = other(given, torch.from_numpy(fractions()), other.split_noise(torch.from_numpy(normals(head))))
     (torch.from_numpy(weights(head)) * answer).sum().backward()
-    assert_close(said["noisy"], answer.detach().numpy())
+    assert_close(outputs["noisy"], answer.detach().numpy())
     named = {f"head.{name}": param.grad for name, param in other.named_parameters()}
     theirs = bridge.to_jax("value", named)["head"], given.grad.numpy()
-    assert jax.tree.structure(said["gradients"]) == jax.tree.structure(theirs)
-    for ours, their in zip(jax.tree.leaves(said["gradients"]), jax.tree.leaves(theirs), strict=True):
+    assert jax.tree.structure(outputs["gradients"]) == jax.tree.structure(theirs)
+    for ours, their in zip(jax.tree.leaves(outputs["gradients"]), jax.tree.leaves(theirs), strict=True):
         assert np.abs(ours).max() > 0
         assert_close(ours, their, GRADIENTS)
 
 
 @pytest.mark.parametrize("which", DUELING, ids="-".join)
 def test_advantages_have_mean_zero_so_the_mean_over_actions_is_the_value(which):
-    head, said = make(*which), answers()[which]
+    head, outputs = make(*which), answers()[which]
     mute = jax.tree.map(np.copy, drawn(head))
     for name in mute["advantage"]:
         mute["advantage"][name][:] = 0
     value = by_formula(head, normals(head) if size(head) else None, params=mute)
     np.testing.assert_allclose(value, value[..., :1].repeat(ACTIONS, -1), atol=1e-12)  # the same for all actions
-    assert_close(said["noisy"].mean(-1), value[..., 0])
-    assert np.abs(said["noisy"] - value).max() > 0.1
+    assert_close(outputs["noisy"].mean(-1), value[..., 0])
+    assert np.abs(outputs["noisy"] - value).max() > 0.1
 
 
 @pytest.mark.parametrize("which", FACTORISED, ids="-".join)
 def test_every_row_may_have_noise_of_its_own(which):
-    head, said = make(*which), answers()[which]
+    head, outputs = make(*which), answers()[which]
     own = normals(head, BATCH)
-    assert_close(said["own"], by_formula(head, *own))
+    assert_close(outputs["own"], by_formula(head, *own))
     other = twin(head)
     with torch.no_grad():
         answer = other(
             torch.from_numpy(features()), torch.from_numpy(fractions()), other.split_noise(torch.tensor(own))
         )
-    assert_close(said["own"], answer.numpy())
+    assert_close(outputs["own"], answer.numpy())
 
 
 @pytest.mark.parametrize("which", IMPLICIT, ids="-".join)
 def test_the_mean_before_the_outputs_is_the_mean_of_the_quantiles(which):
-    said = answers()[which]
-    assert said["embedding"].shape == (BATCH, FRACTIONS, FEATURES)
-    for mean, quantiles in [("mean", "noisy"), *[("own_mean", "own")] * ("own" in said)]:
-        assert said[mean].shape == (BATCH, ACTIONS)
+    outputs = answers()[which]
+    assert outputs["embedding"].shape == (BATCH, FRACTIONS, FEATURES)
+    for mean, quantiles in [("mean", "noisy"), *[("own_mean", "own")] * ("own" in outputs)]:
+        assert outputs[mean].shape == (BATCH, ACTIONS)
         np.testing.assert_allclose(
-            said[mean], said[quantiles].mean(1), rtol=0, atol=VALUES * np.abs(said[quantiles]).max()
+            outputs[mean], outputs[quantiles].mean(1), rtol=0, atol=VALUES * np.abs(outputs[quantiles]).max()
         )
 
 
@@ -272,11 +272,11 @@ def test_any_leading_axes_are_states_of_a_batch(kind, lead):
     rng = np.random.default_rng(5)
     many = rng.normal(size=(*lead, FEATURES)).astype(np.float32)
     taus = rng.random((*lead, FRACTIONS), dtype=np.float32)
-    said = np.asarray(jax.jit(partial(apply, head))(drawn(head), many, taus, normals(head)))
-    assert said.shape[: len(lead)] == lead
+    outputs = np.asarray(jax.jit(partial(apply, head))(drawn(head), many, taus, normals(head)))
+    assert outputs.shape[: len(lead)] == lead
     rows = zip(many.reshape(-1, FEATURES), taus.reshape(-1, FRACTIONS), strict=True)
     one_by_one = np.stack([formula(head, *row, normals(head)) for row in rows])
-    assert_close(said.reshape(-1, *said.shape[-2:]), one_by_one)
+    assert_close(outputs.reshape(-1, *outputs.shape[-2:]), one_by_one)
 
 
 def test_factors_are_cut_into_pieces_that_do_not_overlap():
@@ -324,8 +324,8 @@ def test_normalised_hidden_layers_have_mean_0_and_variance_1_before_they_are_sca
 
     advantage = dense("advantage", hidden("hidden"))
     wanted = dense("value", hidden("value_hidden")) + advantage - advantage.mean(1, keepdims=True)
-    said = jax.jit(head.apply)({"params": params}, features())
-    assert_close(said[:, 0], wanted)
+    outputs = jax.jit(head.apply)({"params": params}, features())
+    assert_close(outputs[:, 0], wanted)
 
 
 @pytest.mark.parametrize("kind", ["atoms", "implicit"])
@@ -353,8 +353,8 @@ def test_a_value_net_is_its_head_on_what_its_torso_sees():
         mean = net.apply(variables, states, embedding, noise, method="mean_of_embedded")
         return net.apply(variables, states, fractions(), noise), mean
 
-    said, mean = ask(params, normals(head))
+    outputs, mean = ask(params, normals(head))
     seen = np.maximum(states.reshape(BATCH, 6) @ torso["kernel"] + torso["bias"], 0)
     wanted = np.stack([formula(head, *row, normals(head)) for row in zip(seen, fractions(), strict=True)])
-    assert_close(said, wanted)
+    assert_close(outputs, wanted)
     np.testing.assert_allclose(mean, wanted.mean(1), rtol=0, atol=VALUES * np.abs(wanted).max())

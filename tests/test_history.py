@@ -12,9 +12,8 @@ import pytest
 
 from tests.conftest import assert_trees_equal
 from xladder.errors import UsageError
-from xladder.replay import history, history_host
-from xladder.replay import packed as strips
-from xladder.replay.history import Cursor, History, Picks, Window
+from xladder.replay import history, history_host, packed
+from xladder.replay.history import Cursor, History, SampleIndices, Window
 from xladder.replay.history_host import HostHistory
 
 GAMMA = np.float32(0.9)
@@ -30,11 +29,11 @@ class Row(NamedTuple):
     reward: float
     terminated: bool
     truncated: bool
-    first: bool
+    is_first: bool
 
 
 class Worlds:
-    """N copies in which games last from one to seven steps, are won, lost or cut, and cost a life now and then."""
+    """N envs in which games last from one to seven steps, are won, lost or cut, and cost a life now and then."""
 
     def __init__(self, num_envs: int, seed: int):
         self.rng = np.random.default_rng(seed)
@@ -49,8 +48,8 @@ class Worlds:
 
     def row(self, env: int) -> Row:
         rng, frame = self.rng, np.full(SHAPE, 1 + 1000 * env + self.time, np.int32)
-        first = self.over[env]
-        if first:
+        is_first = self.over[env]
+        if is_first:
             self.left[env], self.over[env] = int(rng.integers(1, 8)), False
         if self.left[env] == 0:  # the last frame of a game
             self.over[env] = True
@@ -60,11 +59,11 @@ class Worlds:
         if self.left[env] == 0:
             terminated, truncated = [(True, False), (False, True), (True, True)][rng.integers(3)]
         action, reward = int(rng.integers(4)), float(np.float32(rng.normal()))
-        return Row(self.time, frame, action, reward, terminated, truncated, first)
+        return Row(self.time, frame, action, reward, terminated, truncated, is_first)
 
 
 class Oracle:
-    """All games of all copies from the very beginning, as lists of rows."""
+    """All games of all envs from the very beginning, as lists of rows."""
 
     def __init__(self, num_envs: int, window: Window):
         self.window, self.now = window, 0
@@ -72,7 +71,7 @@ class Oracle:
 
     def add(self, rows: list[Row]) -> None:
         for games, row in zip(self.games, rows, strict=True):
-            if row.first:
+            if row.is_first:
                 games.append([])
             games[-1].append(row)
         self.now += 1
@@ -112,33 +111,33 @@ class Oracle:
 
 
 def gather(rows: list[Row]) -> History:
-    """The rows of N copies as arrays."""
+    """The rows of N envs as arrays."""
     return History(
         frames=np.stack([row.frame for row in rows]),
         actions=np.array([row.action for row in rows], np.int32),
         rewards=np.array([row.reward for row in rows], np.float32),
         terminated=np.array([row.terminated for row in rows]),
         truncated=np.array([row.truncated for row in rows]),
-        first=np.array([row.first for row in rows]),
+        is_first=np.array([row.is_first for row in rows]),
     )
 
 
 @partial(jax.jit, donate_argnums=(0, 1))
 def tell(cursor, memory, rows):
-    return history.advance(cursor, memory.first.shape[1]), history.add(cursor, memory, rows)
+    return history.advance(cursor, memory.is_first.shape[1]), history.add(cursor, memory, rows)
 
 
-choose = jax.jit(history.choose, static_argnums=0)
-cut = jax.jit(history.cut, static_argnums=0)
+sample_indices = jax.jit(history.sample_indices, static_argnums=0)
+gather_batch = jax.jit(history.gather, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=0)
 def sample(window, cursor, memory, uniforms):
-    picks = history.choose(window, cursor, memory, uniforms)
-    return picks, history.cut(window, memory, picks, GAMMA)
+    indices = history.sample_indices(window, cursor, memory, uniforms)
+    return indices, history.gather(window, memory, indices, GAMMA)
 
 
-joined = jax.jit(strips.batch_of, static_argnums=1)
+joined = jax.jit(packed.batch_of, static_argnums=1)
 
 
 class Trio:
@@ -167,18 +166,18 @@ class Trio:
 
     def sample(self, uniforms):
         """Picks and batch, which are the same on both sides."""
-        picks, batch = sample(self.window, self.cursor, self.memory, uniforms)
-        host_picks = self.host.choose(uniforms)
-        host_batch = self.host.cut(host_picks, GAMMA)
-        assert_trees_equal(picks, host_picks)
-        assert_trees_equal(joined(strips.cut(self.host, host_picks, GAMMA), self.window.stack), host_batch)
+        indices, batch = sample(self.window, self.cursor, self.memory, uniforms)
+        host_indices = self.host.sample_indices(uniforms)
+        host_batch = self.host.gather(host_indices, GAMMA)
+        assert_trees_equal(indices, host_indices)
+        assert_trees_equal(joined(packed.gather(self.host, host_indices, GAMMA), self.window.stack), host_batch)
         for name, ours, theirs in zip(batch._fields, batch, host_batch, strict=True):
             if name == "returns" and self.window.n_step > 1:
                 # A product and a sum may be contracted into one operation, once per step.
                 np.testing.assert_allclose(ours, theirs, rtol=1e-6, atol=1e-6)
             else:
                 np.testing.assert_array_equal(ours, theirs, err_msg=name)
-        return jax.tree.map(np.asarray, (picks, batch))
+        return jax.tree.map(np.asarray, (indices, batch))
 
     def uniforms(self, rng) -> np.ndarray:
         """Numbers for a batch, always of the same size."""
@@ -191,9 +190,9 @@ class Trio:
         centres = [((e + 0.5) / self.num_envs, (t % max(count, 1) + 0.5) / max(count, 1)) for e, t in self.places()]
         uniforms = self.uniforms(rng)
         uniforms[: len(centres)] = np.float32(centres)[:, None]
-        picks, batch = self.sample(uniforms)
-        chosen = list(zip(picks.env.tolist(), self.time(picks.slot).tolist(), strict=True))
-        valid = np.flatnonzero(picks.valid)
+        indices, batch = self.sample(uniforms)
+        chosen = list(zip(indices.env.tolist(), self.time(indices.slot).tolist(), strict=True))
+        valid = np.flatnonzero(indices.valid)
         assert {chosen[i] for i in valid[valid < len(centres)]} == self.oracle.starts()
         assert {chosen[i] for i in valid} == self.oracle.starts()
         if valid.size:
@@ -224,7 +223,7 @@ def test_all_that_can_be_drawn_is_what_was_played(stack, n_step):
 
 def test_a_strip_holds_each_frame_once():
     for stack, n_step, frames in ((4, 1, 5), (4, 3, 7), (4, 5, 8), (1, 5, 2)):
-        assert strips.nothing(Window(stack, n_step, 20), SHAPE, np.dtype(np.int32), 6).frames.shape == (
+        assert packed.nothing(Window(stack, n_step, 20), SHAPE, np.dtype(np.int32), 6).frames.shape == (
             6,
             frames,
             *SHAPE,
@@ -264,8 +263,8 @@ def test_the_pair_of_an_old_games_end_and_a_new_games_beginning_is_never_drawn()
     invalid, steps = 0, set()
     for _ in range(100):
         trio.tick()
-        picks, batch = trio.sample(trio.uniforms(rng))
-        valid = picks.valid > 0
+        indices, batch = trio.sample(trio.uniforms(rng))
+        valid = indices.valid > 0
         assert not np.any(batch.actions[valid] == IGNORED)
         assert np.all(np.isfinite(batch.returns[valid]))  # nor does a reset row's reward come in later
         # Frames count up by one per tick: a batch that crossed into another game would be found further away.
@@ -292,8 +291,8 @@ def story(rows: str, length: int, window: Window):
 
 def cut_both(window, memory, host, slots):
     weights = np.arange(len(slots), dtype=np.float32) / 8
-    picks = Picks(np.zeros(len(slots), np.int32), np.array(slots, np.int32), weights)
-    batches = cut(window, memory, picks, GAMMA), host.cut(picks, GAMMA)
+    indices = SampleIndices(np.zeros(len(slots), np.int32), np.array(slots, np.int32), weights)
+    batches = gather_batch(window, memory, indices, GAMMA), host.gather(indices, GAMMA)
     for batch in batches:
         np.testing.assert_array_equal(batch.valid, weights)  # handed on as they are
     return batches
@@ -325,15 +324,15 @@ def test_three_steps_by_hand():
 
 def test_a_lost_life_ends_the_return_but_not_the_game():
     window = Window(stack=3, n_step=2, length=12)
-    cursor, memory, host = story("f . t . . . .", 12, window)  # no `first` after it
+    cursor, memory, host = story("f . t . . . .", 12, window)  # no `is_first` after it
     for batch in cut_both(window, memory, host, [1, 2, 3]):
         np.testing.assert_allclose(batch.returns, [1 + 0.9 * 2, 2, 3 + 0.9 * 4], rtol=1e-6)
         np.testing.assert_allclose(batch.discounts, [0, 0, 0.81], rtol=1e-6)
         np.testing.assert_array_equal(batch.states[2], [2, 3, 4])  # it reaches back over the loss
     every = np.float32([[[0, (t + 0.5) / 5]] for t in range(5)])
-    for picks in (choose(window, cursor, memory, every), host.choose(every)):
-        np.testing.assert_array_equal(picks.slot, [0, 1, 2, 3, 4])
-        np.testing.assert_array_equal(picks.valid, np.ones(5))
+    for indices in (sample_indices(window, cursor, memory, every), host.sample_indices(every)):
+        np.testing.assert_array_equal(indices.slot, [0, 1, 2, 3, 4])
+        np.testing.assert_array_equal(indices.valid, np.ones(5))
 
 
 def test_the_first_candidate_that_is_not_a_reset_row_is_taken():
@@ -341,9 +340,9 @@ def test_the_first_candidate_that_is_not_a_reset_row_is_taken():
     cursor, memory, host = story("f t . f t . f . .", 12, window)  # 8 times, of which 2 and 5 are reset rows
     times = [[2, 5, 4, 0], [2, 5, 2, 5], [7, 2, 3, 1], [5, 2, 5, 6]]
     uniforms = np.stack([np.zeros((4, 4)), (np.array(times) + 0.5) / 8], axis=2).astype(np.float32)
-    for picks in (choose(window, cursor, memory, uniforms), host.choose(uniforms)):
-        np.testing.assert_array_equal(picks.valid, [1, 0, 1, 1])
-        np.testing.assert_array_equal(np.asarray(picks.slot)[[0, 2, 3]], [4, 7, 6])
+    for indices in (sample_indices(window, cursor, memory, uniforms), host.sample_indices(uniforms)):
+        np.testing.assert_array_equal(indices.valid, [1, 0, 1, 1])
+        np.testing.assert_array_equal(np.asarray(indices.slot)[[0, 2, 3]], [4, 7, 6])
 
 
 def test_what_can_be_drawn_while_the_ring_fills_and_when_it_is_full():
@@ -361,9 +360,9 @@ def test_nothing_is_valid_before_there_is_a_start():
     uniforms = np.random.default_rng(0).random((20, 2, 2), dtype=np.float32)
     for told in ("", "f", "f ."):
         cursor, memory, host = story(told, 8, window)
-        for picks in (choose(window, cursor, memory, uniforms), host.choose(uniforms)):
-            np.testing.assert_array_equal(picks.valid, np.zeros(20))
-            assert np.all((np.asarray(picks.slot) >= 0) & (np.asarray(picks.slot) < 8))
+        for indices in (sample_indices(window, cursor, memory, uniforms), host.sample_indices(uniforms)):
+            np.testing.assert_array_equal(indices.valid, np.zeros(20))
+            assert np.all((np.asarray(indices.slot) >= 0) & (np.asarray(indices.slot) < 8))
 
 
 def test_the_largest_and_smallest_numbers_stay_inside():
@@ -373,10 +372,10 @@ def test_the_largest_and_smallest_numbers_stay_inside():
     edges = np.float32([0, np.nextafter(np.float32(1), np.float32(0)), 1])
     uniforms = trio.uniforms(np.random.default_rng(0))
     uniforms[:9] = np.array(list(product(edges, edges)))[:, None]
-    picks, _ = trio.sample(uniforms)
-    np.testing.assert_array_equal(picks.env[:9], np.repeat([0, 2, 2], 3))
+    indices, _ = trio.sample(uniforms)
+    np.testing.assert_array_equal(indices.env[:9], np.repeat([0, 2, 2], 3))
     # Times 9 … 16 are held, and a start needs one before and one after.
-    np.testing.assert_array_equal(trio.time(picks.slot)[:9], np.tile([10, 15, 15], 3))
+    np.testing.assert_array_equal(trio.time(indices.slot)[:9], np.tile([10, 15, 15], 3))
 
 
 def test_starts_are_uniform_over_copies_and_times():
@@ -384,8 +383,8 @@ def test_starts_are_uniform_over_copies_and_times():
     memory, cursor = history.init(4, 9, SHAPE, jnp.int32), Cursor(jnp.int32(5), jnp.int32(9))  # no game ever ends
     draws = 28 * 400
     uniforms = np.random.default_rng(1).random((draws, 1, 2), dtype=np.float32)
-    picks = choose(window, cursor, memory, uniforms)
-    counts = np.bincount(np.asarray(picks.env) * 9 + np.asarray(picks.slot), minlength=36).reshape(4, 9)
+    indices = sample_indices(window, cursor, memory, uniforms)
+    counts = np.bincount(np.asarray(indices.env) * 9 + np.asarray(indices.slot), minlength=36).reshape(4, 9)
     assert np.all(counts[:, [5, 4]] == 0)  # the oldest has half a stack, the newest no successor
     counts = np.delete(counts, [4, 5], axis=1)
     assert counts.size == 28
@@ -404,16 +403,16 @@ def test_the_state_acted_on_is_the_state_learned_from(stack):
     compared = 0
     for _ in range(50):
         rows = trio.tick()
-        ours = push(ours, rows.frames, rows.first)
-        theirs = history_host.push(theirs, rows.frames, rows.first)
+        ours = push(ours, rows.frames, rows.is_first)
+        theirs = history_host.push(theirs, rows.frames, rows.is_first)
         np.testing.assert_array_equal(ours, theirs)
         acted_on.append(theirs)
-        picks, batch = trio.sample(trio.uniforms(rng))
-        times = trio.time(picks.slot)
+        indices, batch = trio.sample(trio.uniforms(rng))
+        times = trio.time(indices.slot)
         steps = batch.next_states[:, -1, 0, 0] - batch.states[:, -1, 0, 0]
-        for b in np.flatnonzero(picks.valid):
-            np.testing.assert_array_equal(batch.states[b], acted_on[times[b]][picks.env[b]])
-            np.testing.assert_array_equal(batch.next_states[b], acted_on[times[b] + steps[b]][picks.env[b]])
+        for b in np.flatnonzero(indices.valid):
+            np.testing.assert_array_equal(batch.states[b], acted_on[times[b]][indices.env[b]])
+            np.testing.assert_array_equal(batch.next_states[b], acted_on[times[b] + steps[b]][indices.env[b]])
             compared += 1
     assert compared > 1000
 
@@ -444,10 +443,10 @@ def test_flashbax_draws_the_same_pairs(ticks):
         pairs = jax.tree.map(np.asarray, draw(state, jax.random.key(4)).experience)
     theirs = {
         (frame[0], action[0], reward[0], frame[1], 0 if terminated[0] else GAMMA)
-        for frame, action, reward, terminated, first in zip(
-            pairs.frames[:, :, 0, 0], pairs.actions, pairs.rewards, pairs.terminated, pairs.first, strict=True
+        for frame, action, reward, terminated, is_first in zip(
+            pairs.frames[:, :, 0, 0], pairs.actions, pairs.rewards, pairs.terminated, pairs.is_first, strict=True
         )
-        if not first[1]
+        if not is_first[1]
     }
     ours = {
         (state[0, 0, 0], action, reward, following[0, 0, 0], discount)
@@ -469,7 +468,7 @@ def test_a_row_is_written_in_place():
     for _ in range(3):
         cursor, memory = tell(cursor, memory, rows)
         assert memory.frames.unsafe_buffer_pointer() == where
-    np.testing.assert_array_equal(memory.first[:, :4], [[True, True, True, False]] * 4)
+    np.testing.assert_array_equal(memory.is_first[:, :4], [[True, True, True, False]] * 4)
 
 
 @pytest.mark.parametrize("seeds", [None, 2])
@@ -483,8 +482,8 @@ def test_a_loop_that_plays_and_learns_copies_no_memory(seeds):
         def one(memory, uniforms):
             rows = jax.tree.map(lambda leaf: leaf[:, 0], memory)
             memory = history.add(cursor, memory, rows)
-            picks = history.choose(window, cursor, memory, uniforms)
-            drawn = history.cut(window, memory, picks, GAMMA)
+            indices = history.sample_indices(window, cursor, memory, uniforms)
+            drawn = history.gather(window, memory, indices, GAMMA)
             return memory, jnp.sum(drawn.states, dtype=jnp.int32) + jnp.sum(drawn.next_states, dtype=jnp.int32)
 
         memory, seen = (jax.vmap(one) if seeds else one)(memory, uniforms)
@@ -507,8 +506,10 @@ def test_a_loop_that_plays_and_learns_copies_no_memory(seeds):
 def test_one_step_reads_each_frame_once():
     window = Window(stack=4, n_step=1, length=50)
     memory = jax.eval_shape(lambda: history.init(2, 50, (8, 8), jnp.uint8))
-    picks = jax.eval_shape(lambda: Picks(jnp.zeros(3, jnp.int32), jnp.zeros(3, jnp.int32), jnp.zeros(3, jnp.float32)))
-    text = jax.jit(partial(history.cut, window)).lower(memory, picks, jnp.float32(GAMMA)).as_text()
+    indices = jax.eval_shape(
+        lambda: SampleIndices(jnp.zeros(3, jnp.int32), jnp.zeros(3, jnp.int32), jnp.zeros(3, jnp.float32))
+    )
+    text = jax.jit(partial(history.gather, window)).lower(memory, indices, jnp.float32(GAMMA)).as_text()
     reads = [line for line in text.splitlines() if "stablehlo.gather" in line and "8x8xui8" in line]
     assert len(reads) == 1
     assert "tensor<3x5x8x8xui8>" in reads[0]
@@ -524,8 +525,8 @@ def test_seeds_under_vmap_are_as_if_alone():
     together = jax.tree.map(lambda *leaves: np.stack(leaves), *(trio.memory for trio in trios))
     mapped = jax.vmap(partial(sample, window), in_axes=(None, 0, 0))(trios[0].cursor, together, uniforms)
     for seed, trio in enumerate(trios):
-        picks = trio.host.choose(uniforms[seed])
-        wanted = picks, trio.host.cut(picks, GAMMA)
+        indices = trio.host.sample_indices(uniforms[seed])
+        wanted = indices, trio.host.gather(indices, GAMMA)
         jax.tree.map(lambda got, right: np.testing.assert_array_equal(got[seed], right), mapped, wanted)  # noqa: B023
 
 
@@ -536,8 +537,8 @@ def test_no_dtype_is_promoted_and_frames_keep_theirs():
         memory, cursor = history.init(2, 20, (84, 84), jnp.uint8), history.init_cursor()
         rows = jax.tree.map(lambda leaf: leaf[:, 0], memory)._replace(actions=jnp.zeros(2, jnp.int32))
         cursor, memory = tell(cursor, memory, rows)
-        picks, batch = sample(window, cursor, memory, uniforms)
-        return memory, cursor, batch, history.push(batch.states, batch.states[:, 0], picks.valid > 0)
+        indices, batch = sample(window, cursor, memory, uniforms)
+        return memory, cursor, batch, history.push(batch.states, batch.states[:, 0], indices.valid > 0)
 
     with jax.numpy_dtype_promotion("strict"):
         memory, cursor, batch, pushed = jax.eval_shape(once, jnp.zeros((5, 4, 2)))

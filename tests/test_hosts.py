@@ -32,7 +32,7 @@ def address():
 
 
 def meet(address, wanted, number=None, timeout=20.0, meanwhile=lambda: None):
-    """A roll call of as many hosts as there are wishes, in threads; what each has heard, or the error it got.
+    """A rendezvous of as many hosts as there are wishes, in threads; what each has heard, or the error it got.
 
     What is to happen meanwhile does before others than host 0 come.
     """
@@ -377,14 +377,14 @@ def test_another_number_of_hosts_goes_on(number, tmp_path):
         run.until_saved(folder)
         os.kill(run.host(1), signal.SIGTERM)
         assert run.wait()[0] == 143
-    taken_up = int(max(path.name for path in (folder / "checkpoints").glob("tick-?????????")).removeprefix("tick-"))
+    resumed = int(max(path.name for path in (folder / "checkpoints").glob("tick-?????????")).removeprefix("tick-"))
     code, said = launched(number, "resume", folder)
     assert code == 0, said
     assert json.loads((folder / "finished.json").read_text())["ticks"] == 500
     assert main(["train", "hypergrid", *words, "--rung", "fused", "--out", str(alone)]) == 0
     ours, theirs = losses_of(folder), losses_of(alone)
-    assert 0 < taken_up < 480 and len(ours) == len(theirs) == 500
-    np.testing.assert_allclose(ours[: taken_up + 20], theirs[: taken_up + 20], rtol=1e-3)
+    assert 0 < resumed < 480 and len(ours) == len(theirs) == 500
+    np.testing.assert_allclose(ours[: resumed + 20], theirs[: resumed + 20], rtol=1e-3)
 
 
 @pytest.mark.slow

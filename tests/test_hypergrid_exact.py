@@ -48,9 +48,9 @@ class Account(NamedTuple):
     backward: np.ndarray  # and if it is walked back from the target
     weight: np.ndarray  # [trajectories]: log R + log P_B − log P_F
 
-    def mean_and_deviation(self, chances):
-        mean = chances @ self.weight
-        return mean, np.sqrt(chances @ (self.weight - mean) ** 2)
+    def mean_and_deviation(self, probs):
+        mean = probs @ self.weight
+        return mean, np.sqrt(probs @ (self.weight - mean) ** 2)
 
 
 def log_softmax(logits, mask):
@@ -423,8 +423,8 @@ def test_samples_show_what_is_exactly_so_within_their_noise(tick):
     account = go_through(SAMPLED.world, case)
     found, picture = evaluation.measure(SAMPLED, tabular(SAMPLED, case, 1.0), tick, compiled)
     exactly = evaluation.measure(replace(SAMPLED, evaluation="exact"), tabular(SAMPLED, case, 1.0), 0, compiled)
-    for name, chances in [("elbo", account.forward), ("eubo", account.backward)]:
-        mean, deviation = account.mean_and_deviation(chances)
+    for name, probs in [("elbo", account.forward), ("eubo", account.backward)]:
+        mean, deviation = account.mean_and_deviation(probs)
         assert exactly.columns[name] == pytest.approx(mean, abs=2e-5)
         assert abs(found[name] - mean) < 5 * deviation / np.sqrt(SAMPLES), name
         assert found[name] != exactly.columns[name]

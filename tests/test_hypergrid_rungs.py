@@ -77,7 +77,7 @@ def test_one_seed_is_one_run_on_every_jax_rung_memory_included(name):
     for rung in ("parallel", "fused"):
         assert_same_run(trained(rung, name), sequentially)
         assert_explored_as_configured(trained(rung, name)[2])
-        memory, host = trained(rung, name)[0].runs.memory, sequentially[0].experiment.memory
+        memory, host = trained(rung, name)[0].runs.memory, sequentially[0].loop.memory
         if CONFIGS[name].remembered:
             assert_same_memory(jax.tree.map(lambda x: np.asarray(x)[0], memory), host)
         else:
@@ -93,19 +93,17 @@ def test_pytorch_goes_the_same_way_if_jax_computes_its_gradient(name):
 
 @pytest.mark.parametrize("rung", ["torch", "sequential"])
 def test_one_half_of_a_batch_is_new_and_the_other_remembered(rung):
-    experiment = started(rung, CONFIGS["tb, prioritised"], [SEED]).experiment
-    batches, learn = [], experiment.learner.learn
-    experiment.learner.learn = lambda tick, agent, batch: batches.append(batch) or learn(tick, agent, batch)
+    loop = started(rung, CONFIGS["tb, prioritised"], [SEED]).loop
+    batches, learn = [], loop.learner.learn
+    loop.learner.learn = lambda tick, agent, batch: batches.append(batch) or learn(tick, agent, batch)
     seen = []
     for _ in range(3):  # then the memory is full
-        experiment.advance()
+        loop.advance()
         batch = batches.pop()
         ends = batch.states[batch.length - 1, np.arange(6)].tolist()
         seen += ends[:3]
         assert all(end in seen[-8:] for end in ends[3:])
-        np.testing.assert_array_equal(
-            sorted(experiment.memory.states[: experiment.memory.size].tolist()), sorted(seen[-8:])
-        )
+        np.testing.assert_array_equal(sorted(loop.memory.states[: loop.memory.size].tolist()), sorted(seen[-8:]))
 
 
 def test_steps_picks_and_walks_of_every_iteration_and_seed_draw_independently():
@@ -130,7 +128,7 @@ def test_a_seed_in_a_population_is_the_seed_alone():
 
 def test_on_hybrid_pytorch_acts_with_what_jax_has_learned():
     run = started("hybrid", CONFIGS["subtb, uniform"], [1])
-    actor, learner = run.experiment.actor, run.experiment.learner.learner
+    actor, learner = run.loop.actor, run.loop.learner.learner
     fresh = params(started("torch", CONFIGS["subtb, uniform"], [1]))
     assert_trees_equal(params(run), fresh)  # JAX begins with PyTorch's weights
     before = fresh

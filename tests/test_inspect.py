@@ -63,14 +63,14 @@ def test_what_depends_on_data_is_told():
 
 def test_a_verb_is_built_once_for_each_kind_of_arguments():
     compiler = InspectingCompiler()
-    verb = compiler.verb(lambda static, x: x + static)
+    function = compiler.function(lambda static, x: x + static)
     with traces() as seen:
-        assert verb(1, jnp.float32(1)) == 2 and verb(1, jnp.float32(2)) == 3 and len(compiler.built) == 1
-        assert verb(1, jnp.ones(2)).shape == (2,) and len(compiler.built) == 2
+        assert function(1, jnp.float32(1)) == 2 and function(1, jnp.float32(2)) == 3 and len(compiler.built) == 1
+        assert function(1, jnp.ones(2)).shape == (2,) and len(compiler.built) == 2
     assert len(seen) >= 2
     assert [program.calls for program in compiler.built] == [2, 1]
     with traces() as seen:
-        verb(1, jnp.float32(3))
+        function(1, jnp.float32(3))
     assert not seen
 
 
@@ -102,7 +102,7 @@ def test_the_verbs_of_a_loop_on_the_host_are_counted(capsys):
     assert call("inspect", "hypergrid", "--rung", "sequential", "--json", "-", *GRID) == 0
     facts = json.loads(capsys.readouterr().out)
     calls = {program["name"]: program["calls_per_tick"] for program in facts["programs"]}
-    assert calls["study_one"] == calls["draw"] == 1 and calls["forward_policy"] > 1
+    assert calls["learn_one"] == calls["draw"] == 1 and calls["forward_policy"] > 1
     assert facts["per_tick"]["flops"] > 0 and set(facts["phases"]) == {"sampling", "update"}
 
 

@@ -38,7 +38,7 @@ GEMS_ONLY = Config(
         cosines=16,
         quantiles=8,
         act_quantiles=8,
-        soft=0.05,
+        tau=0.05,
         epsilon_decay=0.03,
     ),
     EPOCHS,

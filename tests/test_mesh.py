@@ -19,7 +19,7 @@ from xladder.learners.value import ValueLearner
 from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.rungs import fused, layout, mesh
-from xladder.rungs.mesh import DeviceCrew
+from xladder.rungs.mesh import DeviceDataParallel
 
 # About half of the gradients are cut: were all of them, one of the wrong length would be, too, and not be noticed.
 CART = replace(
@@ -51,7 +51,7 @@ def on_one_device(workload, optimiser):
     return saved(running), metrics
 
 
-def laid_over(workload, shape):
+def for_mesh(workload, shape):
     config, ticks = RUNS[workload]
     running = mesh.start(config, SEEDS, jax.devices()[0], mesh=shape)
     metrics = running.advance(ticks)
@@ -75,7 +75,7 @@ def far_apart(ours, theirs):
 )
 @pytest.mark.parametrize("workload", RUNS)
 def test_devices_together_do_what_one_does(workload, shape, optimiser):
-    state, metrics = laid_over(workload, shape)
+    state, metrics = for_mesh(workload, shape)
     alone, expected = on_one_device(workload, optimiser)
     assert far_apart(metrics, expected) < 2e-5
     assert far_apart(state, alone) < 1e-6
@@ -89,8 +89,8 @@ def test_a_gradient_of_the_wrong_scale_is_noticed(workload, monkeypatch):
     for learner in (ValueLearner, GFlowNetLearner):
         monkeypatch.setattr(learner, "optimiser", lambda self: optax.identity())
     alone, _ = on_one_device(workload, "sgd")
-    monkeypatch.setattr(DeviceCrew, "average", DeviceCrew.add)
-    state, _ = laid_over(workload, "data=4")
+    monkeypatch.setattr(DeviceDataParallel, "mean", DeviceDataParallel.add)
+    state, _ = for_mesh(workload, "data=4")
     assert far_apart(state, alone) > 1e-5  # ten times what may be rounding
 
 
@@ -102,10 +102,10 @@ def test_pmap_gives_the_same(workload="hypergrid", devices=4):
     """
     config, ticks = RUNS[workload]
     program = config.family.program_for(config, "cpu")
-    clock, runs = program.init_clock(), jax.vmap(program.init)(np.asarray(SEEDS, np.int32))
-    crew = replace(program, crew=DeviceCrew(devices))
-    copied = jax.tree.map(lambda x: jax.numpy.stack([x] * devices), (clock, runs))
-    tick = jax.pmap(crew.tick, axis_name=layout.DATA)
+    counters, runs = program.init_counters(), jax.vmap(program.init)(np.asarray(SEEDS, np.int32))
+    data_parallel = replace(program, data_parallel=DeviceDataParallel(devices))
+    copied = jax.tree.map(lambda x: jax.numpy.stack([x] * devices), (counters, runs))
+    tick = jax.pmap(data_parallel.tick, axis_name=layout.DATA)
     for _ in range(ticks):
         *copied, _ = tick(*copied)
     ours = program.params(jax.tree.map(lambda x: x[0], copied[1]))
@@ -136,9 +136,9 @@ def test_strata_give_every_row_the_same_chance_and_each_group_its_part():
     window, rng = history.Window(1, 1, 6), np.random.default_rng(0)
     memory = history.init(8, 6, (1,), np.float32)
     cursor = history.Cursor(np.int32(0), np.int32(6))
-    picks = history.choose(window, cursor, memory, rng.random((4000, 4, 2), np.float32), 4)
-    np.testing.assert_array_equal(np.asarray(picks.env) // 2, np.arange(4000) // 1000)
-    counts = np.bincount(np.asarray(picks.env) * 6 + np.asarray(picks.slot), minlength=48)
+    indices = history.sample_indices(window, cursor, memory, rng.random((4000, 4, 2), np.float32), 4)
+    np.testing.assert_array_equal(np.asarray(indices.env) // 2, np.arange(4000) // 1000)
+    counts = np.bincount(np.asarray(indices.env) * 6 + np.asarray(indices.slot), minlength=48)
     assert sorted(set(np.nonzero(counts)[0] % 6)) == [0, 1, 2, 3, 4]  # what follows the newest row is not known
     assert abs(counts[counts > 0] - 100).max() < 50
 

@@ -180,7 +180,7 @@ def test_advantages_are_dueling_so_their_mean_is_the_value(small_net):
 
 def test_no_leaf_of_an_initial_state_is_weakly_typed(tiny):
     program = Program(tiny)
-    shapes = jax.eval_shape(lambda seed: (program.init_clock(), program.init(seed)), jnp.int32(0))
+    shapes = jax.eval_shape(lambda seed: (program.init_counters(), program.init(seed)), jnp.int32(0))
     agent = jax.eval_shape(program.learner.init, jax.random.key(0))
     weak = [path for path, leaf in jax.tree_util.tree_leaves_with_path((shapes, agent)) if leaf.weak_type]
     assert not weak

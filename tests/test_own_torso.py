@@ -23,9 +23,9 @@ from xladder.learners.value_torch import Draws, TorchLearner
 from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.replay.batch import Batch
-from xladder.worlds.copies import View
+from xladder.worlds.envs import EnvSpec
 
-SMALL = {"width": 8, "batch_size": 8, "memory": 400, "learning_starts": 32, "steps_per_update": 4, "soft": 0.01}
+SMALL = {"width": 8, "batch_size": 8, "memory": 400, "learning_starts": 32, "steps_per_update": 4, "tau": 0.01}
 ENVS = {"num_envs": 4}
 ONE_THREAD = RungOptions(threads=1)
 
@@ -74,7 +74,7 @@ def test_an_own_torso_trains_on_every_rung(rung):
 
 
 def test_every_level_of_parity_passes_and_names_are_found_by_structure():
-    names = torso_twins_torch.torso_names("tests.own_nets:Torso", View((4,), np.dtype(np.float32), 2), 1)
+    names = torso_twins_torch.torso_names("tests.own_nets:Torso", EnvSpec((4,), np.dtype(np.float32), 2), 1)
     pairs = {pair.torch.name: pair.flax.name for pair in names.match.pairs}
     assert pairs == {"first": "Dense_0", "norm": "LayerNorm_0", "second": "Dense_1", "gate": "Dense_2"}
     levels = parity.levels(config_of("tests.own_nets:Torso", **MEMBERS["double"]), 3)
@@ -92,8 +92,8 @@ def test_classes_functions_and_modules_may_be_given_in_python():
         found = planned(torso).config.learner.torso
         assert isinstance(found, str) and found.startswith("tests.own_nets:")
         assert own_torsos.make(found).width == width
-        twin = torso_twins_torch.make_twin(found, View((4,), np.dtype(np.float32), 2), 1)
-        assert twin.first.out_features == width
+        twin = torso_twins_torch.make_twin(found, EnvSpec((4,), np.dtype(np.float32), 2), 1)
+        assert twin.is_first.out_features == width
 
 
 def test_parameters_cross_to_pytorch_and_back_bit_by_bit():
@@ -176,7 +176,7 @@ def test_without_a_twin_all_rungs_run_but_those_of_pytorch():
 # ---- parts by key --------------------------------------------------------------------------------------------------
 
 FIELDS = (("far", (2,), "int32"), ("near", (2, 3), "float32"))
-TREE = View((8,), np.dtype(np.float32), 3, fields=FIELDS)
+TREE = EnvSpec((8,), np.dtype(np.float32), 3, fields=FIELDS)
 
 
 def test_a_torso_may_ask_for_the_parts_of_an_observation():
@@ -198,7 +198,7 @@ def test_a_torso_may_ask_for_the_parts_of_an_observation():
 
 # ---- masks ---------------------------------------------------------------------------------------------------------
 
-MASKED = View((5 + 3,), np.dtype(np.float32), 3, masked=True)
+MASKED = EnvSpec((5 + 3,), np.dtype(np.float32), 3, masked=True)
 
 
 def masked_states(rng, *lead):

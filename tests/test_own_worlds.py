@@ -19,9 +19,9 @@ from xladder.errors import UsageError
 from xladder.families.value.program import Program
 from xladder.registry import RungOptions
 from xladder.worlds import contract, names
-from xladder.worlds.gymnax_world import GymnaxCopies
-from xladder.worlds.hosted import HostedCopies
-from xladder.worlds.marl_world import MarlCopies, SharedCopies
+from xladder.worlds.gymnax_world import GymnaxEnvs
+from xladder.worlds.hosted import HostedEnvs
+from xladder.worlds.marl_world import MarlEnvs, SharedEnvs
 
 SMALL = {"batch_size": 16, "learning_starts": 64, "memory": 512, "hidden": (8,), "width": 8, "n_step": 2}
 CORRIDOR, RACE = "jax/tests.own_worlds:Corridor", "marl/tests.own_worlds:Race"
@@ -37,55 +37,55 @@ def trained(workload, rung, **fields):
     return xladder.train(workload, rung, **options)
 
 
-def walk(copies, seed, steps, actions):
-    state, frames = copies.reset(reset_keys(root(seed), copies.num_envs))
-    step = jax.jit(copies.step)
+def walk(envs, seed, steps, actions):
+    state, frames = envs.reset(reset_keys(root(seed), envs.num_envs))
+    step = jax.jit(envs.step)
     found = []
     for t in range(steps):
-        state, one = step(step_keys(root(seed), t, copies.num_envs), state, actions(t, frames.shape[: frames.ndim - 1]))
+        state, one = step(step_keys(root(seed), t, envs.num_envs), state, actions(t, frames.shape[: frames.ndim - 1]))
         found.append(jax.device_get(one))
     return np.asarray(frames), found
 
 
 def test_an_observation_of_several_parts_becomes_a_vector_in_the_order_of_names():
-    view = GymnaxCopies(CORRIDOR, 3).view
-    assert (view.shape, view.dtype, view.actions) == ((7,), np.float32, 2)
-    assert view.fields == (("place", (6,), "float32"), ("time", (), "int32"))
-    frames, steps = walk(GymnaxCopies(CORRIDOR, 3), 0, 4, lambda t, lead: np.ones(lead, np.int32))
+    spec = GymnaxEnvs(CORRIDOR, 3).spec
+    assert (spec.shape, spec.dtype, spec.actions) == ((7,), np.float32, 2)
+    assert spec.fields == (("place", (6,), "float32"), ("time", (), "int32"))
+    frames, steps = walk(GymnaxEnvs(CORRIDOR, 3), 0, 4, lambda t, lead: np.ones(lead, np.int32))
     assert frames[:, :6].sum() == 3 and not frames[:, 6].any()
     assert [one.frame[0, 6] for one in steps[:2]] == [1, 2]
 
 
 def test_a_time_limit_is_a_truncation_and_a_hole_a_termination():
     limited = lambda t, lead: np.full(lead, t % 2, np.int32)  # noqa: E731 - back and forth
-    _, steps = walk(GymnaxCopies(CORRIDOR, 2), 0, 25, lambda t, lead: 1 - limited(t, lead))
+    _, steps = walk(GymnaxEnvs(CORRIDOR, 2), 0, 25, lambda t, lead: 1 - limited(t, lead))
     ends = [(bool(s.terminated[0]), bool(s.truncated[0])) for s in steps]
     assert ends.index((False, True)) == 19 and (True, False) not in ends[:20]
-    _, steps = walk(GymnaxCopies(CORRIDOR, 2), 0, 5, lambda t, lead: np.zeros(lead, np.int32))
+    _, steps = walk(GymnaxEnvs(CORRIDOR, 2), 0, 5, lambda t, lead: np.zeros(lead, np.int32))
     assert any(s.terminated[0] and s.reward[0] == -1 for s in steps)
 
 
 def test_an_agent_that_is_done_first_is_absent_until_all_are():
     jump = lambda t, lead: np.array([[2] * lead[1], [1] * lead[1]], np.int32)  # noqa: E731
-    _, steps = walk(MarlCopies(RACE, 2), 0, 8, jump)
+    _, steps = walk(MarlEnvs(RACE, 2), 0, 8, jump)
     hare = [(bool(s.terminated[0, 0]), bool(s.truncated[0, 0]), float(s.reward[0, 0])) for s in steps]
     assert hare[1] == (True, False, 1.0)  # two jumps of three cells
     assert hare[2] == (True, True, 0.0) == hare[4]  # it waits, and is paid no more
-    assert [bool(s.first[1, 0]) for s in steps].index(True) == 6  # the tortoise needs six steps
+    assert [bool(s.is_first[1, 0]) for s in steps].index(True) == 6  # the tortoise needs six steps
     assert steps[5].terminated[1, 0] and not steps[5].truncated[1, 0]
 
 
 def test_frames_are_padded_and_end_with_the_actions_that_are_available():
-    copies = MarlCopies(RACE, 2)
-    assert copies.view.shape == (6,) and copies.view.masked and copies.view.agents == ("hare", "tortoise")
-    frames, steps = walk(copies, 0, 1, lambda t, lead: np.ones(lead, np.int32))
+    envs = MarlEnvs(RACE, 2)
+    assert envs.spec.shape == (6,) and envs.spec.masked and envs.spec.agents == ("hare", "tortoise")
+    frames, steps = walk(envs, 0, 1, lambda t, lead: np.ones(lead, np.int32))
     np.testing.assert_array_equal(frames[:, 0, 3:], [[1, 1, 1], [1, 1, 0]])
     np.testing.assert_allclose(steps[0].frame[:, 0], [[1 / 6, 1 / 6, 1 / 12, 1, 1, 0], [1 / 6, 0, 0, 1, 1, 0]])
 
 
 def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():
-    shared, apart = SharedCopies(MarlCopies(RACE, 2)), MarlCopies(RACE, 2)
-    assert shared.num_envs == 4 and shared.view.shape == (8,) and not shared.view.agents
+    shared, apart = SharedEnvs(MarlEnvs(RACE, 2)), MarlEnvs(RACE, 2)
+    assert shared.num_envs == 4 and shared.spec.shape == (8,) and not shared.spec.agents
     actions = np.array([2, 1, 1, 0], np.int32)
     state, frames = shared.reset(reset_keys(root(0), 4))
     np.testing.assert_array_equal(frames[:, :2], [[1, 0], [0, 1]] * 2)
@@ -97,7 +97,7 @@ def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():
 
 def test_only_available_actions_are_taken_with_and_without_exploring():
     config = xladder.plan(RACE, "fused", learner=SMALL).config
-    program = Program.laid_out(config, "cpu")
+    program = Program.for_platform(config, "cpu")
     run = jax.jit(program.init)(np.int32(0))
     stack = np.array(run.seen.stack[0])
     stack[:, -1, -3:] = [1, 0, 0]
@@ -139,8 +139,8 @@ def test_a_shared_network_is_one(tmp_path):
 
 def test_more_actions_than_a_byte_holds():
     result = trained("jax/tests.own_worlds:ManyActions", "fused", learner=SMALL | {"epsilon_end": 1.0})
-    assert result.config.world.view().actions == 300
-    program = Program.laid_out(result.config, "cpu")
+    assert result.config.world.spec().actions == 300
+    program = Program.for_platform(result.config, "cpu")
     assert program.init(np.int32(0)).memory.actions.dtype == np.int16
     assert result.metrics["return"][np.isfinite(result.metrics["return"])].max() > 0
 
@@ -266,10 +266,10 @@ def test_a_run_directory_imports_nothing_by_itself_and_a_changed_world_is_notice
 def test_a_host_stepper_and_a_program_see_the_same_episodes():
     from xladder.rungs.running import compiled
 
-    copies = MarlCopies(RACE, 3)
-    host = HostedCopies(copies, 5, compiled)
+    envs = MarlEnvs(RACE, 3)
+    host = HostedEnvs(envs, 5, compiled)
     actions = lambda t, lead: np.full(lead, t % 2, np.int32)  # noqa: E731
-    frames, steps = walk(copies, 5, 6, actions)
+    frames, steps = walk(envs, 5, 6, actions)
     np.testing.assert_allclose(host.reset(), frames)
     for t, step in enumerate(steps):
         host.send(actions(t, (2, 3)))
@@ -280,15 +280,15 @@ def test_a_host_stepper_and_a_program_see_the_same_episodes():
 def test_jaxmarl_steps_and_ours_are_the_same():
     jaxmarl = pytest.importorskip("jaxmarl")
     env, name = jaxmarl.make("switch_riddle"), "jaxmarl/switch_riddle"
-    copies = MarlCopies(name, 1)
+    envs = MarlEnvs(name, 1)
     key = reset_keys(root(0), 1)
-    state, _ = copies.reset(key)
+    state, _ = envs.reset(key)
     observations, theirs = env.reset(key[0])
     rng = np.random.default_rng(0)
     for t in range(12):
-        actions = rng.integers(0, copies.view.actions, (3, 1)).astype(np.int32)
+        actions = rng.integers(0, envs.spec.actions, (3, 1)).astype(np.int32)
         step_key = step_keys(root(0), t, 1)
-        state, step = copies.step(step_key, state, actions)
+        state, step = envs.step(step_key, state, actions)
         taken = {agent: actions[i, 0] for i, agent in enumerate(env.agents)}
         observations, theirs, rewards, dones, _ = env.step_env(step_key[0], theirs, taken)
         for i, agent in enumerate(env.agents):

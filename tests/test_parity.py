@@ -14,7 +14,7 @@ from xladder.learners.iqn_torch import TorchAgent
 from xladder.nets import heads
 from xladder.parity import learner as learner_levels
 from xladder.parity import levels
-from xladder.replay.frames_host import HostRing
+from xladder.replay.frames_host import HostFrameRing
 from xladder.worlds.treasurehunt_host import HostTreasureHunt
 
 ORDER = ["world twins", "memory twins", "forward", "loss", "gradients", "one update", "100 updates"]
@@ -95,19 +95,19 @@ def test_a_host_world_that_forgets_to_empty_a_cell_fails_the_world(tiny, monkeyp
 
 
 def test_a_host_memory_with_another_gamma_fails_the_memory(tiny, monkeypatch):
-    cut = HostRing.cut
-    monkeypatch.setattr(HostRing, "cut", lambda self, starts, gamma: cut(self, starts, gamma - 1e-4))
+    gather = HostFrameRing.gather
+    monkeypatch.setattr(HostFrameRing, "gather", lambda self, starts, gamma: gather(self, starts, gamma - 1e-4))
     assert first_failure(tiny) == "memory twins"
 
 
 def test_a_host_memory_that_skips_one_slot_less_fails_the_memory(tiny, monkeypatch):
-    add_empty = HostRing.add_empty
+    add_empty = HostFrameRing.add_empty
 
     def shorter(self):
         add_empty(self)
         self.index = (self.index - 1) % self.capacity
 
-    monkeypatch.setattr(HostRing, "add_empty", shorter)
+    monkeypatch.setattr(HostFrameRing, "add_empty", shorter)
     assert first_failure(tiny) == "memory twins"
 
 

@@ -105,13 +105,13 @@ def test_a_hunters_policy_acts_as_it_does_in_an_evaluation(hunt):
 def test_a_samplers_policy_takes_the_most_probable_action_and_none_that_is_forbidden(grid):
     side, policy = TINY_GRID.world.side, grid.policy()
     cells = np.stack(np.meshgrid(range(side), range(side), indexing="ij"), -1).reshape(-1, 2)
-    chances = policy.probabilities(cells)
-    np.testing.assert_allclose(chances.sum(1), 1, rtol=1e-5)
-    np.testing.assert_array_equal(policy(cells), chances.argmax(1))
+    probs = policy.probabilities(cells)
+    np.testing.assert_allclose(probs.sum(1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(policy(cells), probs.argmax(1))
     assert policy([side - 1, side - 1]) == 2  # nothing is left but to stop
     assert policy.probabilities([side - 1, 0])[0] == 0
-    exact = hypergrid_evaluation._chances(GridProgram(grid.config), nets.take(grid, (0, 0)), jnp.asarray(cells))
-    np.testing.assert_allclose(chances, exact, rtol=1e-5)
+    exact = hypergrid_evaluation._probs(GridProgram(grid.config), nets.take(grid, (0, 0)), jnp.asarray(cells))
+    np.testing.assert_allclose(probs, exact, rtol=1e-5)
 
 
 @pytest.mark.parametrize(

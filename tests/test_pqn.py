@@ -17,14 +17,14 @@ from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value.config import LearnerConfig, PQNConfig
-from xladder.families.value.evaluation import play
+from xladder.families.value.evaluation import run_episodes
 from xladder.families.value.pqn import Program, shuffle
 from xladder.families.value.presets import presets
-from xladder.learners.pqn import Knobs, Lessons, PQNLearner, Rollout
+from xladder.learners.pqn import Hyperparams, PQNLearner, Rollout, RolloutBatch
 from xladder.rungs import fused, parallel
-from xladder.worlds.copies import Step, View
+from xladder.worlds.envs import EnvSpec, Step
 
-COPIES, STEPS = 3, 10
+NUM_ENVS, STEPS = 3, 10
 GOAL, LIMIT = 2, 4
 
 
@@ -39,7 +39,7 @@ class Lane:
     """Action 1 goes on, 0 stays. The goal pays and is the end; after a few steps a game is cut. Steps pay by chance."""
 
     num_envs: int
-    view: ClassVar[View] = View((2,), np.dtype(np.float32), 2)
+    spec: ClassVar[EnvSpec] = EnvSpec((2,), np.dtype(np.float32), 2)
 
     def reset(self, keys):
         nothing = jnp.zeros(self.num_envs, jnp.int32)
@@ -47,13 +47,13 @@ class Lane:
         return state, self.frame(state)
 
     def step(self, keys, state, actions):
-        first = state.over
-        place, age = (jnp.where(first, 0, x) for x in (state.place + actions, state.age + 1))
-        terminated = ~first & (place == GOAL)
-        truncated = ~first & (age == LIMIT) & ~terminated
+        is_first = state.over
+        place, age = (jnp.where(is_first, 0, x) for x in (state.place + actions, state.age + 1))
+        terminated = ~is_first & (place == GOAL)
+        truncated = ~is_first & (age == LIMIT) & ~terminated
         state = LaneState(place, age, terminated | truncated)
-        reward = jnp.where(first, 0.0, jnp.where(terminated, 2.0, jax.vmap(jax.random.uniform)(keys)))
-        return state, Step(self.frame(state), reward, terminated, truncated, first)
+        reward = jnp.where(is_first, 0.0, jnp.where(terminated, 2.0, jax.vmap(jax.random.uniform)(keys)))
+        return state, Step(self.frame(state), reward, terminated, truncated, is_first)
 
     def frame(self, state):
         return jnp.stack([state.place, state.age], axis=1).astype(jnp.float32)
@@ -64,23 +64,23 @@ class LaneConfig(gymnax.WorldConfig):
     def inside(self, seed):
         return Lane(self.num_envs)
 
-    def view(self):
-        return Lane.view
+    def spec(self):
+        return Lane.spec
 
 
 TINY = gymnax.Config(
-    world=LaneConfig(num_envs=COPIES, stack=2),
+    world=LaneConfig(num_envs=NUM_ENVS, stack=2),
     learner=LearnerConfig(hidden=(8,), width=8, gamma=0.9, lr=1e-2, optimiser="radam", epsilon=0.7, epsilon_end=0.3),
-    pqn=PQNConfig(rollout=STEPS, minibatches=3, passes=2, trace=0.6),
+    pqn=PQNConfig(rollout=STEPS, minibatches=3, passes=2, lambda_=0.6),
     algorithm="pqn",
-    steps=40 * COPIES * STEPS,
+    steps=40 * NUM_ENVS * STEPS,
 )
-KNOBS = Knobs(*map(jnp.float32, (0.1, 0.5, 0.5)))
+HYPERPARAMS = Hyperparams(*map(jnp.float32, (0.1, 0.5, 0.5)))
 
 
 @pytest.fixture(scope="module")
 def program():
-    return Program.laid_out(TINY, "cpu")
+    return Program.for_platform(TINY, "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +96,10 @@ def update(program):
 @pytest.fixture(scope="module")
 def second(program, tick):
     """The second rollout of a run, which begins in the middle of games: the run before and after it, and itself."""
-    clock, runs = program.init_clock(), jax.jit(jax.vmap(program.init))(jnp.arange(1))
-    _, runs, _ = tick(clock, runs)
+    counters, runs = program.init_counters(), jax.jit(jax.vmap(program.init))(jnp.arange(1))
+    _, runs, _ = tick(counters, runs)
     run = jax.tree.map(lambda x: x[0], runs)
-    after, rollout, _ = jax.jit(program.play)(jnp.int32(1), run)
+    after, rollout, _ = jax.jit(program.rollout)(jnp.int32(1), run)
     return run, rollout, after
 
 
@@ -109,9 +109,9 @@ def prepare(program):
 
 
 @pytest.fixture(scope="module")
-def lessons(prepare, second):
+def batch(prepare, second):
     """Those of the second rollout."""
-    return jax.tree.map(np.asarray, prepare(second[0].agent.knobs, second[1]))
+    return jax.tree.map(np.asarray, prepare(second[0].agent.hyperparams, second[1]))
 
 
 def best(program, params, states):
@@ -138,26 +138,26 @@ def test_targets_by_hand():
     states, actions = jnp.zeros((7, 1, 1, 2)), jnp.zeros((7, 1), jnp.int32)
     values = jnp.concatenate([values, jnp.array([[12.0]])])  # of the state after the rollout
     rollout = Rollout(states, actions, rewards, terminated, truncated, idle, values)
-    lessons = PQNLearner(None).prepare(KNOBS, rollout)
+    batch = PQNLearner(None).prepare(HYPERPARAMS, rollout)
     # G₁ = 2 + ½·6               = 5      the value of the last frame, and nothing of game two
     # G₀ = 1 + ½·(½·5 + ½·4)     = 3.25
     # G₄ = 4
     # G₃ = 3 + ½·(½·4 + ½·8)     = 6
     # G₆ = 1 + ½·12              = 7      the state after the rollout
     taught = np.array([0, 1, 3, 4, 6])
-    np.testing.assert_array_equal(lessons.targets[taught], [3.25, 5, 6, 4, 7])
-    np.testing.assert_array_equal(lessons.weights, [1, 1, 0, 1, 1, 0, 1])
+    np.testing.assert_array_equal(batch.targets[taught], [3.25, 5, 6, 4, 7])
+    np.testing.assert_array_equal(batch.weights, [1, 1, 0, 1, 1, 0, 1])
 
 
-def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program, second, lessons):
+def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program, second, batch):
     run, rollout, after = second
-    params, lam, gamma = run.agent.params, TINY.pqn.trace, TINY.learner.gamma
+    params, lam, gamma = run.agent.params, TINY.pqn.lambda_, TINY.learner.gamma
     # What was acted on is the network's own opinion, also of the state that comes after.
     states = np.concatenate([rollout.states, after.seen.stack[None]])
     worth = best(program, params, states).astype(np.float64)
     np.testing.assert_allclose(rollout.values, worth, atol=1e-5)
-    wanted, ends = np.full((STEPS, COPIES), np.nan), []
-    for n in range(COPIES):
+    wanted, ends = np.full((STEPS, NUM_ENVS), np.nan), []
+    for n in range(NUM_ENVS):
         for t in range(STEPS):
             if rollout.idle[t, n]:
                 continue
@@ -173,13 +173,13 @@ def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program
                 factor, now = factor * gamma * lam, now + 1
             wanted[t, n] = total
     assert set(ends) == {"terminated", "truncated", "unfinished"}  # else it shows little
-    targets, weights = (np.asarray(x).reshape(STEPS, COPIES) for x in (lessons.targets, lessons.weights))
+    targets, weights = (np.asarray(x).reshape(STEPS, NUM_ENVS) for x in (batch.targets, batch.weights))
     taught = np.isfinite(wanted)
     np.testing.assert_allclose(targets[taught], wanted[taught], rtol=1e-5, atol=1e-5)
     np.testing.assert_array_equal(weights, taught)
     # Lessons are in the order of the targets.
-    np.testing.assert_array_equal(lessons.states, np.asarray(rollout.states).reshape(-1, 2, 2))
-    np.testing.assert_array_equal(lessons.actions, np.asarray(rollout.actions).ravel())
+    np.testing.assert_array_equal(batch.states, np.asarray(rollout.states).reshape(-1, 2, 2))
+    np.testing.assert_array_equal(batch.actions, np.asarray(rollout.actions).ravel())
 
 
 def test_a_rollout_is_what_the_network_and_the_world_do(program, second):
@@ -210,12 +210,12 @@ def test_a_rollout_is_what_the_network_and_the_world_do(program, second):
 # ---- the loss ------------------------------------------------------------------------------------------------------
 
 
-def test_the_loss_is_half_the_squared_error_of_the_action_taken(program, second, lessons):
+def test_the_loss_is_half_the_squared_error_of_the_action_taken(program, second, batch):
     run, _, _ = second
-    said = jax.jit(program.learner.values)(run.agent.params, lessons.states, None, None)
-    errors = lessons.targets - np.asarray(said)[np.arange(len(said)), lessons.actions]
-    loss = jax.jit(program.pqn.loss)(run.agent.params, lessons)
-    np.testing.assert_allclose(loss, np.sum(0.5 * errors[lessons.weights > 0] ** 2) / len(errors), rtol=1e-5)
+    outputs = jax.jit(program.learner.values)(run.agent.params, batch.states, None, None)
+    errors = batch.targets - np.asarray(outputs)[np.arange(len(outputs)), batch.actions]
+    loss = jax.jit(program.pqn.loss)(run.agent.params, batch)
+    np.testing.assert_allclose(loss, np.sum(0.5 * errors[batch.weights > 0] ** 2) / len(errors), rtol=1e-5)
 
 
 def test_rows_in_which_nothing_is_decided_have_no_influence(program, prepare, second):
@@ -230,7 +230,7 @@ def test_rows_in_which_nothing_is_decided_have_no_influence(program, prepare, se
         rewards=np.where(idle, np.float32(1e6), rows.rewards),
     )
     differentiate = jax.jit(jax.grad(program.pqn.loss))
-    one, two = (prepare(run.agent.knobs, x) for x in (rows, other))
+    one, two = (prepare(run.agent.hyperparams, x) for x in (rows, other))
     assert np.abs(one.targets - two.targets).max() > 1e5
     np.testing.assert_array_equal(one.targets[~idle.ravel()], two.targets[~idle.ravel()])
     gradients = [differentiate(run.agent.params, x) for x in (one, two)]
@@ -242,9 +242,9 @@ def test_what_a_last_frame_is_worth_counts_only_where_the_game_was_cut(prepare, 
     run, rollout, _ = second
     rows = jax.tree.map(np.asarray, rollout)
     other = rows._replace(
-        values=rows.values + np.float32(10) * np.append(rows.idle, np.zeros((1, COPIES), bool), axis=0)
+        values=rows.values + np.float32(10) * np.append(rows.idle, np.zeros((1, NUM_ENVS), bool), axis=0)
     )
-    one, two = (np.asarray(prepare(run.agent.knobs, x).targets).reshape(STEPS, COPIES) for x in (rows, other))
+    one, two = (np.asarray(prepare(run.agent.hyperparams, x).targets).reshape(STEPS, NUM_ENVS) for x in (rows, other))
     ended, cut = rows.terminated, rows.truncated[:-1]
     np.testing.assert_allclose((two - one)[:-1][cut], 10 * TINY.learner.gamma, rtol=1e-4)
     np.testing.assert_array_equal(one[ended], two[ended])
@@ -283,19 +283,19 @@ def test_every_pass_has_every_lesson_once_in_an_order_of_its_own(program):
     orders = [np.asarray(draw(keys.root(0), tick)).reshape(2, -1) for tick in (0, 1)]
     flat = [order for both in orders for order in both]
     for i, order in enumerate(flat):
-        np.testing.assert_array_equal(np.sort(order), np.arange(STEPS * COPIES))
+        np.testing.assert_array_equal(np.sort(order), np.arange(STEPS * NUM_ENVS))
         assert all((order != other).any() for other in flat[:i])
 
 
-def test_a_tick_is_a_rollout_and_updates_one_by_one(program, tick, update, second, lessons):
+def test_a_tick_is_a_rollout_and_updates_one_by_one(program, tick, update, second, batch):
     run, rollout, after = second
     agent, losses = run.agent, []
     for order in np.asarray(jax.jit(program.draw_orders)(run.key, 1)):
-        agent, loss = update(agent, Lessons(*(x[order] for x in lessons)), np.float32(39 / 40))
+        agent, loss = update(agent, RolloutBatch(*(x[order] for x in batch)), np.float32(39 / 40))
         losses.append(loss)
-    at_one = program.init_clock()._replace(tick=jnp.int32(1))
-    clock, runs, metrics = tick(at_one, jax.tree.map(lambda x: x[None], run))
-    assert len(losses) == int(metrics.updates[0]) == 6 and int(clock.tick) == 2
+    at_one = program.init_counters()._replace(tick=jnp.int32(1))
+    counters, runs, metrics = tick(at_one, jax.tree.map(lambda x: x[None], run))
+    assert len(losses) == int(metrics.updates[0]) == 6 and int(counters.tick) == 2
     np.testing.assert_allclose(metrics.loss[0], np.mean(losses), rtol=1e-4)
     # Rounding alone: six steps of 0.01 at most.
     assert_trees_close(jax.tree.map(lambda x: x[0], runs.agent), agent, atol=2e-5)
@@ -304,11 +304,11 @@ def test_a_tick_is_a_rollout_and_updates_one_by_one(program, tick, update, secon
     assert int(metrics.episodes[0]) == int(rollout.idle.sum())
 
 
-def test_the_learning_rate_falls_to_nothing(program, update, second, lessons):
+def test_the_learning_rate_falls_to_nothing(program, update, second, batch):
     assert [float(program.left(tick)) for tick in (0, 10, 39, 40)] == pytest.approx([1, 0.75, 1 / 40, 0])
     run = second[0]
-    lessons = jax.tree.map(lambda x: x[:10], lessons)  # as many as in a minibatch: nothing is compiled for them
-    full, half, none = (update(run.agent, lessons, np.float32(left))[0] for left in (1, 0.5, 0))
+    batch = jax.tree.map(lambda x: x[:10], batch)  # as many as in a minibatch: nothing is compiled for them
+    full, half, none = (update(run.agent, batch, np.float32(left))[0] for left in (1, 0.5, 0))
     assert_trees_equal(none.params, run.agent.params)
     steps = [jax.tree.map(lambda p, q: p - q, agent.params, run.agent.params) for agent in (full, half)]
     assert_trees_close(jax.tree.map(lambda x: 0.5 * x, steps[0]), steps[1], atol=1e-6)
@@ -317,12 +317,12 @@ def test_the_learning_rate_falls_to_nothing(program, update, second, lessons):
 
 def test_gradients_are_clipped_by_their_norm(program, update, second):
     """Adam's steps forget the length of a gradient, but it is seen in the moments."""
-    params, _, knobs = second[0].agent
+    params, _, hyperparams = second[0].agent
     ones = np.ones(10, np.float32)
-    lessons = Lessons(np.ones((10, 2, 2), np.float32), np.zeros(10, np.int32), 1e4 * ones, ones)
-    fresh = program.pqn.init(params, knobs)
-    agent, _ = update(fresh, lessons, np.float32(1))
-    norm = np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(agent.moments.mu))) / 0.1  # 1 − β₁
+    batch = RolloutBatch(np.ones((10, 2, 2), np.float32), np.zeros(10, np.int32), 1e4 * ones, ones)
+    fresh = program.pqn.init(params, hyperparams)
+    agent, _ = update(fresh, batch, np.float32(1))
+    norm = np.sqrt(sum(np.sum(np.square(x)) for x in jax.tree.leaves(agent.opt_state.mu))) / 0.1  # 1 − β₁
     np.testing.assert_allclose(norm, TINY.learner.clip, rtol=1e-3)
 
 
@@ -366,10 +366,10 @@ def test_seeds_all_at_once_are_seeds_one_after_another(trained):
     population = trained["fused"].run
     program = replace(population.program, mapped=True, unroll=2)
     assert not population.program.mapped
-    clock, runs = program.init_clock(), jax.jit(jax.vmap(program.init))(jnp.arange(2))
+    counters, runs = program.init_counters(), jax.jit(jax.vmap(program.init))(jnp.arange(2))
     tick = jax.jit(program.tick)
     for _ in range(6):
-        clock, runs, _ = tick(clock, runs)
+        counters, runs, _ = tick(counters, runs)
     assert_trees_close(runs.agent.params, population.params(), atol=1e-4)
 
 
@@ -382,7 +382,7 @@ def test_a_second_call_traces_nothing(trained, rung):
 
 def test_a_tick_gives_back_what_it_takes(program):
     """Types and shapes of the state are a fixed point of the tick, weak types included."""
-    before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(2))))
+    before = jax.eval_shape(lambda: (program.init_counters(), jax.vmap(program.init)(jnp.arange(2))))
     after = jax.eval_shape(program.tick, *before)[:2]
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
@@ -390,10 +390,10 @@ def test_a_tick_gives_back_what_it_takes(program):
 
 def test_a_rehearsal_plays_what_a_tick_plays(program, second):
     run, rollout, _ = second
-    clock = program.init_clock()._replace(tick=jnp.int32(1))
-    rehearsed = jax.jit(program.rehearse)(clock, jax.tree.map(lambda x: x[None], run))
-    np.testing.assert_array_equal(rehearsed.actions[0], rollout.actions)
-    np.testing.assert_array_equal(rehearsed.states[0], rollout.states)
+    counters = program.init_counters()._replace(tick=jnp.int32(1))
+    rolled_out = jax.jit(program.rollout_only)(counters, jax.tree.map(lambda x: x[None], run))
+    np.testing.assert_array_equal(rolled_out.actions[0], rollout.actions)
+    np.testing.assert_array_equal(rolled_out.states[0], rollout.states)
 
 
 # ---- learning ------------------------------------------------------------------------------------------------------
@@ -406,5 +406,5 @@ def test_it_solves_cartpole():
     metrics = run.advance(config.ticks)
     assert np.nanmean(metrics["returns"][0, :5]) < 50
     params = jax.tree.map(lambda x: x[0], run.params())
-    returns = play(config, params, 20, 0, compiled, 0.0).returns
+    returns = run_episodes(config, params, 20, 0, compiled, 0.0).returns
     assert len(returns) == 20 and returns.mean() >= 450

@@ -10,7 +10,7 @@ import pytest
 from tests.conftest import assert_trees_equal
 from tests.test_history import Oracle, Worlds, gather
 from xladder.replay import history, priorities, priorities_host
-from xladder.replay.history import Cursor, History, Picks, Window
+from xladder.replay.history import Cursor, History, SampleIndices, Window
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities import Priorities
 from xladder.replay.priorities_host import HostPriorities
@@ -19,16 +19,16 @@ BATCH = 6
 DRAWS = 10_000
 BETA = np.float32(0.5)
 admit = jax.jit(priorities.admit, static_argnums=0)
-choose = jax.jit(priorities.choose)
+sample_indices = jax.jit(priorities.sample_indices)
 assign = jax.jit(priorities.assign)
 
 
 @partial(jax.jit, static_argnums=0)
-def turn(window, cursor, state, first, uniforms, values):
+def turn(window, cursor, state, is_first, uniforms, values):
     """A row is added, a batch chosen, and its priorities are set anew."""
-    state = priorities.admit(window, cursor, state, first)
-    picks = priorities.choose(state, uniforms, BETA)
-    return state, picks, priorities.assign(state, picks, values)
+    state = priorities.admit(window, cursor, state, is_first)
+    indices = priorities.sample_indices(state, uniforms, BETA)
+    return state, indices, priorities.assign(state, indices, values)
 
 
 class Duo:
@@ -51,13 +51,15 @@ class Duo:
         uniforms = self.rng.random((BATCH, 2), dtype=np.float32)
         # Eighths add up without rounding, so the twins must agree in every bit, and on every choice.
         values = np.float32(self.rng.integers(1, 100, BATCH) / 8)
-        between, picks, self.state = turn(self.window, cursor, self.state, self.history.rows.first, uniforms, values)
+        between, indices, self.state = turn(
+            self.window, cursor, self.state, self.history.rows.is_first, uniforms, values
+        )
         self.host.admit(self.history)
         self.assert_same(between)
-        host_picks = self.host.choose(uniforms, BETA)
-        assert_trees_equal(picks[:2], host_picks[:2])
-        np.testing.assert_allclose(picks.valid, host_picks.valid, rtol=1e-6)
-        self.host.assign(host_picks, values)
+        host_indices = self.host.sample_indices(uniforms, BETA)
+        assert_trees_equal(indices[:2], host_indices[:2])
+        np.testing.assert_allclose(indices.valid, host_indices.valid, rtol=1e-6)
+        self.host.assign(host_indices, values)
         self.assert_same(self.state)
         return jax.tree.map(np.asarray, between)
 
@@ -90,21 +92,21 @@ def test_exactly_the_starts_can_be_chosen_and_sums_are_exact_whatever_happens(nu
 def test_sums_do_not_drift_over_thousands_of_turns():
     window, num_envs, turns = Window(stack=4, n_step=3, length=47), 3, 4000
     rng = np.random.default_rng(0)
-    first = rng.random((turns, num_envs)) < 0.2
+    is_first = rng.random((turns, num_envs)) < 0.2
     uniforms = rng.random((turns, BATCH, 2), dtype=np.float32)
     values = np.exp(rng.normal(0, 6, (turns, BATCH))).astype(np.float32)  # from e⁻²⁰ to e²⁰: differences would be lost
 
     def body(carry, inputs):
         cursor, firsts, state = carry
-        first, uniforms, values = inputs
-        firsts = jax.lax.dynamic_update_slice_in_dim(firsts, first[:, None], cursor.head, axis=1)
+        is_first, uniforms, values = inputs
+        firsts = jax.lax.dynamic_update_slice_in_dim(firsts, is_first[:, None], cursor.head, axis=1)
         state = priorities.admit(window, cursor, state, firsts)
-        state = priorities.assign(state, priorities.choose(state, uniforms, BETA), values)
+        state = priorities.assign(state, priorities.sample_indices(state, uniforms, BETA), values)
         worst = jnp.max(jnp.abs(state.sums - jnp.sum(state.blocks, axis=(1, 2))) / jnp.maximum(state.sums, 1e-30))
         return (history.advance(cursor, window.length), firsts, state), worst
 
     start = history.init_cursor(), jnp.zeros((num_envs, window.length), bool), priorities.init(num_envs, window.length)
-    (_, _, state), worst = jax.jit(partial(jax.lax.scan, body))(start, (first, uniforms, values))
+    (_, _, state), worst = jax.jit(partial(jax.lax.scan, body))(start, (is_first, uniforms, values))
     assert np.max(worst) < 1e-6  # the same few numbers, perhaps in another order
     np.testing.assert_allclose(state.sums, np.sum(np.asarray(state.blocks, float), axis=(1, 2)), rtol=1e-6)
     assert float(state.largest) > 1e8
@@ -129,9 +131,9 @@ def test_rows_are_chosen_in_proportion_to_their_priorities():
     values = np.float32(np.random.default_rng(1).integers(0, 5, (70, 3)))  # some are zero
     state, host = stand(values)
     uniforms = np.random.default_rng(2).random((DRAWS, 2), dtype=np.float32)
-    for picks in (choose(state, uniforms, BETA), host.choose(uniforms, BETA)):
+    for indices in (sample_indices(state, uniforms, BETA), host.sample_indices(uniforms, BETA)):
         counts = np.zeros(values.shape)
-        np.add.at(counts, (np.asarray(picks.slot), np.asarray(picks.env)), 1)
+        np.add.at(counts, (np.asarray(indices.slot), np.asarray(indices.env)), 1)
         assert np.all(counts[values == 0] == 0)
         expected = DRAWS * values / values.sum()
         there = values > 0
@@ -145,9 +147,9 @@ def test_which_numbers_choose_which_rows():
     state, host = stand([[1, 3], [0, 0], [4, 0]])
     assert state.blocks.shape == (3, 1, 2)
     uniforms = np.float32([[0, 0], [0.49, 0.24], [0.49, 0.25], [0, 1], [0.5, 0.0], [0.5, 1], [1, 0.99]])
-    for picks in (choose(state, uniforms, BETA), host.choose(uniforms, BETA)):
-        np.testing.assert_array_equal(picks.slot, [0, 0, 0, 0, 2, 2, 2])
-        np.testing.assert_array_equal(picks.env, [0, 0, 1, 1, 0, 0, 0])
+    for indices in (sample_indices(state, uniforms, BETA), host.sample_indices(uniforms, BETA)):
+        np.testing.assert_array_equal(indices.slot, [0, 0, 0, 0, 2, 2, 2])
+        np.testing.assert_array_equal(indices.env, [0, 0, 1, 1, 0, 0, 0])
 
 
 def test_rows_without_priority_are_never_chosen_however_sums_are_rounded():
@@ -160,15 +162,15 @@ def test_rows_without_priority_are_never_chosen_however_sums_are_rounded():
     edges = np.concatenate([heights[steps], heights[steps + 1]]) / heights[-1]
     edges = np.concatenate([edges, *(np.nextafter(edges, np.float32(to)) for to in (0, 1)), np.float32([0, 1])])
     uniforms = np.stack([np.full_like(edges, 0.5), edges], axis=1)
-    for picks in (choose(state, uniforms, BETA), host.choose(uniforms, BETA)):
-        assert np.all(values[picks.slot, picks.env] > 0)
-        assert np.all(np.asarray(picks.valid) > 0)
+    for indices in (sample_indices(state, uniforms, BETA), host.sample_indices(uniforms, BETA)):
+        assert np.all(values[indices.slot, indices.env] > 0)
+        assert np.all(np.asarray(indices.valid) > 0)
 
 
 def test_the_twins_choose_alike_but_for_rounding():
     state, host = stand(np.random.default_rng(5).lognormal(0, 1, (70, 3)))
     uniforms = np.random.default_rng(6).random((DRAWS, 2), dtype=np.float32)
-    ours, theirs = choose(state, uniforms, BETA), host.choose(uniforms, BETA)
+    ours, theirs = sample_indices(state, uniforms, BETA), host.sample_indices(uniforms, BETA)
     alike = (np.asarray(ours.slot) == theirs.slot) & (np.asarray(ours.env) == theirs.env)
     assert alike.mean() > 0.999
     np.testing.assert_allclose(np.asarray(ours.valid)[alike], theirs.valid[alike], rtol=1e-5)
@@ -176,23 +178,23 @@ def test_the_twins_choose_alike_but_for_rounding():
 
 def test_importance_weights_by_hand():
     state, host = stand([[1, 4], [2, 1], [0, 8]])  # five starts, of 16 in all
-    picks_of = np.float32([[0, 0], [0, 0.9], [0.4, 0], [0.99, 0]])  # priorities 1, 4, 2, 8
+    indices_of = np.float32([[0, 0], [0, 0.9], [0.4, 0], [0.99, 0]])  # priorities 1, 4, 2, 8
     for beta in (0.0, 0.4, 1.0):
         probability = np.array([1, 4, 2, 8]) / 16
         weights = (1 / (5 * probability)) ** beta  # for β = 1: 3.2, 0.8, 1.6, 0.4
         wanted = weights / weights.max()  # for β = 1: 1, ¼, ½, ⅛
-        for picks in (choose(state, picks_of, np.float32(beta)), host.choose(picks_of, beta)):
-            np.testing.assert_array_equal(picks.slot, [0, 0, 1, 2])
-            np.testing.assert_allclose(picks.valid, wanted, rtol=1e-6)
+        for indices in (sample_indices(state, indices_of, np.float32(beta)), host.sample_indices(indices_of, beta)):
+            np.testing.assert_array_equal(indices.slot, [0, 0, 1, 2])
+            np.testing.assert_allclose(indices.valid, wanted, rtol=1e-6)
     np.testing.assert_allclose(wanted, [1, 1 / 4, 1 / 2, 1 / 8])
 
 
 def test_a_row_chosen_twice_gets_the_larger_and_one_that_has_gone_gets_none():
     state, host = stand([[1, 2], [0, 4], [1, 1]])
-    picks = Picks(np.array([0, 1, 0, 0, 0]), np.array([0, 1, 0, 1, 0]), np.ones(5, np.float32))
+    indices = SampleIndices(np.array([0, 1, 0, 0, 0]), np.array([0, 1, 0, 1, 0]), np.ones(5, np.float32))
     new = np.float32([3, 0.5, 7, 50, 5])  # [0, 0] three times; [1, 0] has gone
-    state = assign(state, picks, new)
-    host.assign(picks, new)
+    state = assign(state, indices, new)
+    host.assign(indices, new)
     for blocks, sums, largest in (state, (host.blocks, host.sums, host.largest)):
         np.testing.assert_array_equal(np.reshape(blocks, (3, 2)), [[7, 2], [0, 0.5], [1, 1]])
         np.testing.assert_array_equal(sums, [9, 0.5, 2])
@@ -214,12 +216,12 @@ def test_without_a_start_nothing_is_valid(beta):
     state, host = priorities.init(2, 10), HostPriorities(2, 10)
     uniforms, values = np.random.default_rng(7).random((5, 2), dtype=np.float32), np.ones(5, np.float32)
     with jax.debug_nans(True):
-        ours = choose(state, uniforms, np.float32(beta))
+        ours = sample_indices(state, uniforms, np.float32(beta))
         state = assign(state, ours, values)
-    theirs = host.choose(uniforms, beta)
-    for picks in (ours, theirs):
-        np.testing.assert_array_equal(picks.valid, np.zeros(5))
-        assert np.all((np.asarray(picks.slot) < 10) & (np.asarray(picks.slot) >= 0))
+    theirs = host.sample_indices(uniforms, beta)
+    for indices in (ours, theirs):
+        np.testing.assert_array_equal(indices.valid, np.zeros(5))
+        assert np.all((np.asarray(indices.slot) < 10) & (np.asarray(indices.slot) >= 0))
     host.assign(theirs, values)
     assert not state.blocks.any() and not host.blocks.any()
     assert float(state.largest) == host.largest == 1
@@ -232,8 +234,8 @@ def test_a_row_has_to_wait_for_n_others_whether_or_not_a_game_begins_with_it():
     for told in range(4):
         cursor = Cursor(np.int32(memory.head), np.int32(memory.size))
         row = History(*(leaf[:, 0] for leaf in memory.rows))
-        memory.add(row._replace(first=np.array([told == 0])))
-        state = admit(window, cursor, state, memory.rows.first)
+        memory.add(row._replace(is_first=np.array([told == 0])))
+        state = admit(window, cursor, state, memory.rows.is_first)
         host.admit(memory)
         for blocks in (state.blocks, host.blocks):
             np.testing.assert_array_equal(np.ravel(blocks)[:5], np.arange(5) < told - 1)
@@ -254,15 +256,15 @@ def test_strata_and_errors_by_hand():
 def test_blocks_are_balanced_and_never_copied():
     num_envs, length = 8, 125_000
     state = jax.eval_shape(partial(priorities.init, num_envs, length))
-    blocks, times, copies = state.blocks.shape
-    assert copies == num_envs
+    blocks, times, envs = state.blocks.shape
+    assert envs == num_envs
     assert blocks * times >= length
-    assert 500 < blocks < 2000 and 500 < times * copies < 2000  # about √1,000,000 of about √1,000,000
+    assert 500 < blocks < 2000 and 500 < times * envs < 2000  # about √1,000,000 of about √1,000,000
     uniforms, values = jax.ShapeDtypeStruct((32, 2), jnp.float32), jax.ShapeDtypeStruct((32,), jnp.float32)
-    first = jax.ShapeDtypeStruct((num_envs, length), bool)
+    is_first = jax.ShapeDtypeStruct((num_envs, length), bool)
     window = Window(stack=4, n_step=1, length=length)
     step = jax.jit(lambda *args: turn.__wrapped__(window, *args)[2], donate_argnums=1)
-    compiled = step.lower(history.init_cursor(), state, first, uniforms, values).compile()
+    compiled = step.lower(history.init_cursor(), state, is_first, uniforms, values).compile()
     taken = compiled.memory_analysis()
     assert taken.alias_size_in_bytes >= state.blocks.size * 4  # in place
     assert taken.temp_size_in_bytes < 2e6  # half of what the priorities take
@@ -274,7 +276,7 @@ def test_seeds_under_vmap_are_as_if_alone():
         for duo in duos:
             duo.turn()
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(duo.state for duo in duos))
-    firsts = np.stack([duo.history.rows.first for duo in duos])
+    firsts = np.stack([duo.history.rows.is_first for duo in duos])
     cursor = Cursor(np.int32(duos[0].history.head), np.int32(13))
     rng = np.random.default_rng(8)
     uniforms, values = rng.random((2, BATCH, 2), dtype=np.float32), np.float32(rng.integers(1, 9, (2, BATCH)))
@@ -297,9 +299,9 @@ def test_no_dtype_is_promoted():
         )
     )
     with jax.numpy_dtype_promotion("strict"):
-        between, picks, after = jax.eval_shape(partial(turn, window), *args)
+        between, indices, after = jax.eval_shape(partial(turn, window), *args)
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), between) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), after
     )
-    assert [leaf.dtype for leaf in picks] == [jnp.int32, jnp.int32, jnp.float32]
-    assert not any(leaf.weak_type for leaf in (*after, *picks))
+    assert [leaf.dtype for leaf in indices] == [jnp.int32, jnp.int32, jnp.float32]
+    assert not any(leaf.weak_type for leaf in (*after, *indices))

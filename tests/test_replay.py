@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xladder.replay import frames
-from xladder.replay.frames_host import HostRing
+from xladder.replay.frames_host import HostFrameRing
 
 CELLS = 2
 GAMMA = 0.9
@@ -61,9 +61,9 @@ class Oracle:
         return range(max(1, self.size - self.n_frames - n_step))
 
 
-cut = jax.jit(frames.cut, static_argnums=(4, 5))
+gather = jax.jit(frames.gather, static_argnums=(4, 5))
 recent = jax.jit(frames.recent, static_argnums=2)
-choose = jax.jit(frames.choose, static_argnums=(2, 3, 4))
+sample_indices = jax.jit(frames.sample_indices, static_argnums=(2, 3, 4))
 
 
 @partial(jax.jit, static_argnums=3)
@@ -80,7 +80,7 @@ class Trio:
     def __init__(self, capacity: int, n_frames: int, n_step: int = 1):
         self.capacity, self.n_frames, self.n_step = capacity, n_frames, n_step
         self.oracle = Oracle(capacity, n_frames)
-        self.host = HostRing(capacity, CELLS, n_frames, n_step)
+        self.host = HostFrameRing(capacity, CELLS, n_frames, n_step)
         self.ring, self.cursor = frames.init(capacity, CELLS), frames.init_cursor()
         self.told = 0
 
@@ -95,8 +95,8 @@ class Trio:
             rows.append(Row([number % 100, number % 7], number % 4, float(number), turn in dones))
             self.oracle.add(rows[-1])
             row = rows[-1]
-            self.host.add(np.array(row.frame, np.int8), row.action, row.reward, row.done, first=turn == 0)
-        new = frames.Ring(
+            self.host.add(np.array(row.frame, np.int8), row.action, row.reward, row.done, is_first=turn == 0)
+        new = frames.FrameRing(
             frames=np.array([row.frame for row in rows], np.int8),
             actions=np.array([row.action for row in rows], np.int8),
             rewards=np.array([row.reward for row in rows], np.float32),
@@ -105,14 +105,14 @@ class Trio:
         )
         self.cursor, self.ring = tell(self.cursor, self.ring, new, self.n_frames)
 
-    def cut(self, starts) -> tuple[frames.Batch, frames.Batch]:
-        ours = cut(self.cursor, self.ring, jnp.asarray(starts), jnp.float32(GAMMA), self.n_frames, self.n_step)
-        return ours, frames.Batch(*self.host.cut(np.asarray(starts), GAMMA))
+    def gather(self, starts) -> tuple[frames.Batch, frames.Batch]:
+        ours = gather(self.cursor, self.ring, jnp.asarray(starts), jnp.float32(GAMMA), self.n_frames, self.n_step)
+        return ours, frames.Batch(*self.host.gather(np.asarray(starts), GAMMA))
 
     def assert_agree(self) -> None:
         assert (int(self.cursor.head), int(self.cursor.size)) == (self.host.index, self.host.size)
         assert (self.host.index, self.host.size) == (self.oracle.idx, self.oracle.size)
-        for name in frames.Ring._fields:
+        for name in frames.FrameRing._fields:
             np.testing.assert_array_equal(getattr(self.ring, name), getattr(self.host, name), err_msg=name)
         np.testing.assert_array_equal(self.host.frames, [row.frame for row in self.oracle.rows])
         for seen in (recent(self.cursor, self.ring, self.n_frames), self.host.recent()):
@@ -121,7 +121,7 @@ class Trio:
         if self.n_step == 1:
             starts = range(self.capacity)  # all windows that there are, drawable or not
             expected = [np.stack(column) for column in zip(*map(self.oracle.window, starts), strict=True)]
-            for batch in self.cut(np.asarray(starts)):
+            for batch in self.gather(np.asarray(starts)):
                 for name, got, wanted in zip(batch._fields, batch, expected, strict=True):
                     np.testing.assert_array_equal(got, wanted, err_msg=name)
 
@@ -160,7 +160,7 @@ def test_a_window_is_invalid_if_a_terminal_frame_comes_before_its_last():
     trio = Trio(capacity=30, n_frames=3)
     trio.epoch(12, dones=(5,))  # two slots are skipped, so turn 5 is in slot 7
     trio.assert_agree()
-    ours, theirs = trio.cut(np.arange(2, 10))
+    ours, theirs = trio.gather(np.arange(2, 10))
     for batch in (ours, theirs):
         # Windows [s, s + 2]. Those from 6 and 7 hold slot 7 before their last frame; that from 5 ends on it.
         np.testing.assert_array_equal(batch.valid, [1, 1, 1, 1, 0, 0, 1, 1])
@@ -182,9 +182,9 @@ def test_at_the_threshold_a_batch_is_every_window_there_is():
     trio = Trio(capacity=40, n_frames=3)
     trio.epoch(7)  # size 8 = 4 + 3 + 1
     scores = np.random.default_rng(0).random(40, dtype=np.float32)
-    ours = choose(trio.cursor, jnp.asarray(scores), 4, 3, 1)
+    ours = sample_indices(trio.cursor, jnp.asarray(scores), 4, 3, 1)
     assert sorted(np.asarray(ours)) == [0, 1, 2, 3]
-    np.testing.assert_array_equal(ours, trio.host.choose(scores, 4))
+    np.testing.assert_array_equal(ours, trio.host.sample_indices(scores, 4))
 
 
 @pytest.mark.parametrize("turns", [[12], [12, 12, 12]], ids=["filling", "full"])
@@ -196,8 +196,8 @@ def test_windows_are_chosen_without_replacement_from_those_allowed_alike_on_both
     seen = set()
     for seed in range(40):
         scores = np.random.default_rng(seed).random(25, dtype=np.float32)
-        ours = np.asarray(choose(trio.cursor, jnp.asarray(scores), 5, 3, 1))
-        np.testing.assert_array_equal(ours, trio.host.choose(scores, 5))
+        ours = np.asarray(sample_indices(trio.cursor, jnp.asarray(scores), 5, 3, 1))
+        np.testing.assert_array_equal(ours, trio.host.sample_indices(scores, 5))
         assert len(set(ours)) == 5
         seen |= set(ours.tolist())
     assert seen == set(range(limit)), "every allowed window has to be drawn sooner or later, and no other"
@@ -208,14 +208,14 @@ def test_equal_scores_are_broken_alike_on_both_sides():
     trio.epoch(14)
     scores = np.zeros(25, np.float32)
     scores[[2, 5]] = 0.5
-    ours = choose(trio.cursor, jnp.asarray(scores), 5, 3, 1)
-    np.testing.assert_array_equal(ours, trio.host.choose(scores, 5))
+    ours = sample_indices(trio.cursor, jnp.asarray(scores), 5, 3, 1)
+    np.testing.assert_array_equal(ours, trio.host.sample_indices(scores, 5))
 
 
 def test_n_step_returns_by_hand():
     trio = Trio(capacity=30, n_frames=2, n_step=3)
     trio.epoch(10)  # slot 0 is skipped; slot 1 holds reward 1, slot 2 reward 2 …
-    for batch in trio.cut(np.array([1, 2])):
+    for batch in trio.gather(np.array([1, 2])):
         # From slot 1 the state is slots 1–2, judged is slot 2: 2 + 0.9·3 + 0.81·4 = 7.94; then 3 + 3.6 + 4.05.
         np.testing.assert_allclose(batch.returns, [7.94, 10.65], rtol=1e-6)
         np.testing.assert_allclose(batch.discounts, [0.729, 0.729], rtol=1e-6)  # 0.9³
@@ -228,7 +228,7 @@ def test_n_step_returns_by_hand():
 def test_rewards_after_a_terminal_step_do_not_count():
     trio = Trio(capacity=30, n_frames=2, n_step=3)
     trio.epoch(10, dones=(2,))  # reward 3, in slot 3
-    for batch in trio.cut(np.array([1])):
+    for batch in trio.gather(np.array([1])):
         np.testing.assert_allclose(batch.returns, [2 + 0.9 * 3], rtol=1e-6)
         np.testing.assert_array_equal(batch.discounts, [0])
         np.testing.assert_array_equal(batch.valid, [1])
@@ -243,7 +243,7 @@ def test_n_step_windows_across_an_epochs_end_are_invalid():
     # begins up to slot 5 must not reach 6, and nothing may begin in the skipped slot and reach 7.
     # s:        1  2  3  4  5  6  7  8
     expected = [1, 1, 0, 0, 0, 1, 1, 1]
-    for batch in trio.cut(starts):
+    for batch in trio.gather(starts):
         np.testing.assert_array_equal(batch.valid, expected)
 
 
@@ -254,7 +254,7 @@ def test_n_step_windows_across_the_write_head_are_invalid():
     assert trio.host.index == 5
     starts = np.arange(1, 8)
     # Reaching from s + 1 to s + 3: over the head (slot 5) from s = 2, 3; s = 4 judges slot 5 itself.
-    for batch in trio.cut(starts):
+    for batch in trio.gather(starts):
         np.testing.assert_array_equal(batch.valid, [1, 0, 0, 1, 1, 1, 1])
 
 
@@ -262,7 +262,7 @@ def test_with_one_step_breaks_and_the_head_change_nothing():
     trio = Trio(capacity=12, n_frames=2)
     for turns in (11, 4):
         trio.epoch(turns)
-    for batch in trio.cut(np.arange(9)):
+    for batch in trio.gather(np.arange(9)):
         np.testing.assert_array_equal(batch.valid, np.ones(9))
 
 
@@ -272,7 +272,7 @@ def test_twins_agree_on_n_step_batches_after_many_epochs(n_step):
     for turns in (6, 9, 4, 11):
         trio.epoch(turns, dones=(2,))
         trio.assert_agree()
-        ours, theirs = trio.cut(np.arange(trio.capacity))
+        ours, theirs = trio.gather(np.arange(trio.capacity))
         for name, a, b in zip(ours._fields, ours, theirs, strict=True):
             # One rounding: a product and a sum may be contracted into one operation.
             np.testing.assert_allclose(a, b, rtol=1e-6, err_msg=name)
@@ -282,7 +282,7 @@ def test_the_ring_needs_no_implicit_dtype_promotion():
     with jax.numpy_dtype_promotion("strict"):
         trio = Trio(capacity=20, n_frames=3, n_step=2)
         trio.epoch(12)
-        starts = choose(trio.cursor, jnp.zeros(20, jnp.float32), 4, 3, 2)
-        batch = trio.cut(starts)[0]
+        starts = sample_indices(trio.cursor, jnp.zeros(20, jnp.float32), 4, 3, 2)
+        batch = trio.gather(starts)[0]
     kinds = (jnp.int8, jnp.int8, jnp.float32, jnp.float32, jnp.int8, jnp.float32)
     assert tuple(field.dtype for field in batch) == kinds

@@ -49,7 +49,7 @@ def saved(running):
     return {name: np.array(array) for name, array in capture(running.state()).items()}
 
 
-def taken_up(config, rung, arrays):
+def resumed(config, rung, arrays):
     running = start(config, rung)
     running.take_state(restore(running.state(), arrays))
     return running
@@ -60,7 +60,7 @@ def assert_exact(config, rung, ticks):
     halves = whole.advance(ticks), whole.advance(ticks)
     first = start(config, rung)
     first.advance(ticks)
-    second = taken_up(config, rung, saved(first))
+    second = resumed(config, rung, saved(first))
     for name, values in second.advance(ticks).items():
         np.testing.assert_array_equal(values, halves[1][name], err_msg=name)
     ours, theirs = saved(second), saved(whole)
@@ -77,7 +77,7 @@ def test_half_and_half_is_the_whole(workload, rung):
 
 @pytest.mark.parametrize("rung", [slow("torch"), slow("sequential"), "parallel"])
 def test_atari_games_are_played_again_up_to_where_they_were(rung, monkeypatch):
-    monkeypatch.setattr(atari_host, "REEL_STEPS", 10)
+    monkeypatch.setattr(atari_host, "ACTION_LOG_STEPS", 10)
     assert_exact(SHORT_GAMES, rung, 40)
 
 
@@ -92,7 +92,7 @@ def test_another_rung_may_take_over(workload, before, after):
     expected = whole.advance(ticks)
     first = start(config, before)
     first.advance(ticks)
-    second = taken_up(config, after, saved(first))
+    second = resumed(config, after, saved(first))
     for name, values in second.advance(ticks).items():
         np.testing.assert_allclose(values, expected[name], rtol=0, atol=1e-5, err_msg=name)
     assert_trees_close(second.params(), whole.params(), 1e-5)
@@ -102,12 +102,12 @@ def test_games_that_cannot_be_carried_begin_anew():
     first = start(TINY_GYM, "sequential")
     first.advance(8)
     arrays = saved(first)
-    second = taken_up(TINY_GYM, "sequential", arrays)
-    assert second.experiment.tick == 8 and second.experiment.first.all()
+    second = resumed(TINY_GYM, "sequential", arrays)
+    assert second.loop.tick == 8 and second.loop.is_first.all()
     assert not [name for name in arrays if "seen" in name]
     second.advance(4)
-    rows = second.experiment.memory.history.rows
-    assert rows.first[:, 8 * TINY_GYM.steps_per_tick].all()  # so nothing is learned across the gap
+    rows = second.loop.memory.history.rows
+    assert rows.is_first[:, 8 * TINY_GYM.steps_per_tick].all()  # so nothing is learned across the gap
 
 
 def test_a_state_that_does_not_fit_is_refused():

@@ -81,10 +81,10 @@ def test_another_rung_takes_over_what_it_understands(run):
 
 
 def test_a_run_that_begins_anew_on_another_rung_says_so(run, monkeypatch):
-    monkeypatch.setattr("xladder.cli.resume.see_through", lambda *_: 0)
+    monkeypatch.setattr("xladder.cli.resume.run_in_terminal", lambda *_: 0)
     assert main(["resume", str(run), "--rung", "fused"]) == 0
-    told = json.loads((run / "config.json").read_text())
-    assert told["rung"] == "fused" and told["options"] == {} and told["run"] == asdict(KEEPING)
+    metadata = json.loads((run / "config.json").read_text())
+    assert metadata["rung"] == "fused" and metadata["options"] == {} and metadata["run"] == asdict(KEEPING)
 
 
 @pytest.mark.parametrize(("metrics", "said"), [(True, "no checkpoint to go on from"), (False, "never trained")])
@@ -100,7 +100,7 @@ def test_agents_are_not_replaced_by_beginning_anew(metrics, said, run, capsys):
 def test_a_folder_may_begin_with_a_dash(run, monkeypatch):
     monkeypatch.chdir(run.parent)
     run.rename("-dash")
-    monkeypatch.setattr("xladder.cli.resume.see_through", lambda *_: 0)
+    monkeypatch.setattr("xladder.cli.resume.run_in_terminal", lambda *_: 0)
     assert main(["resume", "--", "-dash"]) == 0
 
 

@@ -34,8 +34,8 @@ def one_torch_thread():
 def memories(run) -> dict[str, np.ndarray]:
     """What all agents of a run's first seed remember, leaves [N, …]."""
     names = ("frames", "actions", "rewards", "dones", "breaks")
-    if hasattr(run, "experiment"):
-        return {name: np.stack([getattr(ring, name) for ring in run.experiment.rings]) for name in names}
+    if hasattr(run, "loop"):
+        return {name: np.stack([getattr(ring, name) for ring in run.loop.rings]) for name in names}
     return {name: np.asarray(getattr(run.runs.rings, name))[0] for name in names}
 
 
@@ -43,8 +43,8 @@ def targets(run):
     """The target networks' parameters of a run's first seed, leaves [N, …]."""
     if isinstance(run, parallel.ParallelRun | fused.FusedRun):
         return jax.tree.map(lambda x: np.asarray(x)[0], run.runs.agents.target)
-    learner = run.experiment.learner
-    agents = learner.learner.agents if isinstance(learner, hybrid.Taught) else learner.agents
+    learner = run.loop.learner
+    agents = learner.learner.agents if isinstance(learner, hybrid.ParamMirror) else learner.agents
     trees = [
         agent.target if hasattr(agent, "params") else bridge.to_jax("value", agent.target.state_dict())
         for agent in agents
@@ -89,10 +89,10 @@ def test_how_a_program_is_laid_out_does_not_change_the_learner(tiny):
     plain = parallel.start(tiny, [3])
     returns = plain.advance(5)["returns"][0]
     wide = Program(tiny, mapped=True, align=32, unroll=5)
-    clock, run = jax.jit(lambda seeds: (wide.init_clock(), jax.vmap(wide.init)(seeds)))(jnp.arange(3, 4))
+    counters, run = jax.jit(lambda seeds: (wide.init_counters(), jax.vmap(wide.init)(seeds)))(jnp.arange(3, 4))
     tick = jax.jit(wide.tick)
     for epoch in range(5):
-        clock, run, metrics = tick(clock, run)
+        counters, run, metrics = tick(counters, run)
         np.testing.assert_array_equal(metrics.returns[0], returns[epoch])
     run = jax.tree.map(lambda x: x[0], run)
     assert_trees_equal(run.rings._asdict(), memories(plain))
@@ -118,14 +118,14 @@ def test_every_address_has_numbers_of_its_own():
 
 def test_agents_and_ticks_draw_independently_of_each_other(tiny):
     program, key = Program(tiny), keys.root(0)
-    play, study = jax.jit(program.draw_play), jax.jit(program.draw_study)
+    play, draw_update = jax.jit(program.draw_rollout), jax.jit(program.draw_learn)
     draws, other = play(key, 0), play(key, 1)
     assert not np.array_equal(draws.turns, other.turns)
     assert not np.array_equal(draws.reset, other.reset)
     assert not np.array_equal(draws.acts.taus, other.acts.taus)
     assert not np.array_equal(draws.acts.taus[0], draws.acts.taus[1])
-    one = study(key, 0, 0)
-    for other in (study(key, 0, 1), study(key, 1, 0)):
+    one = draw_update(key, 0, 0)
+    for other in (draw_update(key, 0, 1), draw_update(key, 1, 0)):
         for ours, theirs in zip(one, other, strict=True):
             assert not np.array_equal(ours, theirs)
     assert not np.array_equal(one.noise[0], one.noise[1])
@@ -185,7 +185,7 @@ def test_chunks_of_any_length_make_the_same_run(tiny, monkeypatch):
     assert_trees_equal(
         jax.tree.map(np.asarray, parts.runs._replace(key=0)), jax.tree.map(np.asarray, whole.runs._replace(key=0))
     )
-    assert int(parts.clock.tick) == int(whole.clock.tick) == 7
+    assert int(parts.counters.tick) == int(whole.counters.tick) == 7
 
     monkeypatch.setattr(fused, "LONGEST_CHUNK", 3)  # so that seven ticks are three calls
     short = fused.start(tiny, [0, 1])
@@ -201,18 +201,18 @@ def test_the_target_follows_slowly_and_is_copied_at_the_start_of_every_third_epo
     run = rung.start(tiny, [0])
     online, target = params(run), targets(run)
     assert_trees_equal(target, online)
-    soft = tiny.learner.soft
+    tau = tiny.learner.tau
     for epoch in range(5):
         metrics = run.advance(1)
         if epoch == 3:
             assert np.abs(target["head"]["value"]["kernel"] - online["head"]["value"]["kernel"]).max() > 100 * 1e-7, (
                 "no copy to be seen"
             )
-        if epoch % tiny.learner.sync_freq == 0:
+        if epoch % tiny.learner.target_update_period == 0:
             target = online  # what was known before this epoch
         online = params(run)
         if np.isfinite(metrics["loss"][0, 0]):
-            target = jax.tree.map(lambda t, p: t + soft * (p - t), target, online)
+            target = jax.tree.map(lambda t, p: t + tau * (p - t), target, online)
         assert_trees_close(targets(run), target, 1e-7)  # one rounding of numbers below 1
         target = targets(run)
 
@@ -248,10 +248,10 @@ def test_the_torch_rung_repeats_itself_from_a_seed_and_says_how_many_threads_it_
 def test_the_torch_rung_takes_as_many_threads_as_are_quickest(tiny, monkeypatch):
     """A trial that is quickest with two: with fewer or more it sleeps."""
 
-    def rehearse(self):
+    def dry_run(self):
         time.sleep(0 if torch.get_num_threads() == 2 else 0.02)
 
-    monkeypatch.setattr(treasurehunt_torch.Verbs, "rehearse", rehearse)
+    monkeypatch.setattr(treasurehunt_torch.Backend, "dry_run", dry_run)
     monkeypatch.setattr(torch_rung, "cores", lambda: 5)
     times = torch_rung.best_threads(tiny)
     assert set(times) == {1, 2, 4} and next(iter(times)) == torch.get_num_threads() == 2
@@ -261,7 +261,7 @@ def test_the_torch_rung_takes_as_many_threads_as_are_quickest(tiny, monkeypatch)
 
 def test_on_hybrid_pytorch_acts_with_what_jax_has_learned(tiny):
     run = hybrid.start(tiny, [1])
-    actor, learner = run.experiment.actor, run.experiment.learner.learner
+    actor, learner = run.loop.actor, run.loop.learner.learner
     fresh = torch_rung.start(tiny, [1]).params()
     assert_trees_equal(run.params(), fresh)  # JAX begins with PyTorch's weights
     run.advance(3)

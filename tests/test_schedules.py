@@ -135,8 +135,8 @@ def test_numpy_and_jax_agree_over_all_of_int32_and_are_right(schedule, span, sta
     assert isinstance(host, np.ndarray)
     # Numbers are at most 1, so these are two units in the last place; see the module about divisions.
     np.testing.assert_allclose(host, jax.jit(partial(schedule, start, end, span))(steps), rtol=0, atol=1.2e-7)
-    knobs = (jnp.float32(value) for value in (start, end, span))
-    np.testing.assert_allclose(host, jax.jit(schedule)(*knobs, steps), rtol=0, atol=1.2e-7)
+    hyperparams = (jnp.float32(value) for value in (start, end, span))
+    np.testing.assert_allclose(host, jax.jit(schedule)(*hyperparams, steps), rtol=0, atol=1.2e-7)
     left = np.clip(1 - steps / span, 0, 1) if schedule is linear else np.exp2(-steps / span)
     np.testing.assert_allclose(host, end + (start - end) * left, rtol=0, atol=2e-7)
 

@@ -81,11 +81,11 @@ def features_and_gradients(net, params, x):
     """The gradients are those of a weighted sum of squares."""
 
     def score(params):
-        said = net.apply({"params": params}, x)
-        return jnp.sum(weights_for(said) * said**2), said
+        outputs = net.apply({"params": params}, x)
+        return jnp.sum(weights_for(outputs) * outputs**2), outputs
 
-    gradients, said = jax.jit(jax.grad(score, has_aux=True))(params)
-    return np.asarray(said), gradients
+    gradients, outputs = jax.jit(jax.grad(score, has_aux=True))(params)
+    return np.asarray(outputs), gradients
 
 
 def assert_close(ours, theirs, tolerance, what=""):
@@ -108,13 +108,13 @@ def test_the_pytorch_twin_agrees_in_value_and_gradient(name, fields):
     net, twin, params, x = setup(name, BATCH, **fields)
     twin.load_state_dict(to_torch(params), strict=True)
     twin.zero_grad()
-    said = twin(torch.tensor(x))
+    outputs = twin(torch.tensor(x))
     ours, gradients = features_and_gradients(net, params, x)
     assert ours.dtype == np.float32
-    assert ours.shape == said.shape
+    assert ours.shape == outputs.shape
     assert (ours == 0).any() and (ours > 0).mean() > 0.1
-    assert_close(ours, said.detach(), 2e-6)  # float32 sums of up to 576 terms
-    (torch.tensor(weights_for(ours)) * said**2).sum().backward()
+    assert_close(ours, outputs.detach(), 2e-6)  # float32 sums of up to 576 terms
+    (torch.tensor(weights_for(ours)) * outputs**2).sum().backward()
     expected = {path: value.grad for path, value in twin.named_parameters()}
     found = to_torch(gradients)
     assert found.keys() == expected.keys()
@@ -190,16 +190,16 @@ def test_weights_begin_uniform_within_the_bound_of_pytorch(name, layer, inputs):
 @pytest.mark.parametrize(("name", "count"), [("nature", 3136), ("minatar", 1024)])
 def test_features_are_as_many_as_published(name, count):
     net, _, shape, _ = CASES[name]
-    said = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.zeros(shape, jnp.uint8))[0]
-    assert said.shape == (count,)
+    outputs = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.zeros(shape, jnp.uint8))[0]
+    assert outputs.shape == (count,)
 
 
 def test_255_stands_for_1():
     conv = torsos.Conv(32, 8, 4, True, jnp.float32, True)
     white = np.full((1, 1, 8, 8), 255, np.uint8)
     params = conv.init(jax.random.key(0), white)
-    said = conv.apply(params, white)[0, 0, 0]
-    np.testing.assert_allclose(said, params["params"]["kernel"].sum((0, 1, 2)) + params["params"]["bias"], atol=1e-5)
+    outputs = conv.apply(params, white)[0, 0, 0]
+    np.testing.assert_allclose(outputs, params["params"]["kernel"].sum((0, 1, 2)) + params["params"]["bias"], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +227,8 @@ def test_frames_find_the_torso_that_can_take_them(shape, torso):
 )
 def test_the_smallest_frames_leave_something(net, shape):
     assert takes({"NatureCnn": "nature", "MinAtarCnn": "minatar", "Mlp": "mlp"}[type(net).__name__], shape[1:])
-    said = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.zeros(shape, jnp.uint8))[0]
-    assert said.shape == ({"NatureCnn": 64, "MinAtarCnn": 16, "Mlp": 3}[type(net).__name__],)
+    outputs = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.zeros(shape, jnp.uint8))[0]
+    assert outputs.shape == ({"NatureCnn": 64, "MinAtarCnn": 16, "Mlp": 3}[type(net).__name__],)
 
 
 def test_an_unknown_torso_is_an_error():

@@ -135,7 +135,7 @@ def pong(tmp_path_factory):
 def test_atari_is_trained_and_shown(pong):
     with Image.open(pong / "media/replay.gif") as replay:
         assert replay.n_frames > 10
-    assert len(list(csv.DictReader((pong / "metrics.csv").open()))) == 30  # of 2 steps of 2 copies, 4 frames each
+    assert len(list(csv.DictReader((pong / "metrics.csv").open()))) == 30  # of 2 steps of 2 envs, 4 frames each
     # Gradients are not clipped, and JSON has no infinity.
     assert json.loads((pong / "config.json").read_text())["config"]["learner"]["clip"] == "inf"
     assert read_run_plan(pong).config.learner.clip == float("inf")

@@ -15,7 +15,7 @@ from xladder.plans import plan
 from xladder.rungs import fused
 from xladder.trainer import Observer
 
-ROWS = 777  # of each copy: a number that no other array has
+ROWS = 777  # of each env: a number that no other array has
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ import torch
 from xladder.families.value.acting import build
 from xladder.families.value.config import MEMBERS, LearnerConfig
 from xladder.learners import value, value_torch
-from xladder.learners.value import Knobs, ValueLearner
+from xladder.learners.value import Hyperparams, ValueLearner
 from xladder.learners.value_torch import TorchLearner
 from xladder.replay.batch import Batch
-from xladder.replay.history import History, Picks, Window
+from xladder.replay.history import History, SampleIndices, Window
 from xladder.replay.history_host import HostHistory
-from xladder.worlds.copies import View
+from xladder.worlds.envs import EnvSpec
 
 INF = float("inf")
 LN2, LN3 = np.log(2), np.log(3)
@@ -91,7 +91,7 @@ def learner_of(**fields):
 
 
 def agent_of(learner, online, target, lr=0.1):
-    agent = learner.init({"table": jnp.asarray(online)}, Knobs(jnp.float32(lr), jnp.float32(0.99)))
+    agent = learner.init({"table": jnp.asarray(online)}, Hyperparams(jnp.float32(lr), jnp.float32(0.99)))
     return agent._replace(target={"table": jnp.asarray(target)})
 
 
@@ -264,16 +264,16 @@ def test_a_cut_game_bootstraps_from_its_last_frame_and_a_finished_one_does_not()
     """Two copies of one game of two steps, 0 → 1 → 2; one ends there for good, the other is cut. γ = ½, two steps."""
     memory = HostHistory(2, Window(stack=1, n_step=2, length=8), (), np.int8)
     no, end = np.zeros(2, bool), np.array([True, False])
-    for frame, action, reward, over, first in [
+    for frame, action, reward, over, is_first in [
         (0, 0, 1, no, ~no),
         (1, 1, 2, ~no, no),
         (2, 0, 0, no, no),
         (3, 0, 0, no, ~no),
     ]:
         both = (np.full(2, x) for x in (frame, action, reward))
-        memory.add(History(*both, over & end, over & ~end, first))
-    picks = Picks(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]), np.ones(4, np.float32))
-    batch = memory.cut(picks, 0.5)
+        memory.add(History(*both, over & end, over & ~end, is_first))
+    indices = SampleIndices(np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]), np.ones(4, np.float32))
+    batch = memory.gather(indices, 0.5)
     learner = learner_of()
     online, target = table([1, 0], [0, 1], [0, 0], [7, 7]), table([9, 9], [9, 9], [4, 8], [7, 7])
     _, errors = jax.jit(learner.losses)({"table": online}, {"table": target}, batch, np.zeros((3, 4, 0)), (None,) * 3)
@@ -355,19 +355,19 @@ START = table([0.3, 7], [7, -0.1])
 
 def follow(learner, agent, batches):
     """What becomes of an agent, and all losses and errors."""
-    update, said = jax.jit(learner.update_with), []
+    update, outputs = jax.jit(learner.update_with), []
     for batch in batches:
         agent, *one = update(agent, batch, jnp.zeros((3, len(batch.returns), 0)), (None,) * 3)
-        said.append(one)
-    return agent, said
+        outputs.append(one)
+    return agent, outputs
 
 
 def test_rmsprop_is_centred_with_eps_inside_the_root():
     lr, eps, decay = 0.1, 0.01, 0.95
     learner = learner_of(loss="squared", optimiser="rmsprop", optimiser_eps=eps)
-    agent, said = follow(learner, agent_of(learner, START, START, lr), TOWARDS)
+    agent, outputs = follow(learner, agent_of(learner, START, START, lr), TOWARDS)
     q, mean, square = np.array([0.3, -0.1]), np.zeros(2), np.zeros(2)  # of the two entries that are learned
-    for batch, (loss, errors) in zip(TOWARDS, said, strict=True):
+    for batch, (loss, errors) in zip(TOWARDS, outputs, strict=True):
         g = q - batch.returns
         assert float(loss) == pytest.approx(np.mean(g**2), rel=1e-5)
         np.testing.assert_allclose(errors, np.abs(g), rtol=1e-5)
@@ -394,7 +394,7 @@ RADAM = "PyTorch's RAdam adds eps to the root before it corrects its bias, Optax
     ],
 )
 def test_optimisers_are_those_of_pytorch_and_gradients_are_clipped_before_them(optimiser, eps, rtol):
-    fields = {"loss": "squared", "optimiser": optimiser, "optimiser_eps": eps, "soft": 0.25}
+    fields = {"loss": "squared", "optimiser": optimiser, "optimiser_eps": eps, "tau": 0.25}
     learner = ValueLearner(LearnerConfig(clip=0.5, **fields), Table())
     batches = TOWARDS * 3  # RAdam changes its mind after five steps
     agent, _ = follow(learner, agent_of(learner, START, START), batches)
@@ -417,13 +417,13 @@ def test_a_gradient_is_scaled_to_the_largest_norm_and_a_shorter_one_is_left():
     # What an update hands to Adam is clipped: its mean is then a tenth of it. The gradient is (0.3 − 1, −0.1 + 2).
     learner = ValueLearner(LearnerConfig(loss="squared", clip=0.5), Table())
     agent, _ = follow(learner, agent_of(learner, START, START), TOWARDS[:1])
-    mean = agent.moments.mu["table"]
+    mean = agent.opt_state.mu["table"]
     wanted = np.array([-0.7, 1.9]) * 0.5 / np.hypot(0.7, 1.9) / 10
     np.testing.assert_allclose([mean[0, 0, 0], mean[1, 0, 1]], wanted, rtol=1e-5)
 
 
 def test_the_target_follows_by_a_share_or_becomes_the_online_network():
-    learner = learner_of(loss="squared", soft=0.25)
+    learner = learner_of(loss="squared", tau=0.25)
     before = table([0, 1], [2, 3])
     agent, _ = follow(learner, agent_of(learner, START, before), TOWARDS[:1])
     online, target = np.asarray(agent.params["table"]), np.asarray(agent.target["table"])
@@ -446,7 +446,7 @@ def test_the_learning_rate_is_a_knob():
 
 def test_a_fresh_target_is_a_copy_and_not_the_same_buffer():
     learner = learner_of()
-    agent = learner.init({"table": jnp.asarray(START)}, Knobs(jnp.float32(0), jnp.float32(0)))
+    agent = learner.init({"table": jnp.asarray(START)}, Hyperparams(jnp.float32(0), jnp.float32(0)))
     np.testing.assert_array_equal(agent.target["table"], agent.params["table"])
     assert agent.target["table"] is not agent.params["table"]
 
@@ -458,7 +458,7 @@ SMALL = LearnerConfig(hidden=(8,), width=8, batch_size=6, atoms=5, quantiles=4, 
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_net_and_loss_need_no_implicit_dtype_promotion_and_draws_fit(member):
-    learner = build(replace(SMALL, **MEMBERS[member]), View((4,), np.dtype(np.float32), 3), 2)
+    learner = build(replace(SMALL, **MEMBERS[member]), EnvSpec((4,), np.dtype(np.float32), 3), 2)
     draws = jax.eval_shape(learner.draw_update, jax.random.key(0), jax.random.key(1))
     assert draws.taus.shape == (3, 6, 4 if member == "iqn" else 0)
     # Factors of four layers, hidden 8 → 8 and outputs 8 → 5 · 3 and 8 → 5.
@@ -480,7 +480,7 @@ def test_net_and_loss_need_no_implicit_dtype_promotion_and_draws_fit(member):
 
 
 def test_the_three_passes_draw_apart_from_each_other():
-    learner = build(replace(SMALL, head="implicit", noisy=True), View((4,), np.dtype(np.float32), 3), 1)
+    learner = build(replace(SMALL, head="implicit", noisy=True), EnvSpec((4,), np.dtype(np.float32), 3), 1)
     draws = jax.jit(learner.draw_update)(jax.random.key(0), jax.random.key(1))
     numbers = np.concatenate([np.ravel(draws.taus), np.ravel(draws.noise)])
     assert len(np.unique(numbers)) == len(numbers)

@@ -18,14 +18,14 @@ from xladder.learners.value_torch import TorchLearner
 from xladder.losses import heads_torch
 from xladder.nets import torsos_torch
 from xladder.parity import learner as learner_levels
-from xladder.replay.history import Picks
+from xladder.replay.history import SampleIndices
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities_host import HostPriorities
 
 UPDATES = 4
 ORDER = ["memory twins", "forward", "loss", "gradients", "one update", f"{UPDATES} updates"]
 # With a gradient that is always too long and a target that also follows slowly, so that both are compared.
-CARTPOLE = gymnax.Config(gymnax.WorldConfig(num_envs=4), replace(SMALL, clip=0.05, soft=0.05), steps=128)
+CARTPOLE = gymnax.Config(gymnax.WorldConfig(num_envs=4), replace(SMALL, clip=0.05, tau=0.05), steps=128)
 MEMBERS = {name: value.members(CARTPOLE)[name] for name in ("dqn", "rainbow", "iqn", "c51", "qrdqn", "munchausen")}
 BREAKOUT = replace(
     CARTPOLE,
@@ -70,13 +70,13 @@ def test_what_is_compared_has_ends_of_games_a_full_memory_and_gradients_that_are
     config = MEMBERS["dqn"]
     program = Program(config)
     steps = parity.record(config, 0)
-    assert sum(answer.first.sum() for *_, answer in steps) > 2
+    assert sum(answer.is_first.sum() for *_, answer in steps) > 2
     _, _, _, host = parity.remember(program, steps)
     assert host.history.size == program.window.length < len(steps)
     agent = parity.draw_agent(program, program.learner, keys.root(0))
     other = learner_levels.to_torch(agent, lambda: parity.make_learner(config))
-    draws = parity.compiled(Program.draw_study)(program, keys.root(0), 0)
-    _, batch = host.sample(np.asarray(draws.picks), 0.99)
+    draws = parity.compiled(Program.draw_learn)(program, keys.root(0), 0)
+    _, batch = host.sample(np.asarray(draws.indices), 0.99)
     loss, _ = other.loss(batch, learner_levels.torch_draws(draws.learner))
     loss.backward()
     assert torch.nn.utils.get_total_norm([param.grad for param in other.net.parameters()]) > 2 * config.learner.clip
@@ -96,18 +96,20 @@ def test_what_pytorch_cannot_multiply_in_is_not_compared():
 
 
 def test_a_host_memory_with_another_gamma_fails_the_memory(monkeypatch):
-    cut = HostHistory.cut
-    monkeypatch.setattr(HostHistory, "cut", lambda self, picks, gamma: cut(self, picks, gamma - 1e-4))
+    gather = HostHistory.gather
+    monkeypatch.setattr(HostHistory, "gather", lambda self, indices, gamma: gather(self, indices, gamma - 1e-4))
     assert first_failure(MEMBERS["dqn"]) == "memory twins"
 
 
 def test_a_host_memory_that_takes_steps_between_games_fails_the_memory(monkeypatch):
-    choose = HostHistory.choose
+    sample_indices = HostHistory.sample_indices
 
     def careless(self, uniforms, strata=1):
-        return Picks(*(x for x in choose(self, uniforms[:, :1], strata)[:2]), np.ones(len(uniforms), np.float32))
+        return SampleIndices(
+            *(x for x in sample_indices(self, uniforms[:, :1], strata)[:2]), np.ones(len(uniforms), np.float32)
+        )
 
-    monkeypatch.setattr(HostHistory, "choose", careless)
+    monkeypatch.setattr(HostHistory, "sample_indices", careless)
     assert first_failure(MEMBERS["dqn"]) == "memory twins"
 
 
@@ -123,14 +125,16 @@ def test_a_host_memory_with_other_priorities_fails_the_memory(monkeypatch):
 
 
 def test_importance_weights_without_their_power_fail_the_memory(monkeypatch):
-    choose = HostPriorities.choose
-    monkeypatch.setattr(HostPriorities, "choose", lambda self, uniforms, beta: choose(self, uniforms, 1.0))
+    sample_indices = HostPriorities.sample_indices
+    monkeypatch.setattr(
+        HostPriorities, "sample_indices", lambda self, uniforms, beta: sample_indices(self, uniforms, 1.0)
+    )
     assert first_failure(MEMBERS["rainbow"]) == "memory twins"
 
 
 def test_a_row_rated_twice_whose_last_error_counts_fails_the_memory(monkeypatch):
-    def careless(self, picks, values):
-        place = picks.slot // self.times, picks.slot % self.times, picks.env
+    def careless(self, indices, values):
+        place = indices.slot // self.times, indices.slot % self.times, indices.env
         self.blocks[place] = np.where(self.blocks[place] > 0, values, np.float32(0))
         self.largest = np.maximum(self.largest, values.max())
         self.sums[:] = self.blocks.sum(axis=(1, 2))

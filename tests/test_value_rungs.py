@@ -37,14 +37,14 @@ SMALL = LearnerConfig(
     memory=64,
     learning_starts=8,
     steps_per_update=2,
-    sync_every=24,
+    target_update_period=24,
     atoms=5,
     quantiles=4,
     act_quantiles=4,
     cosines=8,
     lr=0.01,  # so much that what is chosen before an update is not what would be chosen after it
 )
-# One step of 4 copies and 2 updates; ε halves every 40 steps.
+# One step of 4 envs and 2 updates; ε halves every 40 steps.
 SEVERAL_UPDATES = gymnax.Config(
     world=gymnax.WorldConfig(num_envs=4),
     learner=replace(
@@ -60,14 +60,14 @@ SEVERAL_UPDATES = gymnax.Config(
     steps=4 * TICKS,
     evaluate_episodes=0,
 )
-# Two steps of 4 copies and one update; ε falls for half of the run.
+# Two steps of 4 envs and one update; ε falls for half of the run.
 SEVERAL_STEPS = replace(
     SEVERAL_UPDATES,
     learner=replace(SMALL, steps_per_update=8, epsilon=0.9, epsilon_end=0.1, epsilon_share=0.5),
     steps=8 * TICKS,
 )
 GYM = gym.Config(gym.WorldConfig(num_envs=4), SEVERAL_UPDATES.learner, steps=4 * TICKS, evaluate_episodes=0)
-# Two steps of 2 copies and one update. Games are cut after 100 frames, so that some end.
+# Two steps of 2 envs and one update. Games are cut after 100 frames, so that some end.
 PONG = atari.Config(
     world=atari.WorldConfig("atari/pong", num_envs=2, cap_frames=100, noops=8, threads=1),
     learner=replace(
@@ -77,7 +77,7 @@ PONG = atari.Config(
         memory=40,
         learning_starts=16,
         steps_per_update=4,
-        sync_every=24,
+        target_update_period=24,
         epsilon_share=0.5,
     ),
     frames=4 * 4 * TICKS,
@@ -105,7 +105,7 @@ class Outcome:
     params: Any
     agent: Any  # online and target networks and all else that the agent has
     memory: Any
-    chances: Any
+    priorities: Any
     samples: list  # of rungs on the host: where samples start, what they are, which rows were first, and β
     counts: dict
 
@@ -113,11 +113,11 @@ class Outcome:
 def follow(config, rung, seeds=(SEED,)) -> Outcome:
     run, samples = rung.start(config, list(seeds)), []
     if rung is sequential:
-        record_samples(run.experiment.memory, samples)
+        record_samples(run.loop.memory, samples)
     begun = run.params()
     metrics = run.advance(TICKS)
-    agent, memory, chances = inside(run)
-    found = Outcome(run, metrics, begun, run.params(), agent, memory, chances, list(samples), {})
+    agent, memory, priorities = inside(run)
+    found = Outcome(run, metrics, begun, run.params(), agent, memory, priorities, list(samples), {})
     with counted() as found.counts:
         run.advance(2)
     return found
@@ -127,9 +127,9 @@ def record_samples(memory, samples):
     sample = memory.sample
 
     def recorded(uniforms, gamma):
-        picks, batch = sample(uniforms, gamma)
-        samples.append((picks, batch, memory.history.rows.first.copy(), memory.beta))
-        return picks, batch
+        indices, batch = sample(uniforms, gamma)
+        samples.append((indices, batch, memory.history.rows.is_first.copy(), memory.beta))
+        return indices, batch
 
     memory.sample = recorded
 
@@ -138,15 +138,15 @@ def inside(run) -> tuple:
     """Agent, memory and chances of a run's first seed, as NumPy arrays that do not change any more."""
     if isinstance(run, parallel.ParallelRun | fused.FusedRun):
         # What came of the last step is written by the next one; here it is written now.
-        stored = jax.jit(run.program.store_all)(run.clock.cursor, run.runs)
+        stored = jax.jit(run.program.store_all)(run.counters.cursor, run.runs)
         state = jax.tree.map(lambda x: x[0], stored)
     elif isinstance(run, parallel.OverlappedRun):
-        state = jax.tree.map(lambda x: x[0], run.experiment.run)
+        state = jax.tree.map(lambda x: x[0], run.loop.run)
     else:
-        memory, agent = run.experiment.memory, run.experiment.learner.agent
-        chances = memory.chances and (memory.chances.blocks, memory.chances.sums, memory.chances.largest)
-        return jax.tree.map(np.array, (agent, memory.history.rows, chances or ()))
-    return jax.tree.map(np.array, (state.agent, state.memory, tuple(state.chances)))
+        memory, agent = run.loop.memory, run.loop.learner.agent
+        priorities = memory.priorities and (memory.priorities.blocks, memory.priorities.sums, memory.priorities.largest)
+        return jax.tree.map(np.array, (agent, memory.history.rows, priorities or ()))
+    return jax.tree.map(np.array, (state.agent, state.memory, tuple(state.priorities)))
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +187,7 @@ def assert_same_run(ours: Outcome, theirs: Outcome):
         np.testing.assert_allclose(np.float64(mine), np.float64(other), rtol=0, atol=ROUNDING)
     for part in ("params", "target"):
         assert_trees_close(getattr(ours.agent, part), getattr(theirs.agent, part), ROUNDING)
-    assert_trees_close(ours.chances, theirs.chances, 10 * ROUNDING)  # roots of errors of a few
+    assert_trees_close(ours.priorities, theirs.priorities, 10 * ROUNDING)  # roots of errors of a few
     assert_trees_close(ours.params, theirs.params, ROUNDING)
 
 
@@ -208,7 +208,7 @@ def test_one_seed_is_one_run_on_every_jax_rung(outcomes, rung):
     assert learned["episodes"].sum() > 5, "no game ended, so no reset was compared"
     leaves = zip(jax.tree.leaves(found[rung].begun), jax.tree.leaves(found[rung].params), strict=True)
     assert max(np.abs(old - new).max() for old, new in leaves) > 100 * ROUNDING, "nothing was learned"
-    assert bool(found[rung].chances) == config.learner.prioritised
+    assert bool(found[rung].priorities) == config.learner.prioritised
 
 
 def test_a_world_of_gymnasium_stepped_while_the_device_learns_makes_the_same_run(gym_outcomes):
@@ -235,7 +235,7 @@ def test_atari_repeats_itself_from_a_seed_whatever_is_evaluated_between(pong_out
     second = run.advance(TICKS - 5)
     metrics = {name: np.concatenate([first[name], second[name]], axis=1) for name in first}
     assert_trees_equal(metrics, found["parallel"].metrics)
-    assert_trees_equal(inside(run), (found["parallel"].agent, found["parallel"].memory, found["parallel"].chances))
+    assert_trees_equal(inside(run), (found["parallel"].agent, found["parallel"].memory, found["parallel"].priorities))
     other = parallel.start(config, [SEED + 1]).advance(TICKS)
     assert not np.array_equal(other["loss"], metrics["loss"], equal_nan=True)
 
@@ -253,18 +253,18 @@ def test_how_a_program_is_laid_out_does_not_change_the_learner(several_updates):
     """As for a GPU: all seeds at once, updates side by side, hard updates without a branch."""
     _, found = several_updates
     program = replace(found["fused"].run.program, mapped=True, unroll=MOST_UNROLLED)
-    clock, runs = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))(jnp.arange(2, 4))
+    counters, runs = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))(jnp.arange(2, 4))
     tick, rows = jax.jit(program.tick), []
     for _ in range(TICKS):
-        clock, runs, row = tick(clock, runs)
+        counters, runs, row = tick(counters, runs)
         rows.append(jax.device_get(row)._asdict())
     metrics = {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
     assert_second_seed_is(found["fused"], metrics, runs.agent.params)
     stored = jax.tree.map(
-        lambda x: np.asarray(x[1]), jax.jit(program.store_all)(clock.cursor, runs)._replace(key=jnp.zeros(2))
+        lambda x: np.asarray(x[1]), jax.jit(program.store_all)(counters.cursor, runs)._replace(key=jnp.zeros(2))
     )
     assert_trees_close(stored.agent.target, found["fused"].agent.target, ROUNDING)
-    assert_trees_close(tuple(stored.chances), found["fused"].chances, 10 * ROUNDING)
+    assert_trees_close(tuple(stored.priorities), found["fused"].priorities, 10 * ROUNDING)
     for mine, other in zip(stored.memory, found["fused"].memory, strict=True):
         np.testing.assert_allclose(np.float64(mine), np.float64(other), rtol=0, atol=ROUNDING)
 
@@ -283,7 +283,7 @@ def assert_second_seed_is(alone: Outcome, metrics, params):
 def test_updates_are_exactly_as_many_as_asked_for(outcomes, gym_outcomes, pong_outcomes):
     for config, found in (outcomes, gym_outcomes, pong_outcomes):
         c = config.learner
-        # Enough to start with, a batch, and n rows after the first: for 4 copies and n = 3 that is 16 steps.
+        # Enough to start with, a batch, and n rows after the first: for 4 envs and n = 3 that is 16 steps.
         starts = max(c.learning_starts, c.batch_size, (c.n_step + 1) * config.world.num_envs)
         each = config.per_tick // c.steps_per_update
         wanted = [each if tick * config.per_tick >= starts else 0 for tick in range(TICKS)]
@@ -314,7 +314,7 @@ def test_the_bias_of_priorities_is_taken_back_more_and_more(several_updates):
     _, found = several_updates
     betas = [beta for *_, beta in found["sequential"].samples]
     np.testing.assert_allclose(betas, np.repeat(0.4 + 0.6 * np.arange(4, TICKS) / TICKS, 2), rtol=1e-6)
-    weights = np.stack([picks.valid for picks, *_ in found["sequential"].samples])
+    weights = np.stack([indices.valid for indices, *_ in found["sequential"].samples])
     np.testing.assert_allclose(weights.max(axis=1), 1)
     assert weights.min() < 0.8, "all priorities are alike"
 
@@ -337,18 +337,18 @@ def test_the_step_that_begins_a_game_is_never_learned_from(outcomes, gym_outcome
     for config, found in (outcomes, gym_outcomes, pong_outcomes):
         length = config.learner.memory // config.world.num_envs
         resets = learned = 0
-        for picks, _, first, _ in found["sequential"].samples:
-            starts_next = first[picks.env, (picks.slot + 1) % length]
-            assert not np.any(starts_next & (picks.valid > 0))
-            resets += np.sum(first)
-            learned += np.sum(picks.valid > 0)
+        for indices, _, is_first, _ in found["sequential"].samples:
+            starts_next = is_first[indices.env, (indices.slot + 1) % length]
+            assert not np.any(starts_next & (indices.valid > 0))
+            resets += np.sum(is_first)
+            learned += np.sum(indices.valid > 0)
         assert resets > 20, "there were hardly any such steps to learn from"
         assert learned > 0.9 * len(found["sequential"].samples) * config.learner.batch_size
         if config is not PONG:
             # CartPole pays 1 for every step but that one: what n steps bring says which steps they were.
             allowed = np.array([(1 - 0.99**n) / 0.01 for n in range(1, config.learner.n_step + 1)])
             returns = np.concatenate(
-                [batch.returns[picks.valid > 0] for picks, batch, *_ in found["sequential"].samples]
+                [batch.returns[indices.valid > 0] for indices, batch, *_ in found["sequential"].samples]
             )
             assert np.abs(returns[:, None] - allowed).min(axis=1).max() < 1e-5
             assert np.any(np.abs(returns - 1) < 1e-5), "no sample ended with its game"
@@ -360,22 +360,22 @@ def test_nor_is_it_on_the_device(outcomes):
     run = found["parallel"].run
     program = run.program
 
-    def draw(clock, runs, update):
+    def draw(counters, runs, update):
         one = jax.tree.map(lambda x: x[0], runs)
-        return program.pick(clock, one.memory, one.chances, program.draw_study(one.key, update).picks)
+        return program.sample_indices(counters, one.memory, one.priorities, program.draw_learn(one.key, update).indices)
 
-    picks = jax.jit(jax.vmap(draw, in_axes=(None, None, 0)))(run.clock, run.runs, jnp.arange(128))
-    env, slot, valid = (np.ravel(x) for x in picks)
-    first = np.asarray(run.runs.memory.first[0])
+    indices = jax.jit(jax.vmap(draw, in_axes=(None, None, 0)))(run.counters, run.runs, jnp.arange(128))
+    env, slot, valid = (np.ravel(x) for x in indices)
+    is_first = np.asarray(run.runs.memory.is_first[0])
     length = program.window.length
-    reset_rows = np.roll(first, -1, axis=1)
+    reset_rows = np.roll(is_first, -1, axis=1)
     assert not np.any(reset_rows[env, slot] & (valid > 0))
     # All else that may be drawn is, so that the rows that are not are no accident.
-    earliest, count = (int(x) for x in eligible(program.window, run.clock.cursor))
-    allowed = np.zeros_like(first)
+    earliest, count = (int(x) for x in eligible(program.window, run.counters.cursor))
+    allowed = np.zeros_like(is_first)
     allowed[:, (earliest + np.arange(count)) % length] = True
     assert np.any(allowed & reset_rows)
-    drawn = np.zeros_like(first)
+    drawn = np.zeros_like(is_first)
     drawn[env[valid > 0], slot[valid > 0]] = True
     np.testing.assert_array_equal(drawn, allowed & ~reset_rows)
 
@@ -398,8 +398,8 @@ def test_the_target_becomes_the_online_network_every_24_steps(several_updates, r
 
 def target_of(run):
     """The target network of a host rung, leaves [1, …]."""
-    learner = run.experiment.learner
-    agent = (learner.learner if isinstance(learner, hybrid.Taught) else learner).agent
+    learner = run.loop.learner
+    agent = (learner.learner if isinstance(learner, hybrid.ParamMirror) else learner).agent
     params = agent.target if hasattr(agent, "params") else bridge.to_jax("value", agent.target.state_dict())
     return jax.tree.map(lambda x: np.asarray(x)[None], params)
 
@@ -416,7 +416,7 @@ def test_a_second_call_traces_nothing(outcomes, gym_outcomes, pong_outcomes):
 def test_a_tick_gives_back_what_it_takes(outcomes):
     """Types and shapes of the state are a fixed point of the tick, weak types included."""
     program = outcomes[1]["parallel"].run.program
-    before = jax.eval_shape(lambda: (program.init_clock(), jax.vmap(program.init)(jnp.arange(1))))
+    before = jax.eval_shape(lambda: (program.init_counters(), jax.vmap(program.init)(jnp.arange(1))))
     after = jax.eval_shape(program.tick, *before)[:2]
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
         assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
@@ -457,4 +457,4 @@ def test_rungs_with_pytorch_report_the_same_columns_and_learn(several_updates, r
     moved = jax.tree.map(lambda old, new: np.abs(new - old).max(), begun, run.params())
     assert min(jax.tree.leaves(moved)) > 1e-4, moved
     if rung is hybrid:  # PyTorch acts with what JAX has learned
-        assert_trees_equal(run.experiment.actor.give(0), jax.tree.map(lambda x: x[0], run.params()))
+        assert_trees_equal(run.loop.actor.give(0), jax.tree.map(lambda x: x[0], run.params()))

@@ -88,7 +88,7 @@ def test_protocols_have_their_published_numbers(protocol):
         c.optimiser,
         c.lr,
         c.optimiser_eps,
-        c.sync_every,
+        c.target_update_period,
         c.learning_starts,
         c.explore_from,
         w.fire,
@@ -96,7 +96,7 @@ def test_protocols_have_their_published_numbers(protocol):
     # What they share.
     assert (c.torso, c.width, w.stack, c.batch_size, c.steps_per_update) == ("nature", 512, 4, 32, 4)
     assert (c.memory, c.gamma, c.kappa, c.clip_rewards, c.clip) == (1_000_000, 0.99, 1.0, True, float("inf"))
-    assert (c.epsilon, c.epsilon_schedule, w.cap_frames, c.soft) == (1.0, "linear", 108_000, 0.0)
+    assert (c.epsilon, c.epsilon_schedule, w.cap_frames, c.tau) == (1.0, "linear", 108_000, 0.0)
     # ε falls for a million steps, for a quarter of one, or for a tenth of the run.
     steps = {"nature": 1_000_000, "dopamine": 250_000, "cleanrl": 1_000_000}[protocol]
     assert replace(config, frames=40_000_000).explore_steps == steps
@@ -129,21 +129,21 @@ def test_games_may_be_spelled_as_their_papers_do():
 
 
 @pytest.mark.parametrize(
-    ("copies", "steps_per_update", "steps", "updates", "words"),
+    ("envs", "steps_per_update", "steps", "updates", "words"),
     [
-        (8, 8, 1, 1, "a tick is 1 step of 8 copies and 1 update"),
-        (8, 2, 1, 4, "a tick is 1 step of 8 copies and 4 updates"),
-        (8, 24, 3, 1, "a tick is 3 steps of 8 copies and 1 update"),
+        (8, 8, 1, 1, "a tick is 1 step of 8 envs and 1 update"),
+        (8, 2, 1, 4, "a tick is 1 step of 8 envs and 4 updates"),
+        (8, 24, 3, 1, "a tick is 3 steps of 8 envs and 1 update"),
         (1, 4, 4, 1, "a tick is 4 steps of 1 copy and 1 update"),
     ],
 )
-def test_a_tick_is_the_least_play_that_owes_whole_updates(copies, steps_per_update, steps, updates, words):
-    config = gymnax.Config(gymnax.WorldConfig(num_envs=copies), value.LearnerConfig(steps_per_update=steps_per_update))
-    assert (config.steps_per_tick, config.updates_per_tick, config.per_tick) == (steps, updates, steps * copies)
+def test_a_tick_is_the_least_play_that_owes_whole_updates(envs, steps_per_update, steps, updates, words):
+    config = gymnax.Config(gymnax.WorldConfig(num_envs=envs), value.LearnerConfig(steps_per_update=steps_per_update))
+    assert (config.steps_per_tick, config.updates_per_tick, config.per_tick) == (steps, updates, steps * envs)
     assert config.per_tick == updates * steps_per_update
-    assert config.tick_in_words == words
+    assert config.tick_description == words
     frames = atari.Config(
-        replace(atari.WorldConfig(), num_envs=copies), value.LearnerConfig(steps_per_update=steps_per_update)
+        replace(atari.WorldConfig(), num_envs=envs), value.LearnerConfig(steps_per_update=steps_per_update)
     )
     assert frames.units_per_tick == 4 * config.per_tick
 
@@ -151,7 +151,7 @@ def test_a_tick_is_the_least_play_that_owes_whole_updates(copies, steps_per_upda
 def test_lengths_are_counted_in_what_they_are_given_in():
     config = replace(atari.CLEANRL, frames=1_280_000, evaluate_every=12_800)
     assert (config.agent_steps, config.ticks) == (320_000, 10_000)
-    assert config.interval == 100  # 12,800 frames are 3,200 steps of 32 copies
+    assert config.interval == 100  # 12,800 frames are 3,200 steps of 32 envs
     assert replace(config, evaluate_every=0).interval == 1000
     assert replace(config, evaluate_every=4).interval == replace(config, evaluate_every=1).interval == 1
     assert replace(config, evaluate_episodes=0).interval == 0
@@ -183,7 +183,7 @@ WRONG = [
     ("minatar/breakout", {"learner": {"torso": "mlp"}}, "(10 × 10 × 4): use `--learner.torso minatar`"),
     ("atari/pong", {"learner": {"torso": "minatar"}}, "(84 × 84): use `--learner.torso nature`"),
     ("gym/CartPole-v1", {"learner": {"torso": "nature"}}, "use `--learner.torso mlp`"),
-    ("cartpole", {"steps": 1001}, "`--steps` is 1001, but a tick is 1 step of 8 copies and 1 update"),
+    ("cartpole", {"steps": 1001}, "`--steps` is 1001, but a tick is 1 step of 8 envs and 1 update"),
     ("cartpole", {"steps": 1001}, "a multiple of 8: 1000 or 1008."),
     ("cartpole", {"steps": 5}, "a multiple of 8: 8."),
     ("cartpole", {"steps": 0}, "`--steps` is 0, but it has to be 1 or more"),
@@ -191,13 +191,13 @@ WRONG = [
     ("atari/pong", {"frames": 2**33}, "at most 8589934588 frames are possible"),
     ("atari/pong", {"frames": 1001}, "a multiple of 128: 896 or 1024."),
     ("atari/pong", {"frames": 129}, "`--frames` is 129, but every agent step takes 4 of them"),
-    ("cartpole", {"learner": {"steps_per_update": 12}}, "with 8 copies of the world it has to divide them"),
+    ("cartpole", {"learner": {"steps_per_update": 12}}, "with 8 envs it has to divide them"),
     ("cartpole", {"learner": {"steps_per_update": 0}}, "`--learner.steps-per-update` is 0"),
     ("cartpole", {"learner": {"munchausen": True, "head": "categorical"}}, "use scalar, quantile or implicit"),
     ("cartpole", {"learner": {"memory": 39, "n_step": 3}}, "with 1 frames and 3 steps per sample need at least 40"),
-    ("atari/pong", {"learner": {"memory": 160}}, "32 copies with 4 frames and 1 steps per sample need at least 192"),
-    ("cartpole", {"learner": {"sync_every": 0, "soft": 0.0}}, "`--learner.soft` has to be positive"),
-    ("cartpole", {"learner": {"sync_every": -1}}, "`--learner.sync-every` is -1, but it cannot be negative"),
+    ("atari/pong", {"learner": {"memory": 160}}, "32 envs with 4 frames and 1 steps per sample need at least 192"),
+    ("cartpole", {"learner": {"target_update_period": 0, "tau": 0.0}}, "`--learner.tau` has to be positive"),
+    ("cartpole", {"learner": {"target_update_period": -1}}, "`--learner.target-update-period` is -1, but it cannot"),
     ("cartpole", {"learner": {"hidden": [16, 0]}}, "`--learner.hidden` is 0, but it has to be 1 or more"),
     ("cartpole", {"learner": {"lr": 0}}, "`--learner.lr` is 0.0, but it has to be a positive number"),
     ("cartpole", {"learner": {"lr": float("nan")}}, "`--learner.lr` is nan"),
@@ -216,10 +216,10 @@ WRONG = [
     ("cartpole", {"algorithm": "pqn"}, "start from `--preset pqn` and leave it at False"),
     ("cartpole", {"preset": "pqn", "learner": {"memory": 1}}, "`--learner.memory` is 1, but PQN has no use for it"),
     ("cartpole", {"preset": "pqn", "learner": {"n_step": 3}}, "`--learner.n-step` is 3, but PQN has no use for it"),
-    ("cartpole", {"preset": "pqn", "learner": {"sync_every": 7}}, "`--learner.sync-every` is 7, but PQN has no use"),
+    ("cartpole", {"preset": "pqn", "learner": {"target_update_period": 7}}, "`--learner.target-update-period` is 7"),
     ("cartpole", {"preset": "munchausen", "learner": {"double": True}}, "use `--learner.no-double`"),
     ("cartpole", {"learner": {"explore_from": -1}}, "`--learner.explore-from` is -1, but it cannot be negative"),
-    ("cartpole", {"preset": "pqn", "pqn": {"minibatches": 7}}, "64 steps of 32 copies has 2048 transitions"),
+    ("cartpole", {"preset": "pqn", "pqn": {"minibatches": 7}}, "64 steps of 32 envs has 2048 transitions"),
     ("atari/pong", {"algorithm": "pqn"}, "`algorithm` is 'pqn', but it has to be one of replay"),
     ("atari/pong", {"world": {"sticky": 1.0}}, "`--world.sticky` is 1.0, but it has to lie in [0, 1)"),
     ("atari/pong", {"world": {"cap_frames": 8}}, "`--world.cap-frames` is 8"),
@@ -252,7 +252,7 @@ def test_worlds_that_are_not_there_or_cannot_be_played_are_answered_with_a_way_o
 @pytest.mark.parametrize(
     ("world", "rung", "options", "said"),
     [
-        ("cartpole", "torch", {"preset": "pqn"}, "`torch` cannot run this: PQN learns from many copies at once"),
+        ("cartpole", "torch", {"preset": "pqn"}, "`torch` cannot run this: PQN learns from many envs at once"),
         ("cartpole", "sequential", {"preset": "pqn"}, "Use `fused`."),
         ("cartpole", "torch", {"learner": {"precision": "bfloat16"}}, "the PyTorch twin computes in float32. Use `seq"),
         ("cartpole", "hybrid", {"learner": {"precision": "bfloat16"}}, "`hybrid` cannot run this"),
@@ -268,7 +268,7 @@ def test_rungs_say_what_they_cannot_run_and_which_can(world, rung, options, said
 def test_what_is_just_right_is_accepted():
     for changes in [
         {"learner": {"memory": 40, "n_step": 3}},
-        {"learner": {"sync_every": 0, "soft": 0.005}},
+        {"learner": {"target_update_period": 0, "tau": 0.005}},
         {"learner": {"clip": float("inf"), "hidden": []}},
         {"learner": {"munchausen": True, "head": "implicit", "double": False}},
         {"learner": {"steps_per_update": 24}, "steps": 2400},

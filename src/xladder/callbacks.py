@@ -173,7 +173,7 @@ class Interrupts(Observer):
 
 
 class Observers(Observer):
-    """Several observers as one, told in order."""
+    """Several observers as one, notify in order."""
 
     def __init__(self, observers: Sequence[Observer]):
         self.all = tuple(observers)
@@ -194,10 +194,10 @@ class Observers(Observer):
         for observer in self.all:
             observer.chunk(seeds, first, columns, seconds)
 
-    def told(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Tell all."""
         for observer in self.all:
-            observer.told(line)
+            observer.notify(line)
 
     def ended(self, running: Any) -> None:
         """Tell all."""

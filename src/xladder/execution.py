@@ -15,14 +15,14 @@ from xladder.errors import UsageError
 from xladder.plans import Plan, seed_groups
 from xladder.registry import find_rung
 from xladder.results import Result
-from xladder.trainer import Keeper, Observer, OnNan, Past, Trial
+from xladder.trainer import Checkpointer, Observer, OnNan, ResumeState, Trial
 
 
 def execute(
     plan: Plan,
     observer: Observer | None = None,
-    keeper: Keeper | None = None,
-    past: Past | None = None,
+    checkpointer: Checkpointer | None = None,
+    resume_state: ResumeState | None = None,
     on_nan: OnNan = "stop",
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Result:
@@ -30,7 +30,7 @@ def execute(
 
     `around` makes another `start` out of the rung's: to debug what it runs, or to profile it.
     """
-    observer, keeper = observer or Observer(), keeper or Keeper()
+    observer, checkpointer = observer or Observer(), checkpointer or Checkpointer()
     rung = find_rung(plan.rung, plan.workload)
     start: Callable[..., Any] = partial(rung.start, **{n: getattr(plan.options, n) for n in rung.options})
     start = around(start) if around else start
@@ -40,11 +40,13 @@ def execute(
     results: list[Result] = []
     with ThreadPoolExecutor(1, thread_name_prefix="rung") as thread:
         for number, seeds in enumerate(groups):
-            if past and number < past.facts["group"]:
-                results.append(_finished(plan, number, past))
+            if resume_state and number < resume_state.facts["group"]:
+                results.append(_finished(plan, number, resume_state))
                 continue
-            trial = Trial(plan, number, seeds, rung.starting, start, device, thread, observer, keeper, on_nan, results)
-            results.append(trial.run(past if past and number == past.facts["group"] else None))
+            trial = Trial(
+                plan, number, seeds, rung.starting, start, device, thread, observer, checkpointer, on_nan, results
+            )
+            results.append(trial.run(resume_state if resume_state and number == resume_state.facts["group"] else None))
             if observer.stop():
                 break
     return _join(plan, results)
@@ -63,12 +65,12 @@ def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
         )
 
 
-def _finished(plan: Plan, number: int, past: Past) -> Result:
-    """A group of seeds that was trained before the run was taken up again; there is one seed in it."""
+def _finished(plan: Plan, number: int, resume_state: ResumeState) -> Result:
+    """A group of seeds that was trained before the run was resumed; there is one seed in it."""
     prefix = f"finished.{number}."
-    params = unflatten({k.removeprefix(prefix): v for k, v in past.arrays.items() if k.startswith(prefix)})
-    metrics = {name: values[number : number + 1] for name, values in past.metrics.items()}
-    return Result(plan, metrics, params, 0.0, [], [] if number else past.snapshots())
+    params = unflatten({k.removeprefix(prefix): v for k, v in resume_state.arrays.items() if k.startswith(prefix)})
+    metrics = {name: values[number : number + 1] for name, values in resume_state.metrics.items()}
+    return Result(plan, metrics, params, 0.0, [], [] if number else resume_state.snapshots())
 
 
 def _join(plan: Plan, results: Sequence[Result]) -> Result:

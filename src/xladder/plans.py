@@ -194,7 +194,7 @@ def seed_groups(plan: Plan) -> list[tuple[int, ...]]:
     return [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
 
 
-def seeds_in_words(plan: Plan) -> str:
+def format_seeds(plan: Plan) -> str:
     """`seed 3`, `seeds 0 … 7` or `seeds 1, 5, 9`."""
     if len(plan.seeds) == 1:
         return f"seed {plan.seeds[0]}"

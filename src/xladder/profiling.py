@@ -48,7 +48,7 @@ class Profile:
     def __init__(self, folder: Path, ticks: int, rung: str):
         self.folder, self.left, self.rung = folder, ticks, rung
         self.traces: list[Path] = []
-        """What this life of the run has traced; others may have left their own beside it."""
+        """What this session of the run has traced; others may have left their own beside it."""
         self._before: dict[Path, int] = {}
         self._stop: Callable[[], None] | None = None
 

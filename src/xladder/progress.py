@@ -160,7 +160,7 @@ class ProgressBar(Drawing):
         if not self.live and (time.monotonic() - self._last_line > PLAIN_SECONDS or meter.done == meter.total):
             self.show(f"{meter.name}: {text}")
 
-    def told(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """What has happened on the rung."""
         self.show(line)
 
@@ -195,7 +195,7 @@ class NotebookBar(Drawing):
         self.meter.add(first, columns)
         self._draw(self.meter.title, self.meter.text(), now=self.meter.done == self.meter.total)
 
-    def told(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """What has happened on the rung."""
         self.show(line)
 

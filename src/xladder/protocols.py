@@ -78,16 +78,16 @@ class Config(Protocol):
 class Program(Protocol):
     """One tick of a workload as pure functions over a population of seeds."""
 
-    def init_clock(self) -> Any:
+    def init_counters(self) -> Any:
         """The counters that all seeds share, before the first tick."""
 
     def init(self, seed: Any) -> Any:
         """The state of one fresh run; map it over seeds for a population."""
 
-    def tick(self, clock: Any, runs: Any) -> tuple[Any, Any, Any]:
+    def tick(self, counters: Any, runs: Any) -> tuple[Any, Any, Any]:
         """One tick of a population, leaves [S, …]: counters, states and metrics."""
 
-    def rehearse(self, clock: Any, runs: Any) -> Any:
+    def rollout_only(self, counters: Any, runs: Any) -> Any:
         """The rollout of a tick without learning from it, to be timed."""
 
     def params(self, runs: Any) -> Params:
@@ -183,7 +183,7 @@ class Family:
         """The settings that `compare` runs: short, and soon learning."""
         raise NotImplementedError
 
-    def laid_over(self, config: Any, devices: int) -> Any:
+    def for_mesh(self, config: Any, devices: int) -> Any:
         """Settings whose work so many devices can share; a `UsageError` if these cannot be shared."""
         raise NotImplementedError
 
@@ -237,7 +237,7 @@ class Family:
         """Counters and state of a JAX host loop as the program holds them, leaves [1, …]."""
         raise NotImplementedError
 
-    def from_program(self, loop: Any, clock: Any, runs: Any) -> None:
+    def from_program(self, loop: Any, counters: Any, runs: Any) -> None:
         """The inverse: the host loop continues from there."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from xladder import devices
 from xladder.core.statistics import last_tenth, mean_and_interval, signed
 from xladder.core.types import Params
 from xladder.errors import UsageError
-from xladder.plans import Plan, seeds_in_words
+from xladder.plans import Plan, format_seeds
 
 if TYPE_CHECKING:
     from xladder.policy import Policy
@@ -141,7 +141,7 @@ class Result:
         plan, each = self.plan, self.config.units_per_tick
         several = len(plan.seeds) > 1
         told = {
-            "seeds": seeds_in_words(plan).removeprefix("seeds ").removeprefix("seed "),
+            "seeds": format_seeds(plan).removeprefix("seeds ").removeprefix("seed "),
             "trained": f"{self.units_done:,} of {self.config.ticks * each:,} {plan.workload.length}",
         }
         reached = {name: self.metrics[name] for name in ("return", "eval_return", "tv") if name in self.metrics}

@@ -9,6 +9,13 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from xladder.errors import UsageError, unknown
 
 T = TypeVar("T")
+# Fields that had other names in version 0.1; a config with an old one is refused with the new one named.
+RENAMED = {
+    "learner.sync_every": "learner.target_update_period",
+    "learner.sync_freq": "learner.target_update_period",
+    "learner.soft": "learner.tau",
+    "pqn.trace": "pqn.lambda_",
+}
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -23,6 +30,8 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
     values: dict[str, Any] = {}
     for name, value in changes.items():
         flag = f"{where}{name}"
+        if name not in fields and flag in RENAMED:
+            raise UsageError(f"`{flag}` is called `{RENAMED[flag]}` now: rename it in the config.")
         if name not in fields:
             raise unknown("field", flag, [where + f for f in fields])
         if dataclasses.is_dataclass(hints[name]):

@@ -13,7 +13,7 @@ def add(folder: str) -> None:
 
 
 def remove(folder: str) -> None:
-    """It goes now."""
+    """Remove a folder now, and forget it."""
     shutil.rmtree(folder, ignore_errors=True)
     _folders.discard(folder)
 

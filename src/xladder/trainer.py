@@ -36,7 +36,7 @@ class Observer:
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """Ticks `first` … are done; `columns` are [seeds, ticks]; `seconds` is how long they took."""
 
-    def told(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Something has happened that whoever looks after the run should know."""
 
     def ended(self, running: Any) -> None:
@@ -53,8 +53,8 @@ class Observer:
     """Whether this process is the one that measures and writes; others of the run follow it."""
 
 
-class Keeper:
-    """Who keeps checkpoints. This one keeps none."""
+class Checkpointer:
+    """Writes checkpoints. This one writes none."""
 
     keeps = False
     """Whether there is any point in calling `save`."""
@@ -72,8 +72,8 @@ class Keeper:
 
 
 @dataclass(frozen=True)
-class Past:
-    """Where a run that is taken up again had come to: a checkpoint, and the metrics by then."""
+class ResumeState:
+    """Where a resumed run had come to: a checkpoint, and the metrics by then."""
 
     arrays: Arrays
     facts: Mapping[str, Any]
@@ -82,8 +82,8 @@ class Past:
 
     def snapshots(self) -> list[Snapshot]:
         """What was seen of the first seed."""
-        told = enumerate(self.facts["snapshots"])
-        return [Snapshot(tick, self.arrays[f"snapshots.{i}"], label) for i, (tick, label) in told]
+        entries = enumerate(self.facts["snapshots"])
+        return [Snapshot(tick, self.arrays[f"snapshots.{i}"], label) for i, (tick, label) in entries]
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Trial:
     device: Any
     thread: ThreadPoolExecutor
     observer: Observer
-    keeper: Keeper
+    checkpointer: Checkpointer
     on_nan: OnNan
     earlier: Sequence[Result]
     """Of the groups before this one."""
@@ -112,10 +112,10 @@ class Trial:
     saved: int = 0
     """The tick of the last checkpoint."""
 
-    def run(self, past: Past | None) -> Result:
+    def run(self, resume_state: ResumeState | None) -> Result:
         """Train until the plan is fulfilled or the observer says stop; what the rung has opened is closed again."""
         try:
-            return self.see_through(past)
+            return self.run_to_end(resume_state)
         finally:
             # In the rung's thread, so behind a start that was interrupted and goes on there.
             self.thread.submit(self.close).result()
@@ -129,24 +129,24 @@ class Trial:
         if hasattr(self.running, "close"):
             self.running.close()
 
-    def see_through(self, past: Past | None) -> Result:
+    def run_to_end(self, resume_state: ResumeState | None) -> Result:
         """The same, with everything left open."""
         plan, config, observer = self.plan, self.plan.config, self.observer
         self.wait(self.starting, self.begin)
         self.compile_seconds = self.running.compile_seconds
-        if past:
-            self.wait("restoring", self.take_up, past)
+        if resume_state:
+            self.wait("restoring", self.resume, resume_state)
         observer.started(self.seeds, self.running)
-        if config.interval and not past:
+        if config.interval and not resume_state:
             self.measure()
         size, ended = 1, self.done == config.ticks
         while not ended:
             count = min([size, config.ticks - self.done, *self.distances()])
-            seconds, signal, due = self.agree(self.advance(count), observer.stop(), self.keeper.due(self.done))
+            seconds, signal, due = self.agree(self.advance(count), observer.stop(), self.checkpointer.due(self.done))
             if signal and not observer.stop():
                 observer.stop_too(signal)
             ended = self.done == config.ticks or bool(signal)
-            if self.keeper.keeps and (due or ended):
+            if self.checkpointer.keeps and (due or ended):
                 self.wait("saving", self.save)
             # Not from a chunk that was cut short: it says little about how long the next one may be.
             size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
@@ -174,7 +174,7 @@ class Trial:
 
     def distances(self) -> list[int]:
         """Ticks to the next measurement, and to the next checkpoint, where they come at fixed ticks."""
-        return [every - self.done % every for every in (self.plan.config.interval, self.keeper.every) if every]
+        return [every - self.done % every for every in (self.plan.config.interval, self.checkpointer.every) if every]
 
     def advance(self, count: int) -> float:
         """Train for so many ticks and tell what came of them. Returns their seconds."""
@@ -183,7 +183,7 @@ class Trial:
             reported, seconds = self.wait("training", _timed, self.running.advance, count)
         finally:
             for line in getattr(self.running, "news", list)():
-                self.observer.told(line)
+                self.observer.notify(line)
         columns = settings.columns(config, reported)
         if self.on_nan == "stop":
             self.check_loss(columns["loss"], columns.get("updates"))
@@ -211,7 +211,7 @@ class Trial:
         return columns
 
     def save(self) -> None:
-        """Hand everything that the run would go on from to the keeper."""
+        """Hand everything that the run would go on from to the checkpointer."""
         state = capture(self.running.state(), "state.")
         if self.on_nan == "stop":
             self.check_arrays(state)
@@ -230,19 +230,19 @@ class Trial:
         returns = np.concatenate([part["return"] for part in self.parts], axis=1)[:, self.saved :]
         score = float(np.mean(returns[np.isfinite(returns)])) if np.isfinite(returns).any() else np.nan
         self.saved = self.done
-        self.keeper.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
+        self.checkpointer.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
 
-    def take_up(self, past: Past) -> None:
+    def resume(self, resume_state: ResumeState) -> None:
         """Go on from a checkpoint."""
-        self.running.take_state(restore(self.running.state(), past.arrays, "state."))
-        facts, rows = past.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
+        self.running.take_state(restore(self.running.state(), resume_state.arrays, "state."))
+        facts, rows = resume_state.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
         self.done = self.saved = facts["done"]
-        metrics = {name: values[rows, : self.done] for name, values in past.metrics.items()}
+        metrics = {name: values[rows, : self.done] for name, values in resume_state.metrics.items()}
         self.parts = [metrics]
         self.learning = bool(np.isfinite(metrics["loss"]).any())
         self.compile_seconds += facts["compile_seconds"]
         self.tick_seconds = [facts["tick_seconds"]]
-        self.snapshots = [] if self.number else past.snapshots()
+        self.snapshots = [] if self.number else resume_state.snapshots()
 
     def check_loss(self, loss: np.ndarray, updates: np.ndarray | None) -> None:
         """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
@@ -269,7 +269,7 @@ class Trial:
     def diverged(self, what: str, tick: int, row: int | None, leaf: BadLeaf | None) -> Diverged:
         """The error that ends a run whose numbers are none, with all that is known of it."""
         where = ""
-        report: dict[str, Any] = {"tick": tick, "last_checkpoint": self.keeper.last}
+        report: dict[str, Any] = {"tick": tick, "last_checkpoint": self.checkpointer.last}
         if leaf:
             row = leaf.place[0] if leaf.place and leaf.name.startswith("runs.") else row
             agents = self.plan.config.num_learners
@@ -277,7 +277,11 @@ class Trial:
             where = f" The first bad array is `{leaf.name}`{'' if agent is None else f' of agent {agent}'}."
             report |= {"leaf": leaf.name, "index": list(leaf.place), "agent": agent}
         report["seed"] = None if row is None else self.seeds[row]
-        kept = f"The last checkpoint is {self.keeper.last}." if self.keeper.last else "There is no checkpoint yet."
+        kept = (
+            f"The last checkpoint is {self.checkpointer.last}."
+            if self.checkpointer.last
+            else "There is no checkpoint yet."
+        )
         error = Diverged(
             f"{what} at {self.plan.workload.tick} {tick}.{where} {kept} "
             "A smaller `--learner.lr` is the first thing to try."
@@ -296,7 +300,7 @@ class BadLeaf(NamedTuple):
 def first_bad(arrays: Arrays) -> BadLeaf | None:
     """The first array of an agent that holds nan or infinity."""
     for name, array in arrays.items():
-        learned = any(word in name for word in ("params", "moments", "target", "nets"))
+        learned = any(word in name for word in ("params", "opt_state", "target", "nets"))
         if learned and array.dtype.kind == "f" and not np.isfinite(array).all():
             return BadLeaf(name.removeprefix("state."), tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0]))
     return None

@@ -20,10 +20,10 @@ from xladder.progress import Drawing, drawing
 from xladder.registry import RungOptions
 from xladder.results import Result
 from xladder.runs import resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, load, told_of, write_json
-from xladder.runs.keeping import DiskKeeper
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, load, run_metadata, write_json
+from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.recording import Recorder, episodes_of, headline
-from xladder.trainer import Observer, OnNan, Past
+from xladder.trainer import Observer, OnNan, ResumeState
 
 Device = Literal["cpu", "gpu"]
 
@@ -175,7 +175,7 @@ def _resume(
     """Go on with a run; with `expected`, only if it is that one."""
     directory = RunDirectory.open(path)
     try:
-        if expected and told_of(directory.plan) != told_of(expected):
+        if expected and run_metadata(directory.plan) != run_metadata(expected):
             raise UsageError(f"`{path}` holds another run than is asked for: choose another `out`, or resume that one.")
         lines: list[str] = []
 
@@ -186,8 +186,8 @@ def _resume(
         checkpoint = resuming.find_checkpoint(directory, say, rung, mesh)
         if directory.is_finished:
             return load(path)
-        past = resuming.rewind(directory, checkpoint, say)
-        return _watch(directory.plan, callback, progress, directory=directory, past=past, lines=lines)
+        resume_state = resuming.rewind(directory, checkpoint, say)
+        return _watch(directory.plan, callback, progress, directory=directory, resume_state=resume_state, lines=lines)
     finally:
         directory.lock.release()
 
@@ -198,7 +198,7 @@ def _watch(
     progress: bool | None,
     *,
     directory: RunDirectory | None = None,
-    past: Past | None = None,
+    resume_state: ResumeState | None = None,
     lines: Sequence[str] = (),
     on_nan: OnNan = "stop",
 ) -> Result:
@@ -217,7 +217,7 @@ def _watch(
             def trained(saved: bool) -> None:
                 interrupts.end_training()
 
-            result = record(directory, past, drawn=drawn, observers=observers, trained=trained).result
+            result = record(directory, resume_state, drawn=drawn, observers=observers, trained=trained).result
             drawn.show(f"Everything is in {directory.path}")
         else:
             drawn.show(headline(plan, devices.find(plan.device)))
@@ -247,7 +247,7 @@ class Recorded(NamedTuple):
 
 def record(
     directory: RunDirectory,
-    past: Past | None = None,
+    resume_state: ResumeState | None = None,
     *,
     drawn: Drawing | None = None,
     observers: Sequence[Observer] = (),
@@ -271,7 +271,7 @@ def record(
     """
     try:
         prepare()
-        return _record(directory, past, drawn or Drawing(), observers, around, trained)
+        return _record(directory, resume_state, drawn or Drawing(), observers, around, trained)
     except OSError as error:
         raise ResourceError(
             f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept. "
@@ -298,7 +298,7 @@ def record(
 
 def _record(
     directory: RunDirectory,
-    past: Past | None,
+    resume_state: ResumeState | None,
     drawn: Drawing,
     observers: Sequence[Observer],
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
@@ -310,17 +310,17 @@ def _record(
     note = plan.workload.family.note(plan.config)
     if note:
         drawn.show(note)
-    keeper = DiskKeeper(directory, recorder.say)
-    keeper.last = directory.checkpoints.newest()
+    checkpointer = DiskCheckpointer(directory, recorder.notify)
+    checkpointer.last = directory.checkpoints.newest()
     everybody = Observers([recorder, drawn, *observers])
-    result = execute(plan, everybody, keeper, past, directory.keeping.on_nan, around)
+    result = execute(plan, everybody, checkpointer, resume_state, directory.keeping.on_nan, around)
     result.plan, result.path = directory.plan, directory.path
     directory.save_agents(result.params)  # before anything that may take long or be interrupted
-    trained(keeper.keeps and not keeper.failures)
-    if keeper.failures:
+    trained(checkpointer.keeps and not checkpointer.failures)
+    if checkpointer.failures:
         raise ResourceError(
-            f"The last checkpoint could not be saved; the one before is {keeper.last or 'none'}. What was learned is "
-            f"in {directory.path / AGENTS}. Make room, then: {directory.way_on}"
+            f"The last checkpoint could not be saved; the one before is {checkpointer.last or 'none'}. What was "
+            f"learned is in {directory.path / AGENTS}. Make room, then: {directory.way_on}"
         )
     directory.write_pending()
     stopped = everybody.stop()

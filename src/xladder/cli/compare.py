@@ -69,12 +69,12 @@ def run(words: Sequence[str]) -> int:
     from xladder.pictures.curves import draw_bars
     from xladder.runs.compare import compare
 
-    say(console, headline(workload, config, options.seeds))
+    print_line(console, headline(workload, config, options.seeds))
     # Signals end the process that measures, too; by themselves they would end this one and leave that behind.
     with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
 
-        def told(row: dict[str, Any]) -> None:
-            say(console, f"{row['rung']} done: {row[time_key] * 1000:.1f} ms per {workload.tick}. {row['note']}")
+        def on_row(row: dict[str, Any]) -> None:
+            print_line(console, f"{row['rung']} done: {row[time_key] * 1000:.1f} ms per {workload.tick}. {row['note']}")
             waiting = rungs[rungs.index(row["rung"]) + 1 :]
             status.update(f"measuring {waiting[0]}" if waiting else "drawing")
 
@@ -82,7 +82,7 @@ def run(words: Sequence[str]) -> int:
         found = compare(
             name,
             rungs,
-            told,
+            on_row,
             options.mesh,
             seed=options.seed,
             seeds=options.seeds,
@@ -95,8 +95,10 @@ def run(words: Sequence[str]) -> int:
             row["steps_per_second"] = config.per_tick / row[time_key]
     console.print(table(found, workload))
     if not all(row["learning"] for row in found["rows"]):
-        say(console, f"So few {workload.length} are over before learning starts: these times are of acting alone.")
-    say(console, f"chart {chart}")
+        print_line(
+            console, f"So few {workload.length} are over before learning starts: these times are of acting alone."
+        )
+    print_line(console, f"chart {chart}")
     write_json_file(options.json, found)
     return 0
 
@@ -157,6 +159,6 @@ def short(rate: float) -> str:
     return f"{rate:,.0f}" if rate < 999_999 else f"{rate / 1e6:.2f}M"
 
 
-def say(console: Console, line: str) -> None:
+def print_line(console: Console, line: str) -> None:
     """Print a line as it is."""
     console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)

@@ -35,26 +35,26 @@ def run(words: Sequence[str]) -> int:
 
     console = Console()
 
-    def say(name: str, value: object) -> None:
+    def print_line(name: str, value: object) -> None:
         console.print(f"{name:<10} {value}", highlight=False, markup=False, soft_wrap=True)
 
     startup.prepare(None)
     import jax
 
-    say("python", f"{platform.python_version()} on {platform.platform()}")
+    print_line("python", f"{platform.python_version()} on {platform.platform()}")
     for package, version in versions().items():
-        say(package, version)
+        print_line(package, version)
     for device in jax.devices():
         stats = device.memory_stats() or {}
         limit = f", {stats['bytes_limit'] / 2**30:.0f} GiB" if "bytes_limit" in stats else ""
-        say("device", f"{devices.describe(device)}{limit}")
-    say("memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
-    say("cache", startup.cache_folder() or "none: the user's cache folder cannot be written")
+        print_line("device", f"{devices.describe(device)}{limit}")
+    print_line("memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
+    print_line("cache", startup.cache_folder() or "none: the user's cache folder cannot be written")
     for extra, (packages, use) in EXTRAS.items():
         try:
             found = [f"{package} {metadata.version(package)}" for package in packages]
-            say(extra, f"{', '.join(found)}; {use}")
+            print_line(extra, f"{', '.join(found)}; {use}")
         except metadata.PackageNotFoundError as missing:
             what = "" if len(packages) == 1 else f"{missing.name} is "
-            say(extra, f"{what}not installed ({use}); pip install 'xladder[{extra}]'")
+            print_line(extra, f"{what}not installed ({use}); pip install 'xladder[{extra}]'")
     return 0

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from xladder.cli.compare import say
+from xladder.cli.compare import print_line
 from xladder.cli.options import parse, write_json_file
 from xladder.errors import UsageError
 
@@ -50,10 +50,10 @@ def run(words: Sequence[str]) -> int:
     import jax
 
     console = Console(stderr=str(options.json) == "-")
-    say(console, f"{options.run_dir} on {devices.describe(device)}")
+    print_line(console, f"{options.run_dir} on {devices.describe(device)}")
     with console.status("evaluating"), jax.default_device(device):
         score = load(options.run_dir).evaluate(options.episodes or settings.episodes, options.seed)
     for line in settings.describe_score(score):
-        say(console, line)
+        print_line(console, line)
     write_json_file(options.json, score)
     return 0

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from xladder.cli.compare import say
+from xladder.cli.compare import print_line
 from xladder.cli.options import parse
 from xladder.cli.signals import cleaned_up
 
@@ -47,11 +47,13 @@ def run(words: Sequence[str]) -> int:
         done = export(load(options.run_dir), options.to, options.out, options.seed, options.agent)
     count = len(done.places)
     several = f"{count} networks under `seed{done.places[0][0]}.agent{done.places[0][1]}.` …"
-    say(console, f"{'one network' if count == 1 else several}, {done.parameters:,} parameters, read back bit for bit")
+    print_line(
+        console, f"{'one network' if count == 1 else several}, {done.parameters:,} parameters, read back bit for bit"
+    )
     if done.level is None:
-        say(console, "PyTorch is not installed here, so what it makes of the file was not compared.")
+        print_line(console, "PyTorch is not installed here, so what it makes of the file was not compared.")
     else:
         far, allowed = done.level.max_abs_diff, done.level.tolerance
-        say(console, f"Flax and PyTorch on random inputs: {far:.1e} apart at most, {allowed:.1e} allowed")
-    say(console, str(options.out))
+        print_line(console, f"Flax and PyTorch on random inputs: {far:.1e} apart at most, {allowed:.1e} allowed")
+    print_line(console, str(options.out))
     return 0

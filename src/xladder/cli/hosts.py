@@ -15,8 +15,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from xladder.cli.main import complain, in_words
-from xladder.cli.signals import Echoes
+from xladder.cli.main import complain, format_error
+from xladder.cli.signals import Debounce
 from xladder.cli.tools import ToolOptions
 from xladder.core.state import Arrays
 from xladder.distributed import cluster
@@ -27,8 +27,8 @@ from xladder.plans import Plan
 from xladder.registry import RungOptions
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoints, Damaged
-from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, told_of, typed, versions
-from xladder.trainer import Keeper, Observer, Past
+from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, run_metadata, typed, versions
+from xladder.trainer import Checkpointer, Observer, ResumeState
 
 LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for what is said to the user
 VARIABLES = {"coordinator": "JAX_COORDINATOR_ADDRESS", "num_hosts": "JAX_NUM_PROCESSES", "host_id": "JAX_PROCESS_ID"}
@@ -92,34 +92,34 @@ def _detected() -> dict[str, Any]:
 def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see: Callable[[RunDirectory], int]) -> int:
     """Train together. `see` trains into a directory, on host 0."""
     team = Cluster(among)
-    told = team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
+    message = team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
     cluster.enter(team)
     if not among.leads:
-        say_how_to_go_on(team, Path(told["path"]))
-        return _to_the_end(team, lambda: accompany(team, plan, keeping, None))
+        say_how_to_go_on(team, Path(message["path"]))
+        return _to_the_end(team, lambda: run_worker(team, plan, keeping, None))
     with refusing(team):
         directory = RunDirectory.create(out, plan, keeping)
-    directory.taken_up_by = resume_command(directory.path)
+    directory.resumed_by = resume_command(directory.path)
     say_how_to_go_on(team, directory.path, directory.log)
     team.go({"path": str(directory.path)})
     return _to_the_end(team, lambda: see(directory))
 
 
 def resume(
-    run: Path, among: Membership, take_up: Callable[[RunDirectory, Callable[[int | None, bool], None]], int]
+    run: Path, among: Membership, resume_run: Callable[[RunDirectory, Callable[[int | None, bool], None]], int]
 ) -> int:
-    """Go on together. `take_up` finds the checkpoint, tells which, and trains the rest, on host 0."""
+    """Go on together. `resume_run` finds the checkpoint, tells which, and trains the rest, on host 0."""
     from xladder.cli import startup
 
     team = Cluster(among)
-    told = team.meet({"versions": _versions()})
+    message = team.meet({"versions": _versions()})
     cluster.enter(team)
     if not among.leads:
         say_how_to_go_on(team, run)
-        return _to_the_end(team, lambda: accompany_on(team, run, told["device"]))
+        return _to_the_end(team, lambda: resume_worker(team, run, message["device"]))
     with refusing(team):
         directory = RunDirectory.open(run)
-    directory.taken_up_by = resume_command(directory.path)
+    directory.resumed_by = resume_command(directory.path)
     say_how_to_go_on(team, directory.path, directory.log)
     team.go({"device": directory.plan.device})
 
@@ -130,7 +130,7 @@ def resume(
     def go_on() -> int:
         startup.prepare(directory.plan.device)
         team.connect_jax()  # before checkpoints are read, for which JAX has to know who is there
-        return take_up(directory, ready)
+        return resume_run(directory, ready)
 
     return _to_the_end(team, go_on)
 
@@ -155,38 +155,38 @@ def say_how_to_go_on(team: Cluster, path: Path, log: Callable[[str], None] = lam
     team.on_loss = note
 
 
-def accompany_on(team: Cluster, run: Path, device: str | None) -> int:
-    """Another host than 0 takes a run up: the same plan from the same checkpoint."""
+def resume_worker(team: Cluster, run: Path, device: str | None) -> int:
+    """Another host than 0 resumes a run: the same plan from the same checkpoint."""
     from xladder.cli import startup
 
     startup.prepare(device)
     team.connect_jax()
-    told = team.hear()
-    if told is None:
+    message = team.hear()
+    if message is None:
         return team.code
-    plan, keeping, past = parse_plan(told["plan"], "what host 0 says"), Keeping(**told["keeping"]), None
-    if told["step"] is not None:
+    plan, keeping, resume_state = parse_plan(message["plan"], "what host 0 says"), Keeping(**message["keeping"]), None
+    if message["step"] is not None:
         folder = run / "checkpoints"
         if not folder.is_dir():
-            raise UsageError(f"`{run}` is not here: every host has to see the run directory to take it up.")
+            raise UsageError(f"`{run}` is not here: every host has to see the run directory to resume it.")
         try:
-            found = Checkpoints(folder, told_of(plan), keeping.keep).load(told["step"])
+            found = Checkpoints(folder, run_metadata(plan), keeping.keep).load(message["step"])
         except (Damaged, OSError) as error:
             raise DamagedRun(f"The checkpoint that host 0 goes on from cannot be read in `{folder}`: {error}") from None
         nothing = np.full((len(plan.seeds), found.facts["done"]), np.nan)
-        loss = np.zeros_like(nothing) if told["learning"] else nothing
-        past = Past(found.arrays, found.facts, {"loss": loss, "return": nothing})
-    return accompany(team, plan, keeping, past)
+        loss = np.zeros_like(nothing) if message["learning"] else nothing
+        resume_state = ResumeState(found.arrays, found.facts, {"loss": loss, "return": nothing})
+    return run_worker(team, plan, keeping, resume_state)
 
 
-def accompany(team: Cluster, plan: Plan, keeping: Keeping, past: Past | None) -> int:
+def run_worker(team: Cluster, plan: Plan, keeping: Keeping, resume_state: ResumeState | None) -> int:
     """What another host than 0 does: its part of the numbers, and nothing else."""
     from xladder.cli import startup
 
     startup.prepare(plan.device)
     team.connect_jax()
     with Follower() as follower:
-        execute(plan, follower, FollowingKeeper(keeping), past, keeping.on_nan)
+        execute(plan, follower, FollowingCheckpointer(keeping), resume_state, keeping.on_nan)
         return team.wait_for_leader()
 
 
@@ -196,7 +196,7 @@ class Follower(Observer):
     leads = False
 
     def __init__(self) -> None:
-        self.signal, self.busy_starting, self.twice = 0, True, Echoes()
+        self.signal, self.busy_starting, self.twice = 0, True, Debounce()
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
         """From now on there is something to save."""
@@ -219,14 +219,14 @@ class Follower(Observer):
         self.signal = signal
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self.twice.is_echo():
+        if self.twice.is_repeat():
             return
         if self.signal or self.busy_starting:
             os._exit(128 + number)
         self.signal = number
 
 
-class FollowingKeeper(Keeper):
+class FollowingCheckpointer(Checkpointer):
     """Takes part in saving, which gathers what all hosts have; host 0 writes it."""
 
     def __init__(self, keeping: Keeping):
@@ -254,7 +254,7 @@ def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:
     except BaseException as error:
         if type(error).__name__ in ("JaxRuntimeError", "XlaRuntimeError"):
             team.wait_for_blame()
-        why, code = in_words(error)
+        why, code = format_error(error)
         complain(why, code)
     team.leave(code, why)
     for stream in (sys.stdout, sys.stderr):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from xladder.cli.compare import say
+from xladder.cli.compare import print_line
 from xladder.cli.options import parse_with_config
 from xladder.cli.signals import cleaned_up
 from xladder.errors import UsageError
@@ -48,7 +48,7 @@ def run(words: Sequence[str]) -> int:
     startup.prepare("cpu")
     from xladder.runs import exchange
     from xladder.runs.directory import command
-    from xladder.runs.nets import check_twin, in_words
+    from xladder.runs.nets import check_twin, format_numbers
 
     check_twin(plan)
     imported = exchange.arrange(file, plan, exchange.read(file, plan))
@@ -59,9 +59,11 @@ def run(words: Sequence[str]) -> int:
     console = Console()
     agents = len(imported.nets) // len(seeds)
     if imported.shared:
-        say(console, f"`{file}` holds one network per seed: each of the {agents} agents was given it.")
-    say(console, f"{name}, seed{'s' * (len(seeds) > 1)} {in_words(seeds)}, {agents} agent{'s' * (agents > 1)}")
-    say(console, f"{folder} (try: {command('eval', folder)})")
+        print_line(console, f"`{file}` holds one network per seed: each of the {agents} agents was given it.")
+    print_line(
+        console, f"{name}, seed{'s' * (len(seeds) > 1)} {format_numbers(seeds)}, {agents} agent{'s' * (agents > 1)}"
+    )
+    print_line(console, f"{folder} (try: {command('eval', folder)})")
     return 0
 
 

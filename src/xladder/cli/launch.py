@@ -174,15 +174,15 @@ def device_of(number: int, command: Sequence[str]) -> dict[str, str]:
     """Each its own GPU if GPUs are asked for; otherwise the processor, which all can share."""
     if asked_for(command) != "gpu":
         return {"JAX_PLATFORMS": "cpu"}
-    told = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = told.split(",") if told else [str(number) for number in range(MOST_HOSTS)]
+    visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = visible_devices.split(",") if visible_devices else [str(number) for number in range(MOST_HOSTS)]
     if number >= len(visible):
         raise UsageError(f"Every host needs a GPU of its own, and CUDA_VISIBLE_DEVICES names {len(visible)} of them.")
     return {"CUDA_VISIBLE_DEVICES": visible[number]}
 
 
 def asked_for(command: Sequence[str]) -> str | None:
-    """The device that a command names, or that the run was planned for that it takes up."""
+    """The device that a command names, or that the run was planned for that it resumes."""
     for word, after in pairwise([*command, ""]):
         if word == "--device":
             return after

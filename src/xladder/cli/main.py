@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        return complain(*in_words(error))
+        return complain(*format_error(error))
 
 
 def take_imports(words: Sequence[str]) -> list[str]:
@@ -111,7 +111,7 @@ def complain(sentence: str, code: int) -> int:
     return code
 
 
-def in_words(error: BaseException) -> tuple[str, int]:
+def format_error(error: BaseException) -> tuple[str, int]:
     """Whatever went wrong as a sentence, and the exit code."""
     if isinstance(error, XladderError):
         return str(error), error.exit_code

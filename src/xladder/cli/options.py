@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeVar
 import tyro
 
 from xladder.errors import UsageError
-from xladder.plans import seeds_in_words
+from xladder.plans import format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
 
@@ -57,7 +57,7 @@ def parse_with_config(
             known |= {"seed": plan.seeds[0], "seeds": len(plan.seeds)}
         elif not any(_value(words, flag) for flag in ("--seed", "--seeds")):
             raise UsageError(
-                f"`{file}` has the {seeds_in_words(plan)}, which `--seed` and `--seeds` cannot say: give others, or "
+                f"`{file}` has the {format_seeds(plan)}, which `--seed` and `--seeds` cannot say: give others, or "
                 "use `xladder.train(seeds=[…])` in Python."
             )
         known |= dataclasses.asdict(_understood(_value(words, "--rung") or plan.rung, plan.options))

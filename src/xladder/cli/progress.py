@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 
 from xladder.cli import startup
-from xladder.cli.signals import Echoes, end_at_once
+from xladder.cli.signals import Debounce, end_at_once
 from xladder.plans import Plan
 from xladder.progress import ProgressBar
 from xladder.rungs.running import Running
@@ -30,7 +30,7 @@ class Screen(ProgressBar):
         self.signal: int | None = None
         self.left: str | None = None
         """Once all is trained: what a signal would leave undone, and how to have it."""
-        self._echoes = Echoes()
+        self._debounce = Debounce()
 
     def __enter__(self) -> Screen:
         self._previous = {s: signal.signal(s, self._on_signal) for s in (signal.SIGINT, signal.SIGTERM)}
@@ -49,7 +49,7 @@ class Screen(ProgressBar):
     def stop_too(self, signal: int) -> None:
         """Another process of the run has had a signal."""
         self.signal = signal
-        self.say("Another host was told to stop; saving.")
+        self.print_line("Another host was told to stop; saving.")
 
     def end_training(self, saved: bool) -> None:
         """Nothing is left to train: the bar goes, and a signal has nothing to wait for any more."""
@@ -71,13 +71,13 @@ class Screen(ProgressBar):
         super().chunk(seeds, first, columns, seconds)
         self.something_done = True
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """A line above the bar, and in log.txt."""
         self.directory.log(line)
         self.show(line)
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
-        if self._echoes.is_echo():
+        if self._debounce.is_repeat():
             return
         if (self.busy_starting and not self.something_done) or self.signal is not None:
             # Nothing to save yet, or the user means it.
@@ -85,11 +85,11 @@ class Screen(ProgressBar):
             sys.stdout.flush()
             end_at_once(number)
         if self.left:
-            self.say(self.left)
+            self.print_line(self.left)
             sys.stdout.flush()
             end_at_once(number)
         self.signal = number
-        self.say("Stopping after this chunk and saving; once more to end at once.")
+        self.print_line("Stopping after this chunk and saving; once more to end at once.")
 
 
 def compile_name(plan: Plan) -> str:

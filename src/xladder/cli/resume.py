@@ -15,7 +15,7 @@ from xladder.cli import hosts
 from xladder.cli.hosts import HostOptions
 from xladder.cli.options import parse
 from xladder.cli.tools import ToolOptions, Tools
-from xladder.cli.train import see_through
+from xladder.cli.train import run_in_terminal
 from xladder.runs import resuming
 from xladder.runs.directory import RunDirectory
 
@@ -43,27 +43,27 @@ def run(words: Sequence[str]) -> int:
         among = hosts.membership(options.meeting)
         hosts.refuse_tools(options.tools)
 
-        def take_up_together(directory: RunDirectory, ready: Ready) -> int:
+        def resume_together(directory: RunDirectory, ready: Ready) -> int:
             plan = directory.plan
             over_all = hosts.over_all(plan.options, len(plan.seeds), among, options.mesh)
             directory.plan = replace(plan, options=over_all)
-            return take_up(directory, replace(options, rung="hosts"), ready)
+            return resume_run(directory, replace(options, rung="hosts"), ready)
 
-        return hosts.resume(options.run, among, take_up_together)
+        return hosts.resume(options.run, among, resume_together)
     directory = RunDirectory.open(options.run)
     try:
-        return take_up(directory, options)
+        return resume_run(directory, options)
     finally:
         directory.lock.release()
 
 
-def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lambda step, learning: None) -> int:
+def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = lambda step, learning: None) -> int:
     """Find the last sound checkpoint and train the rest; `ready` hears which it is, and whether learning had begun."""
 
-    def say(line: str) -> None:
+    def print_line(line: str) -> None:
         tell(directory, line)
 
-    checkpoint = resuming.find_checkpoint(directory, say, options.rung, options.mesh)
+    checkpoint = resuming.find_checkpoint(directory, print_line, options.rung, options.mesh)
     tools = Tools(directory, options.tools)
     if directory.is_finished:
         ticks, tick = directory.plan.config.ticks, directory.plan.workload.tick
@@ -72,9 +72,12 @@ def take_up(directory: RunDirectory, options: ResumeOptions, ready: Ready = lamb
     if checkpoint is None:
         resuming.refuse_to_replace(directory)
     options.tools.check(directory.plan, resuming.ticks_left(directory.plan, checkpoint))
-    past = resuming.rewind(directory, checkpoint, say)
-    ready(checkpoint.step if checkpoint else None, past is not None and bool(np.isfinite(past.metrics["loss"]).any()))
-    return see_through(directory, past, tools)
+    resume_state = resuming.rewind(directory, checkpoint, print_line)
+    ready(
+        checkpoint.step if checkpoint else None,
+        resume_state is not None and bool(np.isfinite(resume_state.metrics["loss"]).any()),
+    )
+    return run_in_terminal(directory, resume_state, tools)
 
 
 def tell(directory: RunDirectory, line: str) -> None:

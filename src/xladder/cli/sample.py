@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder.cli.compare import say
+from xladder.cli.compare import print_line
 from xladder.cli.options import parse
 from xladder.errors import UsageError
 
@@ -84,7 +84,7 @@ def run(words: Sequence[str]) -> int:
                 write_table(file, table)
         except OSError as error:
             raise UsageError(f"`{options.out}` cannot be written: {error.strerror or error}.") from None
-    say(console, f"{options.n:,} objects, mean reward {table['reward'].mean():.3f}: {options.out}")
+    print_line(console, f"{options.n:,} objects, mean reward {table['reward'].mean():.3f}: {options.out}")
     return 0
 
 

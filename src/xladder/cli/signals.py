@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from xladder import temporary_folders as leftovers
+from xladder import temporary_folders
 
 BOTH = (signal.SIGINT, signal.SIGTERM)
 SHOW_CURSOR = b"\x1b[?25h"
 
 
-class Echoes:
+class Debounce:
     """Tells a signal that comes twice from one that is meant twice: `timeout` and batch systems send to all of a group.
 
     They tell the process, and then its group, within milliseconds.
@@ -28,7 +28,7 @@ class Echoes:
     def __init__(self) -> None:
         self.last = float("-inf")
 
-    def is_echo(self) -> bool:
+    def is_repeat(self) -> bool:
         """Whether one has come just before."""
         before, self.last = self.last, time.monotonic()
         return self.last - before < self.SECONDS
@@ -46,7 +46,7 @@ def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
     for stream in (1, 2):
         if os.isatty(stream):  # where a spinner may have hidden it
             os.write(stream, SHOW_CURSOR)
-    leftovers.remove_all()
+    temporary_folders.remove_all()
     os._exit(128 + number)
 
 

@@ -24,7 +24,7 @@ from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Result
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory
-from xladder.trainer import Past
+from xladder.trainer import ResumeState
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def run(words: Sequence[str]) -> int:
 
         def see(directory: RunDirectory) -> int:
             try:
-                return see_through(directory, None, Tools(directory, options.tools))
+                return run_in_terminal(directory, None, Tools(directory, options.tools))
             except UsageError:
                 directory.discard()
                 raise
@@ -117,13 +117,13 @@ def run(words: Sequence[str]) -> int:
         return hosts.train(plan, keeping, options.out, among, see)
     directory = RunDirectory.create(options.out, plan, keeping)
     try:
-        return see_through(directory, None, Tools(directory, options.tools))
+        return run_in_terminal(directory, None, Tools(directory, options.tools))
     except UsageError:
         directory.discard()
         raise
 
 
-def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None = None) -> int:
+def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, tools: Tools | None = None) -> int:
     """Train into a directory with everything a user sees of it; gives the exit code."""
     from xladder.cli.progress import Screen
     from xladder.training import record
@@ -145,7 +145,7 @@ def see_through(directory: RunDirectory, past: Past | None, tools: Tools | None 
         tools.report(console)
 
     with Screen(plan, directory, console) as screen, tools:
-        found = record(directory, past, drawn=screen, around=tools.around, prepare=prepare, trained=trained)
+        found = record(directory, resume_state, drawn=screen, around=tools.around, prepare=prepare, trained=trained)
         if found.stopped:
             console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)
             report_files(directory, console, found.pictures)

@@ -66,7 +66,7 @@ def show_gymnax(console: Console, whole: bool) -> None:
         shown.add_column(head, no_wrap=True, justify="right" if head == "actions" else "left")
     shown.add_column(" what to do")
     for world in names.GYMNAX.values():
-        shown.add_row(world.name, shape_in_words(world.shape), str(world.actions), f" {world.summary}")
+        shown.add_row(world.name, format_shape(world.shape), str(world.actions), f" {world.summary}")
     console.print(shown)
     if whole:
         reasons = dict.fromkeys(names.GYMNAX_LEFT_OUT.values())
@@ -147,7 +147,7 @@ def is_installed(family: str) -> bool:
     return package is None or registry.is_installed(package)
 
 
-def shape_in_words(shape: tuple[int, ...]) -> str:
+def format_shape(shape: tuple[int, ...]) -> str:
     """`4 numbers`, or `10 × 10 × 4`."""
     if len(shape) == 1:
         return f"{shape[0]} number{'s' * (shape[0] > 1)}"

@@ -1,7 +1,7 @@
 """Who shares the work of one run. Usually nobody does: then every function here gives back what it was given.
 
-A rung that lays one learner over several devices has a crew of another kind (`rungs/mesh.py`). Learners and programs
-do not know which: they take their share of what is drawn for all, and put together what all have found.
+A rung that lays one learner over several devices has data parallelism of another kind (`rungs/mesh.py`). Learners and
+programs do not know which: they take their share of what is drawn for all, and put together what all have found.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Crew:
-    """A crew of one."""
+class DataParallel:
+    """Data parallelism over one device: nothing is shared."""
 
     size: int = 1
 
-    def mine(self, tree: Any, axis: int = 0) -> Any:
+    def local(self, tree: Any, axis: int = 0) -> Any:
         """This one's part of what is for all, cut evenly along an axis."""
         return tree
 
-    def average(self, tree: Any) -> Any:
+    def mean(self, tree: Any) -> Any:
         """The mean over what each has."""
         return tree
 
@@ -29,8 +29,8 @@ class Crew:
         return tree
 
     def gather(self, tree: Any) -> Any:
-        """What each has, one after another along the first axis: the inverse of `mine`."""
+        """What each has, one after another along the first axis: the inverse of `local`."""
         return tree
 
 
-ALONE = Crew()
+SINGLE = DataParallel()

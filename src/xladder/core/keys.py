@@ -47,14 +47,14 @@ def of_agents(run: jax.Array, agents: int) -> jax.Array:
     return jnp.concatenate([run[None], others])
 
 
-def reset_keys(run: jax.Array, copies: int, first: jax.Array | int = 0) -> jax.Array:
-    """Keys [N] of the games that the copies of a run's world begin with; of copies `first` … where others have some."""
-    return addresses(run, 0, copies, Stream.RESET, first)
+def reset_keys(run: jax.Array, num_envs: int, first: jax.Array | int = 0) -> jax.Array:
+    """Keys [N] of the games that the envs of a run begin with; of envs `first` … where others have some."""
+    return addresses(run, 0, num_envs, Stream.RESET, first)
 
 
-def step_keys(run: jax.Array, step: jax.Array | int, copies: int, first: jax.Array | int = 0) -> jax.Array:
-    """Keys [N] of a step of the copies, counted from 0; games that begin in it draw from them too."""
-    return addresses(run, step, copies, Stream.SPAWN, first)
+def step_keys(run: jax.Array, step: jax.Array | int, num_envs: int, first: jax.Array | int = 0) -> jax.Array:
+    """Keys [N] of a step of the envs, counted from 0; games that begin in it draw from them too."""
+    return addresses(run, step, num_envs, Stream.SPAWN, first)
 
 
 def addresses(

@@ -63,7 +63,7 @@ def last_tenth(values: np.ndarray) -> tuple[float, float]:
     return float(mean), float(half_width)
 
 
-def in_words(values: np.ndarray) -> str:
+def format_mean(values: np.ndarray) -> str:
     """A mean over seeds [S], with its 95 % interval where there are several."""
     mean, interval = mean_and_interval(values)
     return signed(float(mean)) + (f" ± {interval:.1f}" if np.isfinite(interval) else "")

@@ -11,7 +11,7 @@ Params = Any
 
 
 class Compiled(Protocol):
-    """How a rung compiles a verb: the first argument is static, those at `donate` may be overwritten."""
+    """How a rung compiles a function: the first argument is static, those at `donate` may be overwritten."""
 
     def __call__(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
-        """The compiled verb: it can be called, and has `lower` as JAX's own have."""
+        """The compiled function: it can be called, and has `lower` as JAX's own have."""

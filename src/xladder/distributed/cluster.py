@@ -2,7 +2,7 @@
 
 `jax.distributed` carries the numbers. It does not say who is missing, takes minutes to notice a peer that has died, and
 never notices one that is stuck. So the processes hold one more connection each, to host 0, on which lines of JSON go:
-first a roll call (are all there, and do they want the same?), then, once a second, how far each has come.
+first a rendezvous (are all there, and do they want the same?), then, once a second, how far each has come.
 
 Two ports of the coordinator are used: the one that is given for this, and the next one for JAX.
 """

@@ -12,7 +12,7 @@ from typing import Any
 LONGEST_LINE = 2**20
 
 
-class Line:
+class JsonConnection:
     """A connection on which lines of JSON go."""
 
     def __init__(self, connection: socket.socket):

@@ -1,4 +1,4 @@
-"""Who learns from transitions that somebody else has remembered: the learner of `actors`.
+"""The learner of `actors`: it learns from transitions that the shards hold.
 
 All updates of a tick are one call on the device. What an update draws has the address that it has on every rung.
 
@@ -19,16 +19,16 @@ from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.families.value.program import Program, Samples
 from xladder.learners.value import Agent
-from xladder.replay.packed import Strips, batch_of, nothing
+from xladder.replay.packed import PackedTrajectories, batch_of, nothing
 from xladder.replay.priorities_host import stratified
 
 Aside = Callable[..., Any]
 """Calls a function on the processor that drives the device."""
-Bring = Callable[[Strips], Strips]
+Bring = Callable[[PackedTrajectories], PackedTrajectories]
 """Brings transitions to the device that learns from them; begun, not waited for."""
 
 
-class Student(Stateful):
+class Learner(Stateful):
     """One agent, and the updates of a tick."""
 
     STATE = ("agent",)
@@ -39,9 +39,9 @@ class Student(Stateful):
         self.draws_from = aside(keys.root, seed)
         self._draw = compiled(_draw)
         self.agent = compiled(_begin)(self.program, self.key)
-        view, window = self.program.view, self.program.window
-        strips = nothing(window, view.shape, view.dtype, self.rows_per_tick)
-        self._learn = compiled(_learn, donate=(2,)).lower(self.program, np.int32(0), self.agent, self.key, strips)
+        spec, window = self.program.spec, self.program.window
+        packed = nothing(window, spec.shape, spec.dtype, self.rows_per_tick)
+        self._learn = compiled(_learn, donate=(2,)).lower(self.program, np.int32(0), self.agent, self.key, packed)
         self._learn = self._learn.compile()
 
     @property
@@ -59,9 +59,9 @@ class Student(Stateful):
                 uniforms[:, 0] = stratified(uniforms[:, 0])
         return drawn.reshape(-1, *drawn.shape[2:])
 
-    def learn(self, tick: int, strips: Strips) -> tuple[jax.Array, jax.Array]:
+    def learn(self, tick: int, packed: PackedTrajectories) -> tuple[jax.Array, jax.Array]:
         """The updates of a tick, from leaves [K·B, …]: begun, not waited for. The loss [], and the errors [K·B]."""
-        self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, strips)
+        self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, packed)
         return loss, errors
 
     def params(self) -> Params:
@@ -74,16 +74,16 @@ def _begin(program: Program, key: jax.Array) -> Agent:
 
 
 def _draw(program: Program, updates: jax.Array, key: jax.Array) -> jax.Array:
-    return jax.vmap(lambda update: program.draw_study(key, update).picks)(updates)
+    return jax.vmap(lambda update: program.draw_learn(key, update).indices)(updates)
 
 
 def _learn(
-    program: Program, tick: jax.Array, agents: Agent, key: jax.Array, strips: Strips
+    program: Program, tick: jax.Array, agents: Agent, key: jax.Array, packed: PackedTrajectories
 ) -> tuple[Agent, jax.Array, jax.Array]:
     updates, size = program.config.updates_per_tick, program.config.learner.batch_size
     numbers = tick * updates + jnp.arange(updates)
-    draws = jax.vmap(lambda number: program.draw_study(key, number).learner)(numbers)
-    batch = batch_of(strips, program.window.stack)
+    draws = jax.vmap(lambda number: program.draw_learn(key, number).learner)(numbers)
+    batch = batch_of(packed, program.window.stack)
     batches = jax.tree.map(lambda x: x.reshape(updates, 1, size, *x.shape[1:]), batch)
     samples = Samples((), batches, jax.tree.map(lambda x: x[:, None], draws))  # type: ignore[arg-type]
     agents, losses, errors = program.improve(tick, agents, samples)

@@ -1,6 +1,6 @@
-"""Players, shards and a learner that wait for each other: the synchronous algorithm, spread over processes.
+"""Actors, shards and a learner that wait for each other: the synchronous algorithm, spread over processes.
 
-Every player acts with the parameters of this very tick and draws what the copies it has draw on every rung; the shards
+Every actor acts with the parameters of this very tick and draws what the envs it has draw on every rung; the shards
 answer with the rows that one memory would have given. So transitions, parameters and metrics are those of `sequential`
 and `parallel`: the proof that what `actors` runs is the same algorithm. It stays so when a process is lost, because
 what it knew is told again to the one that follows.
@@ -16,32 +16,32 @@ from typing import Any
 import numpy as np
 
 from xladder.core.state import Stateful
-from xladder.distributed.action_log import Call, Journalled
-from xladder.distributed.learner import Student
+from xladder.distributed.action_log import Call, LoggedRemote
+from xladder.distributed.learner import Learner
 from xladder.distributed.remote import Remote
-from xladder.distributed.workers import SILENT_SECONDS, Fleet, silent
+from xladder.distributed.workers import SILENT_SECONDS, WorkerGroup, silent
 from xladder.families.value.stepping import Ended, Report
-from xladder.replay.packed import Strips, placed, weighted
+from xladder.replay.packed import PackedTrajectories, placed, weighted
 from xladder.replay.shard import Offer, Sample
 
-PLAYS_KEPT = 16  # ticks that a player who comes back has to play again, at most
+ROLLOUTS_KEPT = 16  # ticks that an actor who comes back has to play again, at most
 
 
 class LockStep(Stateful):
     """One experiment."""
 
-    STATE = ("tick", "student")
+    STATE = ("tick", "learner")
 
-    def __init__(self, config: Any, fleet: Fleet, student: Student):
-        self.config, self.fleet, self.student, self.program = config, fleet, student, student.program
-        self.tick, engine = 0, fleet.engine
-        carried = bool(engine.get(fleet.players[0].ask("save")))
+    def __init__(self, config: Any, workers: WorkerGroup, learner: Learner):
+        self.config, self.workers, self.learner, self.program = config, workers, learner, learner.program
+        self.tick, engine = 0, workers.engine
+        carried = bool(engine.get(workers.actors[0].ask("save")))
         adds = max(16, 2 * self.program.window.length // config.steps_per_tick)  # until a shard is written anew
         ways = engine, self.readmit, silent, SILENT_SECONDS
-        self.players = [Journalled(player, *ways, PLAYS_KEPT, carried) for player in fleet.players]
-        self.shards = [Journalled(shard, *ways, adds, True) for shard in fleet.shards]
+        self.actors = [LoggedRemote(actor, *ways, ROLLOUTS_KEPT, carried) for actor in workers.actors]
+        self.shards = [LoggedRemote(shard, *ways, adds, True) for shard in workers.shards]
         self.carried = carried
-        self.unread: list[tuple[Journalled, Call]] = []
+        self.unread: list[tuple[LoggedRemote, Call]] = []
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
     def advance(self) -> dict[str, Any]:
@@ -49,17 +49,17 @@ class LockStep(Stateful):
         begun, tick, c = time.perf_counter(), self.tick, self.config
         self.settle()
         epsilon, steps = float(self.program.epsilon(tick)), c.steps_per_tick
-        params = self.fleet.engine.put(self.student.params())
+        params = self.workers.engine.put(self.learner.params())
         given = params, epsilon, tick * steps, steps
-        plays = [player.tell("play", *given, answers=2) for player in self.players]
-        played = [player.read(call, which=1) for player, call in zip(self.players, plays, strict=True)]
-        rows = [call.ticket[0] for call in plays]
+        rollouts = [actor.tell("rollout", *given, answers=2) for actor in self.actors]
+        played = [actor.read(call, which=1) for actor, call in zip(self.actors, rollouts, strict=True)]
+        rows = [call.future[0] for call in rollouts]
         self.add(rows, 0, steps - 1)
         loss, staleness, learned = np.nan, np.nan, 0.0
         learning = bool(self.program.is_learning(tick))
         if learning:
             begun_learning = time.perf_counter()
-            loss, staleness = self.study()
+            loss, staleness = self.learn()
             learned = time.perf_counter() - begun_learning
         self.add(rows, steps - 1, steps)
         self.tick += 1
@@ -67,7 +67,7 @@ class LockStep(Stateful):
         self.seconds["update"].append(learned)
         ended = [Ended(one.totals, one.lengths) for one in played]
         row = Report(ended, [loss], epsilon, c.updates_per_tick * learning, agents=0).columns()
-        ratio = self.student.rows_per_tick / c.per_tick if learning else np.nan
+        ratio = self.learner.rows_per_tick / c.per_tick if learning else np.nan
         apart = {"lag": 0.0, "staleness": staleness, "ratio": ratio, "queue_chunks": 0.0, "queue_batches": 0.0}
         return row | {name: np.float32(value) for name, value in apart.items()}
 
@@ -75,32 +75,32 @@ class LockStep(Stateful):
         """Steps `begin` … `end` − 1 of what was played, into the shards."""
         if begin == end:
             return
-        for shard, players in zip(self.shards, self.fleet.layout.players, strict=True):
-            self.unread.append((shard, shard.tell("add", 0, begin, end, *(rows[player] for player in players))))
+        for shard, actors in zip(self.shards, self.workers.layout.actors, strict=True):
+            self.unread.append((shard, shard.tell("add", 0, begin, end, *(rows[actor] for actor in actors))))
 
-    def study(self) -> tuple[float, float]:
+    def learn(self) -> tuple[float, float]:
         """The updates of a tick. Returns the mean loss, and how many ticks ago what they learn from was played."""
-        uniforms, gamma = self.student.draw(self.tick), self.config.learner.gamma
+        uniforms, gamma = self.learner.draw(self.tick), self.config.learner.gamma
         if len(self.shards) > 1:
             batch, age = self.gather(uniforms, gamma)
-            loss, _ = self.student.learn(self.tick, batch)
+            loss, _ = self.learner.learn(self.tick, batch)
         else:
             (shard,) = self.shards
             sample: Sample = shard.read(shard.ask("sample", uniforms, gamma))
             batch, age = sample.batch, sample.age
             if self.config.learner.prioritised:
                 beta = float(self.program.beta(self.tick))
-                batch = weighted(batch, sample.chance, self.config.updates_per_tick, beta)
-            loss, errors = self.student.learn(self.tick, batch)
+                batch = weighted(batch, sample.probability, self.config.updates_per_tick, beta)
+            loss, errors = self.learner.learn(self.tick, batch)
             if self.config.learner.prioritised:
-                self.unread.append((shard, shard.tell("rate", sample.rows, np.asarray(errors))))
+                self.unread.append((shard, shard.tell("update_priorities", sample.rows, np.asarray(errors))))
         return float(loss), float(np.mean(age)) / self.config.steps_per_tick
 
-    def gather(self, uniforms: np.ndarray, gamma: float) -> tuple[Strips, np.ndarray]:
+    def gather(self, uniforms: np.ndarray, gamma: float) -> tuple[PackedTrajectories, np.ndarray]:
         """What a memory in one piece would have answered, and how old each row is."""
-        layout, calls = self.fleet.layout, []
+        layout, calls = self.workers.layout, []
         for j, shard in enumerate(self.shards):
-            calls.append(shard.ask("offer", uniforms, layout.copies_of_shard(j)[0], layout.num_envs, gamma))
+            calls.append(shard.ask("offer", uniforms, layout.envs_of_shard(j)[0], layout.num_envs, gamma))
         offers: list[Offer] = [shard.read(call) for shard, call in zip(self.shards, calls, strict=True)]
         ranks = np.stack([offer.rank for offer in offers])  # [J, M]
         chosen, none = np.argmin(ranks, axis=0), uniforms.shape[1]
@@ -108,16 +108,16 @@ class LockStep(Stateful):
         for j, offer in enumerate(offers):
             has = offer.rank < none
             mine = has & (chosen == j)
-            parts.append((np.flatnonzero(mine), Strips(*(column[mine[has]] for column in offer.batch))))
+            parts.append((np.flatnonzero(mine), PackedTrajectories(*(column[mine[has]] for column in offer.batch))))
             age[mine] = offer.age[mine[has]]
         return placed(parts, len(uniforms)), age
 
     def readmit(self, remote: Remote) -> None:
         """Somebody was lost: wait until they are back, and say so."""
-        self.fleet.readmit(remote)
-        playing = remote in self.fleet.players
+        self.workers.readmit(remote)
+        playing = remote in self.workers.actors
         again = "begins new games" if playing and not self.carried else "is told again what it knew"
-        self.fleet.say(f"{remote.name} was lost in tick {self.tick:,}; it is back and {again}.")
+        self.workers.notify(f"{remote.name} was lost in tick {self.tick:,}; it is back and {again}.")
 
     def settle(self) -> None:
         """See that all that was told has been done; nothing else is under way between two ticks."""
@@ -126,15 +126,15 @@ class LockStep(Stateful):
             shard.read(call)
 
     def save_others(self) -> tuple[list[Any], list[Any]]:
-        """What players and shards hold."""
-        asked = [[(one, one.ask("save")) for one in group] for group in (self.players, self.shards)]
-        players, shards = ([one.read(call) for one, call in pairs] for pairs in asked)
-        return players, shards
+        """What actors and shards hold."""
+        asked = [[(one, one.ask("save")) for one in group] for group in (self.actors, self.shards)]
+        actors, shards = ([one.read(call) for one, call in pairs] for pairs in asked)
+        return actors, shards
 
     def close(self) -> None:
         """Nothing is under way."""
 
-    def load_others(self, players: list[Any], shards: list[Any]) -> None:
+    def load_others(self, actors: list[Any], shards: list[Any]) -> None:
         """Have them hold that again."""
-        for one, arrays in zip([*self.players, *self.shards], [*players, *shards], strict=True):
+        for one, arrays in zip([*self.actors, *self.shards], [*actors, *shards], strict=True):
             one.load(arrays)

@@ -47,7 +47,7 @@ class Membership:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the roll call is held."""
+        """Where the rendezvous is held."""
         found = split_address(self.coordinator)
         assert found is not None
         return found

@@ -1,4 +1,4 @@
-"""Ray as the engine of `actors`: every player and every shard is a Ray actor, which Ray starts again when it dies.
+"""Ray as the engine of `actors`: every actor and every shard is a Ray actor, which Ray starts again when it dies.
 
 A Ray that is started here listens on this machine only, has no dashboard and reports to nobody.
 """
@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from xladder import temporary_folders as leftovers
+from xladder import temporary_folders
 from xladder.distributed.membership import LOOPBACK, split_address
-from xladder.distributed.remote import Lost, Ticket
+from xladder.distributed.remote import Lost, RemoteFuture
 from xladder.errors import UsageError, missing_extra
 
 ACTION_BYTES = 512  # more than a `struct sigaction` takes on any system
@@ -48,48 +48,48 @@ ONE_THREAD = {
 }
 
 
-class Reborn(Exception):
+class WorkerRestarted(Exception):
     """A process that Ray has started again was asked for what only the one before it knew."""
 
 
-class Hired:
+class RayWorker:
     """What lives in a process of Ray's: an object that is made when it is admitted."""
 
     def __init__(self, make: Callable[..., Any], given: Sequence[Any]):
         self.make, self.given = make, given
         self.thing: Any = None
-        self.life = 0
+        self.generation = 0
 
-    def admit(self, life: int) -> int:
-        """Make the object; `life` counts how often that was asked for."""
-        self.thing, self.life = self.make(*self.given), life
+    def admit(self, generation: int) -> int:
+        """Make the object; `generation` counts how often that was asked for."""
+        self.thing, self.generation = self.make(*self.given), generation
         return os.getpid()
 
-    def perform(self, life: int, verb: str, *given: Any) -> Any:
+    def perform(self, generation: int, method: str, *given: Any) -> Any:
         """Have it do something, if it is still the same object."""
-        if life != self.life:
-            raise Reborn
-        return getattr(self.thing, verb)(*given)
+        if generation != self.generation:
+            raise WorkerRestarted
+        return getattr(self.thing, method)(*given)
 
 
 class RayRemote:
-    """See `core.remote.Remote`."""
+    """See `distributed.remote.Remote`."""
 
     def __init__(self, name: str, handle: Any):
-        self.name, self.handle, self.life = name, handle, 0
+        self.name, self.handle, self.generation = name, handle, 0
 
-    def ask(self, verb: str, *given: Any, answers: int = 1) -> Any:
-        """A ticket for the answer, or several."""
-        return self.handle.perform.options(num_returns=answers).remote(self.life, verb, *given)
+    def ask(self, method: str, *given: Any, answers: int = 1) -> Any:
+        """A future for the answer, or several."""
+        return self.handle.perform.options(num_returns=answers).remote(self.generation, method, *given)
 
-    def admit(self) -> Ticket:
-        """A ticket for the process id."""
-        self.life += 1
-        return self.handle.admit.remote(self.life)
+    def admit(self) -> RemoteFuture:
+        """A future for the process id."""
+        self.generation += 1
+        return self.handle.admit.remote(self.generation)
 
 
 class RayEngine:
-    """See `core.remote.Engine`. Uses the cluster at `address`, or starts a Ray of its own."""
+    """See `distributed.remote.Engine`. Uses the cluster at `address`, or starts a Ray of its own."""
 
     def __init__(self, address: str | None = None):
         self.ray, self.folder = connect(address)
@@ -106,37 +106,37 @@ class RayEngine:
                 "`--actors` or `--shards`, or add nodes."
             )
 
-    def hire(self, name: str, make: Callable[..., Any], *given: Any) -> RayRemote:
+    def spawn(self, name: str, make: Callable[..., Any], *given: Any) -> RayRemote:
         """A Ray actor for it."""
-        hired = self.ray.remote(Hired).options(
+        worker = self.ray.remote(RayWorker).options(
             # A local Ray is told of no processors, so that it starts no processes beforehand; a cluster has to be fair.
             num_cpus=0 if self.local else 1,
             max_restarts=-1,
             max_task_retries=0,
             runtime_env={"env_vars": environment(self.local)},
         )
-        self.handles.append(hired.remote(make, given))
+        self.handles.append(worker.remote(make, given))
         return RayRemote(name, self.handles[-1])
 
-    def put(self, value: Any) -> Ticket:
+    def put(self, value: Any) -> RemoteFuture:
         """A copy in shared memory."""
         return self.ray.put(value)
 
-    def get(self, ticket: Ticket) -> Any:
+    def get(self, future: RemoteFuture) -> Any:
         """Wait for an answer."""
         errors = self.ray.exceptions
         try:
-            return self.ray.get(ticket)
+            return self.ray.get(future)
         except errors.RayTaskError as error:
-            if isinstance(error.cause, Reborn):
+            if isinstance(error.cause, WorkerRestarted):
                 raise Lost from None
             raise (error.cause or error) from None
         except errors.RayError as error:
             raise Lost((str(error).splitlines() or [""])[0][:200]) from None
 
-    def ready(self, tickets: Sequence[Ticket], seconds: float) -> list[Ticket]:
+    def ready(self, futures: Sequence[RemoteFuture], seconds: float) -> list[RemoteFuture]:
         """Those that are answered."""
-        found, left = self.ray.wait(list(tickets), timeout=seconds)
+        found, left = self.ray.wait(list(futures), timeout=seconds)
         if left:
             found += self.ray.wait(left, num_returns=len(left), timeout=0)[0]
         return list(found)
@@ -149,7 +149,7 @@ class RayEngine:
         self.handles = []
         if self.folder is not None:
             self.ray.shutdown()
-            leftovers.remove(self.folder)
+            temporary_folders.remove(self.folder)
             self.folder = None
 
 
@@ -191,7 +191,7 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     # For its logs and sockets: nobody else's to read, and soon gone. Ray opens its folder to all, so it is one inside.
     folder = tempfile.mkdtemp(prefix="xladder-ray-")
-    leftovers.add(folder)
+    temporary_folders.add(folder)
     try:
         # JAX warns of every fork, Ray's too, which does nothing before it becomes another program.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
@@ -201,11 +201,11 @@ def connect(address: str | None) -> tuple[Any, str | None]:
             else:
                 ray.init(address=address, **quiet)
     except Exception as error:
-        leftovers.remove(folder)
-        said = (str(error).splitlines() or [""])[0]
+        temporary_folders.remove(folder)
+        message = (str(error).splitlines() or [""])[0]
         what = f"the Ray cluster at `{address}` cannot be used" if address else "Ray does not start"
         raise UsageError(
-            f"{what[0].upper()}{what[1:]}: {type(error).__name__}: {said[:200]} "
+            f"{what[0].upper()}{what[1:]}: {type(error).__name__}: {message[:200]} "
             + (CLUSTER_HINT if address else "`--rung parallel` needs none.")
         ) from error
     return ray, folder

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from xladder.core.state import flatten
-from xladder.distributed.connection import Line
+from xladder.distributed.connection import JsonConnection
 from xladder.distributed.membership import Membership
 from xladder.errors import PeerLost, UsageError, printable
 
@@ -20,17 +20,17 @@ INTRODUCTION = 5.0  # seconds that whoever comes has to say who it is
 RETRY = 0.2
 
 
-class Reception:
+class Rendezvous:
     """Where host 0 waits for the others."""
 
     def __init__(self, me: Membership):
         self.me = me
-        self.here: dict[int, Line] = {}
+        self.here: dict[int, JsonConnection] = {}
         self.names = {0: own_name()}
-        self._guests: queue.Queue[tuple[Line, dict[str, Any] | None]] = queue.Queue()
+        self._arrivals: queue.Queue[tuple[JsonConnection, dict[str, Any] | None]] = queue.Queue()
         self._closed = threading.Event()
         self._listener = _listen(me)
-        threading.Thread(target=self._open_the_door, daemon=True).start()
+        threading.Thread(target=self._accept, daemon=True).start()
 
     def wait_for_all(self, wanted: Mapping[str, Any], until: float) -> None:
         """Until every host is there; an error, of which all hear, if one is not or wants something else."""
@@ -45,13 +45,13 @@ class Reception:
                 self.refuse(sentence, PeerLost.exit_code)
                 raise PeerLost(sentence)
             with suppress(queue.Empty):
-                self._welcome(*self._guests.get(timeout=min(left, 1.0)), wanted)
+                self._admit(*self._arrivals.get(timeout=min(left, 1.0)), wanted)
 
     def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
         """There will be no run, and why."""
-        for line in self.here.values():
-            line.send({"refused": sentence, "code": code})
-            line.close()
+        for connection in self.here.values():
+            connection.send({"refused": sentence, "code": code})
+            connection.close()
         self.close()
 
     def close(self) -> None:
@@ -60,46 +60,46 @@ class Reception:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in `accept`
         self._listener.close()
-        while not self._guests.empty():
-            self._guests.get()[0].close()
+        while not self._arrivals.empty():
+            self._arrivals.get()[0].close()
 
-    def _open_the_door(self) -> None:
-        """Each guest is heard apart: one who says nothing must not keep the others waiting."""
+    def _accept(self) -> None:
+        """Each connection is heard apart: one who says nothing must not keep the others waiting."""
         while True:
             try:
-                guest = Line(self._listener.accept()[0])
+                connection = JsonConnection(self._listener.accept()[0])
             except OSError:
                 return
-            threading.Thread(target=self._hear, args=(guest,), daemon=True).start()
+            threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
 
-    def _hear(self, guest: Line) -> None:
-        said = guest.receive(INTRODUCTION)
+    def _hear(self, connection: JsonConnection) -> None:
+        message = connection.receive(INTRODUCTION)
         if self._closed.is_set():
-            guest.close()
+            connection.close()
         else:
-            self._guests.put((guest, said))
+            self._arrivals.put((connection, message))
 
-    def _welcome(self, line: Line, said: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
+    def _admit(self, connection: JsonConnection, message: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
         """Someone has come: a host of this run that is not here yet and wants the same, or nobody we know."""
-        host = said.get("host") if said else None
-        if said is None or type(host) is not int:
-            line.close()
+        host = message.get("host") if message else None
+        if message is None or type(host) is not int:
+            connection.close()
             return
-        refusal = self._disagreement(host, said, wanted)
+        refusal = self._disagreement(host, message, wanted)
         if refusal:
-            line.send({"refused": refusal})
+            connection.send({"refused": refusal})
             self.refuse(refusal)
             raise UsageError(refusal)
-        self.here[host] = line
-        self.names[host] = printable(said.get("name", ""), 100)
+        self.here[host] = connection
+        self.names[host] = printable(message.get("name", ""), 100)
 
-    def _disagreement(self, host: int, said: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    def _disagreement(self, host: int, message: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
         number = self.me.num_hosts
-        if said.get("num_hosts") != number:
-            return f"Host {host} was told `--num-hosts {printable(said.get('num_hosts'))}`, and host 0 {number}."
+        if message.get("num_hosts") != number:
+            return f"Host {host} was told `--num-hosts {printable(message.get('num_hosts'))}`, and host 0 {number}."
         if not 0 < host < number or host in self.here:
             return f"There are two processes with `--host-id {host}`: each needs its own, 0 … {number - 1}."
-        theirs, ours = said.get("wanted"), dict(flatten(wanted))
+        theirs, ours = message.get("wanted"), dict(flatten(wanted))
         if not isinstance(theirs, dict):
             return ""
         theirs = dict(flatten(theirs))
@@ -110,23 +110,23 @@ class Reception:
         return ""
 
 
-def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tuple[Line, dict[str, Any]]:
+def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tuple[JsonConnection, dict[str, Any]]:
     """The others: come to host 0, and wait until it says `go`. The connection, and what it tells."""
-    line = _connect(me, until)
-    line.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted})
-    said = line.receive(max(until - time.monotonic(), 0.0) + me.init_timeout)
-    if said and "go" in said:
-        return line, said["go"]
-    line.close()
-    if said and "refused" in said:
-        kind = PeerLost if said.get("code") == PeerLost.exit_code else UsageError
-        raise kind(printable(said["refused"], 2000))
+    connection = _connect(me, until)
+    connection.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted})
+    message = connection.receive(max(until - time.monotonic(), 0.0) + me.init_timeout)
+    if message and "go" in message:
+        return connection, message["go"]
+    connection.close()
+    if message and "refused" in message:
+        kind = PeerLost if message.get("code") == PeerLost.exit_code else UsageError
+        raise kind(printable(message["refused"], 2000))
     raise PeerLost(
         f"Whoever answered at {me.coordinator} has gone or is not host 0 of a run: are its address and port right?"
     )
 
 
-def _connect(me: Membership, until: float) -> Line:
+def _connect(me: Membership, until: float) -> JsonConnection:
     reason = ""
     while True:
         left = until - time.monotonic()
@@ -136,7 +136,7 @@ def _connect(me: Membership, until: float) -> Line:
                 f"(`--init-timeout`): {reason}. Host 0 has to be started with the same `--coordinator`."
             )
         try:
-            return Line(socket.create_connection(me.address, timeout=min(left, 5.0)))
+            return JsonConnection(socket.create_connection(me.address, timeout=min(left, 5.0)))
         except (socket.gaierror, UnicodeError) as error:
             raise _unknown_name(me, error) from None
         except OSError as error:

@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from xladder.distributed import rendezvous as roll_call
-from xladder.distributed.connection import Line
+from xladder.distributed import rendezvous
+from xladder.distributed.connection import JsonConnection
 from xladder.distributed.membership import Membership
 from xladder.errors import PeerLost, UsageError, printable
 
@@ -45,19 +45,19 @@ class Cluster:
         self.membership = membership
         self.on_loss: Callable[[str], str] = lambda sentence: ""
         """Told before the process ends, because a peer is lost: writes it down, and says how to go on."""
-        self.lines: dict[int, Line] = {}
+        self.connections: dict[int, JsonConnection] = {}
         """Host 0: to all others. The others: to host 0."""
         self.statuses = {i: Status() for i in range(membership.num_hosts)}
         self.left: set[int] = set()
         self.ended = threading.Event()
         self.joined = False
         """Whether JAX knows of the others."""
-        self._told: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.code = 0
-        self._reception: roll_call.Reception | None = None
+        self._rendezvous: rendezvous.Rendezvous | None = None
         self._losing = threading.Lock()
 
-    # The roll call
+    # The rendezvous
 
     def meet(self, wanted: Mapping[str, Any] | None) -> dict[str, Any]:
         """Wait until all are there and see that they want the same; None wants what host 0 does.
@@ -66,34 +66,34 @@ class Cluster:
         """
         me, until = self.membership, time.monotonic() + self.membership.init_timeout
         if not me.leads:
-            self.lines[0], told = roll_call.join(me, wanted, until)
+            self.connections[0], message = rendezvous.join(me, wanted, until)
             self._watch()
-            return told
-        self._reception = roll_call.Reception(me)
+            return message
+        self._rendezvous = rendezvous.Rendezvous(me)
         if not me.is_local:
             print(
                 f"xladder: listening at {me.coordinator} for the other hosts; anyone who reaches it can join.",
                 flush=True,
             )
         plain = json.loads(json.dumps(wanted or {}))  # as it arrives at the others
-        self._reception.wait_for_all(plain, until)
-        self.lines = self._reception.here
-        for host, name in self._reception.names.items():
+        self._rendezvous.wait_for_all(plain, until)
+        self.connections = self._rendezvous.here
+        for host, name in self._rendezvous.names.items():
             self.statuses[host].name = name
         return {}
 
-    def go(self, told: Mapping[str, Any]) -> None:
+    def go(self, message: Mapping[str, Any]) -> None:
         """Host 0: all may begin."""
-        if self._reception:
-            self._reception.close()
-        for line in self.lines.values():
-            line.send({"go": dict(told)})
+        if self._rendezvous:
+            self._rendezvous.close()
+        for connection in self.connections.values():
+            connection.send({"go": dict(message)})
         self._watch()
 
     def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
         """Host 0: there will be no run, and why."""
-        if self._reception:
-            self._reception.refuse(sentence, code)
+        if self._rendezvous:
+            self._rendezvous.refuse(sentence, code)
 
     def connect_jax(self) -> None:
         """Join the others in JAX, if that is not done. Before anything asks it for devices."""
@@ -130,12 +130,12 @@ class Cluster:
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Host 0: something that all have to know."""
-        for line in self.lines.values():
-            line.send({"told": dict(message)})
+        for connection in self.connections.values():
+            connection.send({"message": dict(message)})
 
     def hear(self) -> dict[str, Any] | None:
         """The others: what host 0 tells; None if it has ended instead."""
-        return self._told.get()
+        return self._messages.get()
 
     def begin(self, doing: str) -> None:
         """This process begins something new."""
@@ -149,8 +149,8 @@ class Cluster:
     def leave(self, code: int, why: str = "") -> None:
         """Tell the others that this process ends, and how; then it may. Nobody is missed from now on."""
         self.ended.set()
-        for line in self.lines.values():
-            line.send({"bye": code, "why": why})
+        for connection in self.connections.values():
+            connection.send({"bye": code, "why": why})
 
     def wait_for_leader(self) -> int:
         """The others: until host 0 is done with everything. Returns its exit code."""
@@ -159,16 +159,16 @@ class Cluster:
 
     def close(self) -> None:
         """End all connections."""
-        for line in self.lines.values():
-            line.close()
-        if self._reception:
-            self._reception.close()
+        for connection in self.connections.values():
+            connection.close()
+        if self._rendezvous:
+            self._rendezvous.close()
 
     def _watch(self) -> None:
         now = time.monotonic()
         for status in self.statuses.values():
             status.heard = status.changed = now
-        for host in self.lines:
+        for host in self.connections:
             threading.Thread(target=self._listen, args=(host,), daemon=True).start()
         threading.Thread(target=self._beat, daemon=True).start()
 
@@ -176,13 +176,13 @@ class Cluster:
         """Once a second: say how far this process has come, and look whether all others have been heard."""
         me = self.membership
         while not self.ended.wait(BEAT):
-            told = {
+            message = {
                 str(i): {"steps": s.steps, "doing": s.doing, "name": s.name, "silent": time.monotonic() - s.heard}
                 for i, s in self.statuses.items()
                 if me.leads or i == me.host_id
             }
-            for line in self.lines.values():
-                line.send({"statuses": told})
+            for connection in self.connections.values():
+                connection.send({"statuses": message})
             lost = self.verdict(time.monotonic())
             if lost:
                 self.lose(lost)
@@ -207,37 +207,39 @@ class Cluster:
 
     def _listen(self, host: int) -> None:
         """Hear what one connection has to say, until it ends."""
-        line = self.lines[host]
+        connection = self.connections[host]
         while True:
-            said = line.receive()
-            if said is None:
+            message = connection.receive()
+            if message is None:
                 if host not in self.left and not self.ended.is_set():
                     self.lose(f"{self._named([host])} has ended without a word.")
                 return
-            if "statuses" in said:
-                self._note(said["statuses"])
-            elif "told" in said:
-                self._told.put(said["told"])
-            elif "lost" in said:
-                self.lose(printable(said["lost"], 500))
-            elif "bye" in said:
+            if "statuses" in message:
+                self._note(message["statuses"])
+            elif "message" in message:
+                self._messages.put(message["message"])
+            elif "lost" in message:
+                self.lose(printable(message["lost"], 500))
+            elif "bye" in message:
                 self.left.add(host)
-                code = int(said["bye"])
+                code = int(message["bye"])
                 if host == 0:
                     self.code = code
                     self.ended.set()
-                    self._told.put(None)
+                    self._messages.put(None)
                     if code and code not in STOPPED:
                         # It alone has failed, and whatever this process waits for will not come.
-                        print(f"xladder: Host 0: {printable(said.get('why', ''), 1000)}", file=sys.stderr, flush=True)
+                        print(
+                            f"xladder: Host 0: {printable(message.get('why', ''), 1000)}", file=sys.stderr, flush=True
+                        )
                         os._exit(code)
                 elif code and not self.ended.wait(OWN_ENDING):
                     # What ends all hosts alike (a loss that is no number) ends this one, too, in its own words.
-                    self.lose(f"{self._named([host])} ended with code {code}. {printable(said.get('why', ''), 500)}")
+                    self.lose(f"{self._named([host])} ended with code {code}. {printable(message.get('why', ''), 500)}")
 
-    def _note(self, told: Mapping[str, Any]) -> None:
+    def _note(self, message: Mapping[str, Any]) -> None:
         now = time.monotonic()
-        for name, one in told.items():
+        for name, one in message.items():
             i = int(name)
             if i == self.membership.host_id or i not in self.statuses:
                 continue
@@ -255,9 +257,9 @@ class Cluster:
         """
         self._losing.acquire()  # for good: whoever comes second has nothing to add
         self.ended.set()
-        for host, line in self.lines.items():
+        for host, connection in self.connections.items():
             if host not in self.left:
-                line.send({"lost": sentence})
+                connection.send({"lost": sentence})
         print(f"xladder: {sentence} {self.on_loss(sentence)}".rstrip(), file=sys.stderr, flush=True)
         sys.stdout.flush()
         os._exit(PeerLost.exit_code)

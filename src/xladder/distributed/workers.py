@@ -1,6 +1,6 @@
-"""Who takes part in a run on `actors`: players that have some copies of the world each, shards that remember theirs.
+"""Who takes part in a run on `actors`: actors that have some envs of the world each, shards that remember theirs.
 
-Shapes: N copies.
+Shapes: N envs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder.distributed.remote import Engine, Lost, Remote, Ticket
+from xladder.distributed.remote import Engine, Lost, Remote, RemoteFuture
 from xladder.errors import PeerLost, UsageError
 from xladder.families.value.program import Program
 from xladder.replay.shard import Shard
@@ -22,38 +22,38 @@ SILENT_SECONDS = 60.0  # that somebody who is there may take to answer; what is 
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Whose copies are whose: neighbours have neighbouring ones, so that a shard's are neighbours too."""
+class ActorLayout:
+    """Whose envs are whose: neighbours have neighbouring ones, so that a shard's are neighbours too."""
 
     num_envs: int
-    copies: tuple[tuple[int, ...], ...]
-    """Of every player."""
-    players: tuple[tuple[int, ...], ...]
+    envs: tuple[tuple[int, ...], ...]
+    """Of every actor."""
+    actors: tuple[tuple[int, ...], ...]
     """Of every shard: those whose rows it remembers."""
 
     @classmethod
-    def of(cls, num_envs: int, players: int, shards: int) -> Layout:
+    def of(cls, num_envs: int, actors: int, shards: int) -> ActorLayout:
         """As even as possible."""
-        if players > num_envs:
+        if actors > num_envs:
             raise UsageError(
-                f"`--actors` is {players}, but there are {num_envs} copies of the world to play: give {num_envs} at "
-                f"most, or more copies (`--world.num-envs`)."
+                f"`--actors` is {actors}, but there are {num_envs} envs to play: give {num_envs} at "
+                f"most, or more envs (`--world.num-envs`)."
             )
-        if shards > players:
+        if shards > actors:
             raise UsageError(
                 f"`--shards` is {shards}, but every shard remembers the rows of an actor or more, and there "
-                f"{'is 1' if players == 1 else f'are {players}'}: give {players} at most, or more `--actors`."
+                f"{'is 1' if actors == 1 else f'are {actors}'}: give {actors} at most, or more `--actors`."
             )
-        return cls(num_envs, _parts(num_envs, players), _parts(players, shards))
+        return cls(num_envs, _parts(num_envs, actors), _parts(actors, shards))
 
-    def shard_of(self, player: int) -> tuple[int, int]:
-        """Which shard remembers a player's rows, and which of that shard's players it is."""
-        shard = next(i for i, theirs in enumerate(self.players) if player in theirs)
-        return shard, self.players[shard].index(player)
+    def shard_of(self, actor: int) -> tuple[int, int]:
+        """Which shard remembers an actor's rows, and which of that shard's actors it is."""
+        shard = next(i for i, theirs in enumerate(self.actors) if actor in theirs)
+        return shard, self.actors[shard].index(actor)
 
-    def copies_of_shard(self, shard: int) -> tuple[int, ...]:
-        """All copies whose rows a shard remembers."""
-        return tuple(copy for player in self.players[shard] for copy in self.copies[player])
+    def envs_of_shard(self, shard: int) -> tuple[int, ...]:
+        """All envs whose rows a shard remembers."""
+        return tuple(env for actor in self.actors[shard] for env in self.envs[actor])
 
 
 def _parts(count: int, parts: int) -> tuple[tuple[int, ...], ...]:
@@ -61,54 +61,54 @@ def _parts(count: int, parts: int) -> tuple[tuple[int, ...], ...]:
 
 
 @dataclass
-class Fleet:
+class WorkerGroup:
     """Everybody but the learner."""
 
     engine: Engine
-    layout: Layout
-    players: list[Remote]
+    layout: ActorLayout
+    actors: list[Remote]
     shards: list[Remote]
-    say: Callable[[str], None]
+    notify: Callable[[str], None]
     """Takes a line for whoever looks after the run."""
 
     @classmethod
-    def hire(
+    def spawn(
         cls,
         config: Any,
         seed: int,
-        layout: Layout,
+        layout: ActorLayout,
         engine: Engine,
-        make_player: Callable[..., Any],
+        make_actor: Callable[..., Any],
         together: bool,
-        say: Callable[[str], None],
-    ) -> Fleet:
-        """Have all of them made; `together`, whether the players of a shard step in time and share a ring."""
+        notify: Callable[[str], None],
+    ) -> WorkerGroup:
+        """Have all of them made; `together`, whether the actors of a shard step in time and share a ring."""
         program, c = Program(config), config.learner
-        players = [
-            engine.hire(f"Actor {i}", make_player, config, seed, copies[0], len(copies))
-            for i, copies in enumerate(layout.copies)
+        actors = [
+            engine.spawn(f"Actor {i}", make_actor, config, seed, envs[0], len(envs))
+            for i, envs in enumerate(layout.envs)
         ]
         shards = []
-        for j, theirs in enumerate(layout.players):
-            groups = [len(layout.copies[player]) for player in theirs]
-            view = program.view
-            given = program.window, view.shape, view.dtype, view.actions, c.prioritised, c.alpha
-            shards.append(engine.hire(f"Shard {j}", Shard, [sum(groups)] if together else groups, *given))
-        for remote, ticket in [(remote, remote.admit()) for remote in (*players, *shards)]:
+        for j, theirs in enumerate(layout.actors):
+            groups = [len(layout.envs[actor]) for actor in theirs]
+            spec = program.spec
+            given = program.window, spec.shape, spec.dtype, spec.actions, c.prioritised, c.alpha
+            shards.append(engine.spawn(f"Shard {j}", Shard, [sum(groups)] if together else groups, *given))
+        for remote, future in [(remote, remote.admit()) for remote in (*actors, *shards)]:
             try:
-                engine.get(ticket)
+                engine.get(future)
             except Lost as error:
                 raise UsageError(
                     f"{remote.name} could not be started ({error}). Where it runs, this version of xladder has to be "
                     "installed, with the extras of the world."
                 ) from None
-        return cls(engine, layout, players, shards, say)
+        return cls(engine, layout, actors, shards, notify)
 
-    def answer(self, remote: Remote, ticket: Ticket) -> Any:
+    def answer(self, remote: Remote, future: RemoteFuture) -> Any:
         """What somebody answers; raises `Lost` if they cannot, and `PeerLost` if they do not."""
-        if not self.engine.ready([ticket], SILENT_SECONDS):
+        if not self.engine.ready([future], SILENT_SECONDS):
             raise silent(remote)
-        return self.engine.get(ticket)
+        return self.engine.get(future)
 
     def readmit(self, remote: Remote) -> None:
         """Wait for one that was lost to be there again, knowing nothing."""

@@ -1,8 +1,8 @@
 """A GFlowNet: how it samples, and how it learns from a batch of trajectories. Pure JAX.
 
-Sampling may explore (ε, temperature) or walk back from a remembered object; the probabilities in the loss are always
-the policy's own. The network is run on real steps only: trajectories of a batch differ in length, so their steps are
-packed into rows, and the caller chooses into how many (a *bucket*).
+Sampling may explore (ε, temperature) or sample backward from a remembered object; the probabilities in the loss are
+always the policy's own. The network is run on real steps only: trajectories of a batch differ in length, so their steps
+are packed into rows, and the caller chooses into how many (a *bucket*).
 
 Shapes: B trajectories, T steps of the longest, D numbers in a state, A forward actions, the last of which is stop, R
 rows.
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 MASKED_LOGIT = -1e9  # a logit that means "not allowed", and has a gradient that is a number
 
 
-class Knobs(NamedTuple):
-    """What one may want to sweep: traced, so that a sweep is a `vmap`. float32 [] each."""
+class Hyperparams(NamedTuple):
+    """Hyperparameters that may be swept: traced, so that a sweep is a `vmap`. float32 [] each."""
 
     lr: jax.Array
     log_z_lr: jax.Array
@@ -46,8 +46,8 @@ class Agent(NamedTuple):
     """All that is learned."""
 
     params: Params
-    moments: optax.OptState
-    knobs: Knobs
+    opt_state: optax.OptState
+    hyperparams: Hyperparams
 
 
 class Explore(NamedTuple):
@@ -84,7 +84,7 @@ class Learned(NamedTuple):
 
 @dataclass(frozen=True)
 class GFlowNetLearner:
-    """The verbs of a GFlowNet, with what does not change bound once.
+    """What a GFlowNet can do; what does not change is bound once.
 
     `unroll` steps are taken between two looks at whether all trajectories have ended: looking is what takes time on a
     GPU. Steps after the end change nothing. `compact`: once half have ended, the network is run on half of the batch
@@ -119,16 +119,16 @@ class GFlowNetLearner:
         """A fresh one."""
         c = self.config.learner
         params = self.net.init(key, self.encode(self.world.initial()[None]))["params"]
-        knobs = Knobs(*(jnp.float32(getattr(c, name)) for name in Knobs._fields))
-        return Agent(params, self.optimiser().init(params), knobs)
+        hyperparams = Hyperparams(*(jnp.float32(getattr(c, name)) for name in Hyperparams._fields))
+        return Agent(params, self.optimiser().init(params), hyperparams)
 
-    def explore(self, knobs: Knobs, tick: jax.Array) -> Explore:
+    def explore(self, hyperparams: Hyperparams, tick: jax.Array) -> Explore:
         """Epsilon and temperature at a tick: straight lines from start to end."""
         ticks = self.config.learner.explore_until * self.config.ticks
         done = jnp.minimum(tick / ticks, 1.0) if ticks else jnp.float32(1.0)
         return Explore(
-            knobs.epsilon + done * (knobs.epsilon_end - knobs.epsilon),
-            knobs.temperature + done * (knobs.temperature_end - knobs.temperature),
+            hyperparams.epsilon + done * (hyperparams.epsilon_end - hyperparams.epsilon),
+            hyperparams.temperature + done * (hyperparams.temperature_end - hyperparams.temperature),
         )
 
     def encode(self, states: jax.Array) -> jax.Array:
@@ -145,7 +145,7 @@ class GFlowNetLearner:
 
     def forward_policy(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
         """float32 [B, A]: with what probability sampling takes each action."""
-        logits = self._say(params, states, "forward").forward
+        logits = self._apply(params, states, "forward").forward
         mask = self.forward_mask(states)
         masked = jnp.where(mask, logits, MASKED_LOGIT)
         # The best is subtracted first: divided by a small temperature, allowed logits would fall below forbidden ones.
@@ -157,7 +157,7 @@ class GFlowNetLearner:
         mask = self.backward_mask(states)
         if not self.config.learns_backward:
             return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
-        logits = self._say(params, states, "backward").backward
+        logits = self._apply(params, states, "backward").backward
         return jax.nn.softmax(jnp.where(mask, logits, MASKED_LOGIT)) * mask
 
     def sample(self, params: Params, explore: Explore, draws: jax.Array) -> Trajectories:
@@ -227,15 +227,17 @@ class GFlowNetLearner:
         flat = jax.vmap(self.world.log_reward)(states.reshape(-1, states.shape[-1]))
         return flat.reshape(states.shape[:-1])
 
-    def loss(self, params: Params, knobs: Knobs, batch: Trajectories, bucket: int) -> tuple[jax.Array, jax.Array]:
+    def loss(
+        self, params: Params, hyperparams: Hyperparams, batch: Trajectories, bucket: int
+    ) -> tuple[jax.Array, jax.Array]:
         """float32 [] each: the mean loss over a batch that has `bucket` or fewer steps, and the estimate of log Z."""
         rows = pack(batch, bucket)
-        said = self._say(params, rows.states, "forward", "backward", "flow")
+        outputs = self._apply(params, rows.states, "forward", "backward", "flow")
         spread = partial(unpack, rows)
         mask = self.forward_mask(rows.states)
-        log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, said.forward, MASKED_LOGIT)), rows.actions))
-        log_pb = jnp.roll(spread(self._log_backward(said.backward, rows)), -1, axis=1)  # known where the step leads
-        log_flow = None if said.log_flow is None else spread(said.log_flow)
+        log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), rows.actions))
+        log_pb = jnp.roll(spread(self._log_backward(outputs.backward, rows)), -1, axis=1)  # known where the step leads
+        log_flow = None if outputs.log_flow is None else spread(outputs.log_flow)
         log_reward = self.log_rewards(self.objects(batch))
         length, kind = batch.length, self.config.loss
         if kind == "tb":
@@ -250,7 +252,7 @@ class GFlowNetLearner:
             return jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length).mean(), log_z
         if kind == "subtb":
             parts = jax.vmap(balance.sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
-            return parts(log_flow, log_pf, log_pb, log_reward, length, knobs.subtb_lambda).mean(), log_z
+            return parts(log_flow, log_pf, log_pb, log_reward, length, hyperparams.subtb_lambda).mean(), log_z
         if kind == "fm":
             inflow = spread(self._log_inflow(params, rows.states))
             return jax.vmap(balance.flow_matching)(inflow, log_flow, log_pf, log_reward, length).mean(), log_z
@@ -261,32 +263,32 @@ class GFlowNetLearner:
     def gradient(self, agent: Agent, batch: Trajectories, bucket: int) -> tuple[Params, Learned]:
         """Of the loss on a batch that has `bucket` or fewer steps."""
         function = jax.value_and_grad(self.loss, has_aux=True)
-        (loss, log_z), gradient = function(agent.params, agent.knobs, batch, bucket)
+        (loss, log_z), gradient = function(agent.params, agent.hyperparams, batch, bucket)
         return gradient, Learned(loss, log_z)
 
     def update(self, agent: Agent, gradient: Params) -> Agent:
         """One step of the optimiser."""
-        direction, moments = self.optimiser().update(gradient, agent.moments)
-        rates = dict.fromkeys(agent.params, agent.knobs.lr) | {"log_z": agent.knobs.log_z_lr}
+        direction, opt_state = self.optimiser().update(gradient, agent.opt_state)
+        rates = dict.fromkeys(agent.params, agent.hyperparams.lr) | {"log_z": agent.hyperparams.log_z_lr}
         params = {
             name: jax.tree.map(lambda p, d, rate=rates[name]: p - rate * d, branch, direction[name])
             for name, branch in agent.params.items()
         }
-        return Agent(params, moments, agent.knobs)
+        return Agent(params, opt_state, agent.hyperparams)
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Adam, without the learning rates, which are knobs of the agent."""
+        """Adam, without the learning rates, which are hyperparameters of the agent."""
         return optax.scale_by_adam()
 
     def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log P_F [R, A], log P_B [R, A − 1] and log F [R] of states [R, D]; MASKED_LOGIT where it is not allowed."""
-        said = self._say(params, states, "forward", "backward", "flow")
+        outputs = self._apply(params, states, "forward", "backward", "flow")
         mask = self.forward_mask(states)
-        log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, said.forward, MASKED_LOGIT)), MASKED_LOGIT)
+        log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), MASKED_LOGIT)
         mask = self.backward_mask(states)
-        logits = jnp.zeros(mask.shape, jnp.float32) if said.backward is None else said.backward
+        logits = jnp.zeros(mask.shape, jnp.float32) if outputs.backward is None else outputs.backward
         log_pb = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), MASKED_LOGIT)
-        log_flow = jnp.zeros(states.shape[0]) if said.log_flow is None else said.log_flow
+        log_flow = jnp.zeros(states.shape[0]) if outputs.log_flow is None else outputs.log_flow
         return log_pf, log_pb, log_flow
 
     def _several(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -297,10 +299,10 @@ class GFlowNetLearner:
 
         return steps
 
-    def _say(self, params: Params, states: jax.Array, *heads: str) -> Any:
+    def _apply(self, params: Params, states: jax.Array, *heads: str) -> Any:
         return self.net.apply({"params": params}, self.encode(states), heads)
 
-    def _log_backward(self, logits: jax.Array | None, rows: Rows) -> jax.Array:
+    def _log_backward(self, logits: jax.Array | None, rows: PackedSteps) -> jax.Array:
         """float32 [R]: log P_B of the step that led to each row; nothing that counts in the initial state."""
         mask = self.backward_mask(rows.states)
         if logits is None:
@@ -322,7 +324,7 @@ def _goes_on(steps: int, fewer: int, walk: Walk) -> jax.Array:
     return (walk.active.sum() > fewer) & (walk.t < steps)
 
 
-class Rows(NamedTuple):
+class PackedSteps(NamedTuple):
     """The steps of a batch, one after another without gaps."""
 
     states: jax.Array  # int32 [R, D]
@@ -332,7 +334,7 @@ class Rows(NamedTuple):
     row_of: jax.Array  # int32 [B, T]: the inverse; some row where there is none
 
 
-def pack(batch: Trajectories, bucket: int) -> Rows:
+def pack(batch: Trajectories, bucket: int) -> PackedSteps:
     """The steps of a batch as `bucket` rows. There may be fewer: the rows after them repeat the last one."""
     steps = batch.actions.shape[0]
     ends = jnp.cumsum(batch.length)
@@ -342,11 +344,13 @@ def pack(batch: Trajectories, bucket: int) -> Rows:
     step = row - (ends - batch.length)[who]
     row_of = jnp.minimum((ends - batch.length)[:, None] + jnp.arange(steps)[None, :], bucket - 1)
     before = batch.actions[jnp.maximum(step - 1, 0), who]
-    return Rows(batch.states[step, who], batch.actions[step, who], before, (who, jnp.where(real, step, steps)), row_of)
+    return PackedSteps(
+        batch.states[step, who], batch.actions[step, who], before, (who, jnp.where(real, step, steps)), row_of
+    )
 
 
 @jax.custom_vjp
-def unpack(rows: Rows, values: jax.Array) -> jax.Array:
+def unpack(rows: PackedSteps, values: jax.Array) -> jax.Array:
     """float32 [B, T] from one value per row, float32 [R]; beyond a trajectory's length some value.
 
     Each step has one row, so the gradient is looked up as the values are, instead of added up.
@@ -354,7 +358,7 @@ def unpack(rows: Rows, values: jax.Array) -> jax.Array:
     return values[rows.row_of]
 
 
-def _unpack_forward(rows: Rows, values: jax.Array) -> tuple[jax.Array, Any]:
+def _unpack_forward(rows: PackedSteps, values: jax.Array) -> tuple[jax.Array, Any]:
     return unpack(rows, values), rows.place
 
 
@@ -367,15 +371,15 @@ def _unpack_backward(place: Any, gradient: jax.Array) -> tuple[None, jax.Array]:
 unpack.defvjp(_unpack_forward, _unpack_backward)
 
 
-def choose(chances: jax.Array, draw: jax.Array) -> jax.Array:
-    """int32 [B]: the actions that uniform numbers [B] stand for, given chances [B, A]. Never one without a chance."""
+def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:
+    """int32 [B]: the actions that uniform numbers [B] stand for, given probabilities [B, A]; never one of 0."""
     # Running sums by a triangle of ones. Each adds the same terms in the same order, so that an action without a
     # chance adds exactly nothing, which a scan in the shape of a tree does not promise.
-    below = jnp.tri(chances.shape[-1], dtype=chances.dtype)
-    if chances.shape[-1] > MOST_WRITTEN_OUT:
-        heights = jnp.dot(chances, below.T, precision="highest")
+    below = jnp.tri(probs.shape[-1], dtype=probs.dtype)
+    if probs.shape[-1] > MOST_WRITTEN_OUT:
+        heights = jnp.dot(probs, below.T, precision="highest")
     else:  # fuses with what is round it
-        heights = jnp.sum(chances[:, None, :] * below[None], axis=-1)
+        heights = jnp.sum(probs[:, None, :] * below[None], axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from xladder.learners.gflownet import Learned, Trajectories
 from xladder.learners.state_torch import TorchState
 from xladder.losses import balance_torch as balance
-from xladder.nets.flow_torch import FlowNet, Said
+from xladder.nets.flow_torch import FlowNet, FlowOutputs
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
@@ -43,7 +43,7 @@ class TorchGFlowNet(TorchState):
     def forward_policy(self, states: np.ndarray, epsilon: float, temperature: float) -> np.ndarray:
         """float32 [B, A]: with what probability sampling takes each action."""
         mask = self._tensor(self.world.forward_mask(states))
-        logits = self._say(states, "forward").forward
+        logits = self._apply(states, "forward").forward
         masked = torch.where(mask, logits, MASKED_LOGIT)
         policy = ((masked - masked.amax(-1, keepdim=True)) / temperature).softmax(-1)
         if epsilon:
@@ -57,14 +57,14 @@ class TorchGFlowNet(TorchState):
         if not self.config.learns_backward:
             return (mask / np.maximum(mask.sum(-1, keepdims=True), 1)).astype(np.float32)
         allowed = self._tensor(mask)
-        logits = self._say(states, "backward").backward
+        logits = self._apply(states, "backward").backward
         return (torch.where(allowed, logits, MASKED_LOGIT).softmax(-1) * allowed).cpu().numpy()
 
     @torch.inference_mode()
     def log_flow(self, states: np.ndarray) -> np.ndarray | None:
         """float32 [B]: the logarithm of the flow through states, if it is learned."""
-        said = self._say(states, "flow").log_flow
-        return None if said is None else said.cpu().numpy()
+        outputs = self._apply(states, "flow").log_flow
+        return None if outputs is None else outputs.cpu().numpy()
 
     def loss(self, batch: Trajectories) -> tuple[Tensor, Tensor]:
         """float32 [] each: the mean loss over a batch, and the estimate of log Z."""
@@ -81,10 +81,12 @@ class TorchGFlowNet(TorchState):
         def spread(values: Tensor) -> Tensor:
             return values.new_zeros(real.shape).masked_scatter(where, values)
 
-        said = self._say(states, "forward", "backward", "flow")
-        forward = torch.where(self._tensor(self.world.forward_mask(states)), said.forward, MASKED_LOGIT).log_softmax(-1)
+        outputs = self._apply(states, "forward", "backward", "flow")
+        forward = torch.where(self._tensor(self.world.forward_mask(states)), outputs.forward, MASKED_LOGIT).log_softmax(
+            -1
+        )
         log_pf = spread(_pick(forward, self._tensor(actions[real])))
-        log_pb = spread(self._log_backward(said, states, previous_action)).roll(-1, 1)
+        log_pb = spread(self._log_backward(outputs, states, previous_action)).roll(-1, 1)
         kind = self.config.loss
         if kind == "tb":
             losses = balance.trajectory_balance(self.net.log_z, log_pf, log_pb, log_reward, lengths)
@@ -92,7 +94,7 @@ class TorchGFlowNet(TorchState):
         if kind == "vargrad":
             weights = balance.log_weight(log_pf, log_pb, log_reward, lengths)
             return balance.log_partition_variance(weights), weights.detach().mean()
-        log_flow = spread(said.log_flow)
+        log_flow = spread(outputs.log_flow)
         log_z = log_flow[0, 0].detach()
         if kind == "db":
             return balance.detailed_balance(log_flow, log_pf, log_pb, log_reward, lengths).mean(), log_z
@@ -116,15 +118,16 @@ class TorchGFlowNet(TorchState):
         self.optimiser.step()
         return learned
 
-    def _say(self, states: np.ndarray, *heads: str) -> Any:
+    def _apply(self, states: np.ndarray, *heads: str) -> Any:
         return self.net(self._tensor(self.world.encode(states)), heads)
 
-    def _log_backward(self, said: Said, states: np.ndarray, previous_action: np.ndarray) -> Tensor:
+    def _log_backward(self, outputs: FlowOutputs, states: np.ndarray, previous_action: np.ndarray) -> Tensor:
         mask = self.world.backward_mask(states)
-        if said.backward is None:
+        if outputs.backward is None:
             return self._tensor(-np.log(np.maximum(mask.sum(-1), 1)).astype(np.float32))
         return _pick(
-            torch.where(self._tensor(mask), said.backward, MASKED_LOGIT).log_softmax(-1), self._tensor(previous_action)
+            torch.where(self._tensor(mask), outputs.backward, MASKED_LOGIT).log_softmax(-1),
+            self._tensor(previous_action),
         )
 
     def _log_inflow(self, states: np.ndarray) -> Tensor:
@@ -132,10 +135,10 @@ class TorchGFlowNet(TorchState):
         each = np.repeat(states, moves, axis=0)  # [R · (A − 1), D]
         before = self.world.backward(each, np.tile(np.arange(moves), len(states)))
         parents = np.where(mask.reshape(-1, 1), before, each)  # the state itself where there is no such edge
-        said = self._say(parents, "forward", "flow")
+        outputs = self._apply(parents, "forward", "flow")
         allowed = self._tensor(self.world.forward_mask(parents))
-        log_pf = torch.where(allowed, said.forward, MASKED_LOGIT).log_softmax(-1).reshape(-1, moves, moves + 1)
-        edges = said.log_flow.reshape(-1, moves) + log_pf.diagonal(dim1=1, dim2=2)
+        log_pf = torch.where(allowed, outputs.forward, MASKED_LOGIT).log_softmax(-1).reshape(-1, moves, moves + 1)
+        edges = outputs.log_flow.reshape(-1, moves) + log_pf.diagonal(dim1=1, dim2=2)
         return torch.where(self._tensor(mask), edges, MASKED_LOGIT).logsumexp(-1)
 
     def _tensor(self, values: np.ndarray) -> Tensor:

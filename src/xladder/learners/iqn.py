@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.types import Array, Params
 from xladder.learners.value import ValueLearner
 from xladder.nets.codes import CodesTorso
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from xladder.families.multi_agent.config import LearnerConfig
 
 
-class Knobs(NamedTuple):
-    """What one may want to sweep: traced, so that a sweep is a `vmap`."""
+class Hyperparams(NamedTuple):
+    """Hyperparameters that may be swept: traced, so that a sweep is a `vmap`."""
 
     lr: jax.Array  # float32 []
     gamma: jax.Array  # float32 []
@@ -43,9 +43,9 @@ class Agent(NamedTuple):
 
     params: Params
     target: Params
-    moments: optax.OptState
+    opt_state: optax.OptState
     epsilon: jax.Array  # float32 []
-    knobs: Knobs
+    hyperparams: Hyperparams
 
 
 class ActDraws(NamedTuple):
@@ -66,7 +66,7 @@ class UpdateDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class IQNLearner:
-    """The verbs of one IQN agent, with what does not change bound once.
+    """What one IQN agent can do; what does not change is bound once.
 
     With `align` > 1 the hidden layers are kept at the next multiple of it, the units beyond `width` having zero
     weights and zero noise. They stay zero under every update, so it is the same learner, but a GPU multiplies
@@ -78,7 +78,7 @@ class IQNLearner:
     num_codes: int
     cells: int
     align: int = 1
-    crew: Crew = ALONE
+    data_parallel: DataParallel = SINGLE
 
     @property
     def value(self) -> ValueLearner:
@@ -107,7 +107,7 @@ class IQNLearner:
             sigma=c.sigma,
             factorised=False,
         )
-        return ValueLearner(c, ValueNet(CodesTorso(width, self.num_codes), head), self.crew)
+        return ValueLearner(c, ValueNet(CodesTorso(width, self.num_codes), head), self.data_parallel)
 
     def _shapes(self, net: ValueNet) -> Params:
         codes = jnp.zeros((self.config.n_frames, self.cells), jnp.int8)
@@ -122,9 +122,9 @@ class IQNLearner:
         c = self.config
         codes = jnp.zeros((c.n_frames, self.cells), jnp.int8)
         plain = self.plain.net.init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
-        knobs = Knobs(*(jnp.float32(x) for x in (c.lr, c.gamma, c.epsilon_decay, c.epsilon_min)))
-        fresh = self.value.init(fit(plain, self._shapes(self.net)), knobs)
-        return Agent(fresh.params, fresh.target, fresh.moments, jnp.float32(c.epsilon), knobs)
+        hyperparams = Hyperparams(*(jnp.float32(x) for x in (c.lr, c.gamma, c.epsilon_decay, c.epsilon_min)))
+        fresh = self.value.init(fit(plain, self._shapes(self.net)), hyperparams)
+        return Agent(fresh.params, fresh.target, fresh.opt_state, jnp.float32(c.epsilon), hyperparams)
 
     def draw_act(self, key: jax.Array, turns: int) -> ActDraws:
         """The draws for `turns` actions in a row."""
@@ -162,14 +162,16 @@ class IQNLearner:
         noise = tuple(self.noise(draws.noise[i]) for i in range(3))
         return self.value.update_with(agent, batch, draws.taus, noise)[:2]
 
-    def study(
-        self, cursor: frames.Cursor, agent: Agent, ring: frames.Ring, draws: UpdateDraws
+    def learn(
+        self, cursor: frames.Cursor, agent: Agent, ring: frames.FrameRing, draws: UpdateDraws
     ) -> tuple[Agent, jax.Array]:
         """Draw a batch from the memory and learn from it."""
         c = self.config
-        starts = self.crew.mine(frames.choose(cursor, draws.scores, c.batch_size, c.n_frames, c.n_step))
-        batch = frames.cut(cursor, ring, starts, agent.knobs.gamma, c.n_frames, c.n_step)
-        return self.update(agent, batch, draws._replace(taus=self.crew.mine(draws.taus, axis=1)))
+        starts = self.data_parallel.local(
+            frames.sample_indices(cursor, draws.scores, c.batch_size, c.n_frames, c.n_step)
+        )
+        batch = frames.gather(cursor, ring, starts, agent.hyperparams.gamma, c.n_frames, c.n_step)
+        return self.update(agent, batch, draws._replace(taus=self.data_parallel.local(draws.taus, axis=1)))
 
     def sync(self, agent: Agent, due: jax.Array) -> Agent:
         """The hard update, if it is due: the target becomes the online network."""
@@ -177,8 +179,8 @@ class IQNLearner:
 
     def decay(self, agent: Agent) -> Agent:
         """Epsilon after an epoch."""
-        epsilon = agent.epsilon * (1 - agent.knobs.epsilon_decay)
-        return agent._replace(epsilon=jnp.maximum(epsilon, agent.knobs.epsilon_min))
+        epsilon = agent.epsilon * (1 - agent.hyperparams.epsilon_decay)
+        return agent._replace(epsilon=jnp.maximum(epsilon, agent.hyperparams.epsilon_min))
 
     def noise(self, normals: jax.Array) -> Any:
         """The noise of the layers from float32 [noise_size]."""

@@ -1,13 +1,13 @@
 """PQN (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"): Q-learning without memory or target net.
 
-Many copies of a world play a few steps, and what they met is learned from at once and then forgotten. What keeps this
+Many envs play a few steps, and what they met is learned from at once and then forgotten. What keeps this
 stable is not a slow copy of the network but its normalised layers; what makes it quick are Q(λ) targets. They are
-formed once per rollout, from the values that the copies acted on, so they cost no pass of the network of their own.
+formed once per rollout, from the values that the envs acted on, so they cost no pass of the network of their own.
 
 The step that shows the last frame of a game that is over decides nothing. It has no weight, and its value is what a
 game that was cut is bootstrapped from.
 
-Shapes: T steps, N copies, F frames per state, A actions, B lessons.
+Shapes: T steps, N envs, F frames per state, A actions, B transitions.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from xladder.losses.lambda_returns import q_lambda_targets
 from xladder.losses.value import huber
 
 
-class Knobs(NamedTuple):
-    """What one may want to sweep: traced, so that a sweep is a `vmap`."""
+class Hyperparams(NamedTuple):
+    """Hyperparameters that may be swept: traced, so that a sweep is a `vmap`."""
 
     lr: jax.Array  # float32 []
     gamma: jax.Array  # float32 []
-    trace: jax.Array  # float32 []: λ
+    lambda_: jax.Array  # float32 []: λ
 
 
 class Agent(NamedTuple):
     """All that one agent has learned."""
 
     params: Params
-    moments: optax.OptState
-    knobs: Knobs
+    opt_state: optax.OptState
+    hyperparams: Hyperparams
 
 
 class Rollout(NamedTuple):
-    """T steps of N copies, under one set of parameters."""
+    """T steps of N envs, under one set of parameters."""
 
     states: Array  # [T, N, F, …]
     actions: Array  # int32 [T, N]
@@ -53,7 +53,7 @@ class Rollout(NamedTuple):
     values: Array  # float32 [T + 1, N]: of the best action in each state, and in the one after the last step
 
 
-class Lessons(NamedTuple):
+class RolloutBatch(NamedTuple):
     """B states, and what their actions turned out to be worth."""
 
     states: Array  # [B, F, …]
@@ -64,46 +64,48 @@ class Lessons(NamedTuple):
 
 @dataclass(frozen=True)
 class PQNLearner:
-    """The verbs of one agent; `value` has the network, and the settings of its optimiser."""
+    """What one agent can do; `value` has the network, and the settings of its optimiser."""
 
     value: ValueLearner
 
-    def init(self, params: Params, knobs: Knobs) -> Agent:
+    def init(self, params: Params, hyperparams: Hyperparams) -> Agent:
         """An agent with these parameters."""
-        return Agent(params, self.value.optimiser().init(params), knobs)
+        return Agent(params, self.value.optimiser().init(params), hyperparams)
 
-    def prepare(self, knobs: Knobs, rollout: Rollout) -> Lessons:
-        """The lessons of a rollout, B = T·N, step by step."""
-        discounts = jnp.where(rollout.terminated, 0.0, knobs.gamma)
+    def prepare(self, hyperparams: Hyperparams, rollout: Rollout) -> RolloutBatch:
+        """The batch of a rollout, B = T·N, step by step."""
+        discounts = jnp.where(rollout.terminated, 0.0, hyperparams.gamma)
         # A game that was cut shows its last frame in the next row: its value ends the chain.
-        targets = q_lambda_targets(rollout.rewards, discounts, rollout.values[1:], rollout.truncated, knobs.trace)
+        targets = q_lambda_targets(
+            rollout.rewards, discounts, rollout.values[1:], rollout.truncated, hyperparams.lambda_
+        )
         weights = jnp.where(rollout.idle, 0.0, 1.0)
         return jax.tree.map(
-            lambda x: x.reshape(-1, *x.shape[2:]), Lessons(rollout.states, rollout.actions, targets, weights)
+            lambda x: x.reshape(-1, *x.shape[2:]), RolloutBatch(rollout.states, rollout.actions, targets, weights)
         )
 
-    def loss(self, params: Params, lessons: Lessons) -> jax.Array:
-        """float32 []: the mean over the lessons of half the squared error, each weighted."""
-        said = self.value.say(params, lessons.states, None, None)  # [B, 1, A]
-        taken = jax.vmap(of_action)(said, lessons.actions)[:, 0]
-        return jnp.mean(huber(lessons.targets - taken, float("inf")) * lessons.weights)
+    def loss(self, params: Params, batch: RolloutBatch) -> jax.Array:
+        """float32 []: the mean over the batch of half the squared error, each weighted."""
+        outputs = self.value.apply(params, batch.states, None, None)  # [B, 1, A]
+        chosen = jax.vmap(of_action)(outputs, batch.actions)[:, 0]
+        return jnp.mean(huber(batch.targets - chosen, float("inf")) * batch.weights)
 
-    def update(self, agent: Agent, lessons: Lessons, left: Array) -> tuple[Agent, jax.Array]:
+    def update(self, agent: Agent, batch: RolloutBatch, left: Array) -> tuple[Agent, jax.Array]:
         """One gradient step, with the part of the learning rate that is left, float32 []; and the loss."""
-        loss, gradient = jax.value_and_grad(self.loss)(agent.params, lessons)
+        loss, gradient = jax.value_and_grad(self.loss)(agent.params, batch)
         gradient = clip(gradient, self.value.config.clip)
-        steps, moments = self.value.optimiser().update(gradient, agent.moments)
-        lr = agent.knobs.lr * left
+        steps, opt_state = self.value.optimiser().update(gradient, agent.opt_state)
+        lr = agent.hyperparams.lr * left
         params = jax.tree.map(lambda p, step: p - lr * step, agent.params, steps)
-        return agent._replace(params=params, moments=moments), loss
+        return agent._replace(params=params, opt_state=opt_state), loss
 
     def learn(
-        self, agent: Agent, lessons: Lessons, orders: jax.Array, left: Array, unroll: int = 1
+        self, agent: Agent, batch: RolloutBatch, orders: jax.Array, left: Array, unroll: int = 1
     ) -> tuple[Agent, jax.Array]:
-        """An update from the lessons that each row of `orders`, int32 [K, B'], names; and the mean loss."""
+        """An update from the transitions that each row of `orders`, int32 [K, B'], names; and the mean loss."""
 
         def update(agent: Agent, order: jax.Array) -> tuple[Agent, jax.Array]:
-            return self.update(agent, jax.tree.map(lambda x: x[order], lessons), left)
+            return self.update(agent, jax.tree.map(lambda x: x[order], batch), left)
 
         agent, losses = jax.lax.scan(update, agent, orders, unroll=min(unroll, orders.shape[0]))
         return agent, losses.mean()

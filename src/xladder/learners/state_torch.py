@@ -12,7 +12,7 @@ from torch import Tensor
 from xladder.core.state import Stateful
 
 # What an optimiser remembers of each parameter. It begins to with its first step.
-MOMENTS = {
+OPT_STATE = {
     "Adam": ("step", "exp_avg", "exp_avg_sq"),
     "RAdam": ("step", "exp_avg", "exp_avg_sq"),
     "CentredRmsProp": ("mean", "square"),
@@ -28,7 +28,7 @@ class TorchState:
     def state(self) -> dict[str, Any]:
         """All that was learned, as arrays."""
         nets = {name: {k: _array(v) for k, v in getattr(self, name).state_dict().items()} for name in self.NETS}
-        return {"nets": nets, "begun": bool(self.optimiser.state), "moments": self._moments()}
+        return {"nets": nets, "begun": bool(self.optimiser.state), "opt_state": self._opt_state()}
 
     def take_state(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
@@ -36,14 +36,14 @@ class TorchState:
             getattr(self, name).load_state_dict({k: torch.from_numpy(v) for k, v in state["nets"][name].items()})
         if not state["begun"]:
             return
-        for param, moments in zip(self._params_of_optimiser(), state["moments"], strict=True):
-            self.optimiser.state[param] = {k: torch.from_numpy(v).to(param.device) for k, v in moments.items()}
+        for param, opt_state in zip(self._params_of_optimiser(), state["opt_state"], strict=True):
+            self.optimiser.state[param] = {k: torch.from_numpy(v).to(param.device) for k, v in opt_state.items()}
 
     def _params_of_optimiser(self) -> list[Tensor]:
         return [param for group in self.optimiser.param_groups for param in group["params"]]
 
-    def _moments(self) -> list[dict[str, np.ndarray]]:
-        names = MOMENTS[type(self.optimiser).__name__]
+    def _opt_state(self) -> list[dict[str, np.ndarray]]:
+        names = OPT_STATE[type(self.optimiser).__name__]
         rows = []
         for param in self._params_of_optimiser():
             held = self.optimiser.state.get(param, {})
@@ -52,7 +52,7 @@ class TorchState:
         return rows
 
 
-class TorchVerbs(Stateful):
+class TorchBackend(Stateful):
     """For a class whose draws come from PyTorch's global generator, too."""
 
     def state(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.types import Array, Params
 from xladder.learners.masks import mask_values, split_mask
 from xladder.losses.heads import ReturnHead, make_head
@@ -30,8 +30,8 @@ from xladder.nets.value import ValueNet
 from xladder.replay.batch import Batch
 
 
-class Knobs(NamedTuple):
-    """What one may want to sweep: traced, so that a sweep is a `vmap`."""
+class Hyperparams(NamedTuple):
+    """Hyperparameters that may be swept: traced, so that a sweep is a `vmap`."""
 
     lr: jax.Array  # float32 []
     gamma: jax.Array  # float32 []
@@ -42,8 +42,8 @@ class Agent(NamedTuple):
 
     params: Params
     target: Params
-    moments: optax.OptState
-    knobs: Knobs
+    opt_state: optax.OptState
+    hyperparams: Hyperparams
 
 
 class Draws(NamedTuple):
@@ -55,22 +55,23 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueLearner:
-    """The verbs of one agent, with what does not change bound once.
+    """What one agent can do; what does not change is bound once.
 
-    `config` names the ingredients: the fields of `workloads.value.LearnerConfig`, of which a workload may fix some.
+    `config` names the ingredients: the fields of `families.value.config.LearnerConfig`, of which a workload may fix
+    some.
     """
 
     config: Any
     net: ValueNet
-    crew: Crew = ALONE
+    data_parallel: DataParallel = SINGLE
     """Who the rest of a batch is with; its size is what this one has of it."""
     masked: bool = False
     """Whether the last A numbers of a state's newest frame say which actions are available (see `masks.py`)."""
 
-    def init(self, params: Params, knobs: Any) -> Agent:
+    def init(self, params: Params, hyperparams: Any) -> Agent:
         """An agent with these parameters."""
         # The target is a copy, not an alias: a donated state must not hold one buffer twice.
-        return Agent(params, jax.tree.map(jnp.copy, params), self.optimiser().init(params), knobs)
+        return Agent(params, jax.tree.map(jnp.copy, params), self.optimiser().init(params), hyperparams)
 
     @property
     def head(self) -> ReturnHead:
@@ -101,7 +102,7 @@ class ValueLearner:
         """States as the network sees them, and which actions are available, bool […, A]; None where all are."""
         return split_mask(states, self.net.head.actions) if self.masked else (states, None)
 
-    def say(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
+    def apply(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
         """float32 […, Z, A]: the network's outputs for states, which may bring their masks."""
         seen, _ = self.split_mask(states)
         outputs: Any = self.net.apply({"params": params}, seen, taus if self.fractions else None, noise)
@@ -111,7 +112,7 @@ class ValueLearner:
         """float32 […, A]: the expected return of every action that is available, for acting."""
         seen, mask = self.split_mask(states)
         if not self.fractions:
-            return mask_values(self.head.expected(self.say(params, states, None, noise)), mask)
+            return mask_values(self.head.expected(self.apply(params, states, None, noise)), mask)
         embedding = self.net.apply({"params": params}, taus, method="embed")
         mean: Any = self.net.apply({"params": params}, seen, embedding, noise, method="mean_of_embedded")
         return mask_values(mean, mask)
@@ -125,10 +126,10 @@ class ValueLearner:
     ) -> tuple[jax.Array, jax.Array]:
         """The loss of each transition, float32 [B], and how far off it was, which becomes its priority."""
         c, head = self.config, self.head
-        next_target = self.say(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
-        next_online = self.say(params, batch.next_states, taus[0], noise[0]) if c.double else next_target
-        now_target = self.say(target, batch.states, taus[1], noise[1]) if c.munchausen else next_target
-        prediction = self.say(params, batch.states, taus[2], noise[2])
+        next_target = self.apply(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
+        next_online = self.apply(params, batch.next_states, taus[0], noise[0]) if c.double else next_target
+        now_target = self.apply(target, batch.states, taus[1], noise[1]) if c.munchausen else next_target
+        prediction = self.apply(params, batch.states, taus[2], noise[2])
         masks = self.split_mask(batch.states)[1], self.split_mask(batch.next_states)[1]
 
         def one(
@@ -170,14 +171,14 @@ class ValueLearner:
         """The same with noise that has been split already."""
         differentiate = jax.value_and_grad(self.loss, has_aux=True)
         (loss, errors), gradient = differentiate(agent.params, agent.target, batch, taus, noise)
-        loss, gradient = self.crew.average((loss, gradient))
+        loss, gradient = self.data_parallel.mean((loss, gradient))
         gradient = clip(gradient, self.config.clip)
-        steps, moments = self.optimiser().update(gradient, agent.moments)
-        params = jax.tree.map(lambda p, step: p - agent.knobs.lr * step, agent.params, steps)
-        target, soft = agent.target, self.config.soft
-        if soft:
-            target = jax.tree.map(lambda t, p: t + jnp.float32(soft) * (p - t), target, params)
-        return agent._replace(params=params, target=target, moments=moments), loss, errors
+        steps, opt_state = self.optimiser().update(gradient, agent.opt_state)
+        params = jax.tree.map(lambda p, step: p - agent.hyperparams.lr * step, agent.params, steps)
+        target, tau = agent.target, self.config.tau
+        if tau:
+            target = jax.tree.map(lambda t, p: t + jnp.float32(tau) * (p - t), target, params)
+        return agent._replace(params=params, target=target, opt_state=opt_state), loss, errors
 
     def sync(self, agent: Any, due: jax.Array) -> Any:
         """The hard update, if it is due: the target becomes the online network."""
@@ -185,7 +186,7 @@ class ValueLearner:
         return agent._replace(target=target)
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Optax's, without the learning rate, which is a knob of the agent."""
+        """Optax's, without the learning rate, which is a hyperparameter of the agent."""
         if self.config.optimiser == "rmsprop":  # centred, as in Mnih et al. 2015
             return optax.scale_by_stddev(decay=0.95, eps=self.config.optimiser_eps)
         if self.config.optimiser == "radam":

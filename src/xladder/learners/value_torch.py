@@ -144,9 +144,9 @@ class TorchLearner(TorchState):
         if self.config.clip != float("inf"):
             torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.config.clip)
         self.optimiser.step()
-        if self.config.soft:
+        if self.config.tau:
             with torch.no_grad():
-                torch._foreach_lerp_(self._targets, self._params, self.config.soft)
+                torch._foreach_lerp_(self._targets, self._params, self.config.tau)
         return float(loss.detach()), errors.detach().cpu().numpy()
 
     def sync(self) -> None:

@@ -48,5 +48,5 @@ def munchausen_bonus(
 ) -> Tensor:
     """float32 [B]: α·clip(τ·log π(a|s), l₀, 0), from values [B, A] and the actions taken, of any integer type [B]."""
     _, scaled_log_policy = soft_values(target_values_now, temperature)
-    taken = scaled_log_policy.gather(1, actions.long()[:, None])[:, 0]
-    return (scale * taken.clamp(floor, 0)).detach()
+    chosen = scaled_log_policy.gather(1, actions.long()[:, None])[:, 0]
+    return (scale * chosen.clamp(floor, 0)).detach()

@@ -1,7 +1,7 @@
 """A flat frame as named parts, for torsos that ask for them with `by_key = True`.
 
-A world whose observations are a tree of arrays shows flat frames, and its `View` says in `fields` how they split: name,
-shape and dtype of every part, in order. Shapes: F frames, D numbers per frame.
+A world whose observations are a tree of arrays shows flat frames, and its `EnvSpec` says in `fields` how they split:
+name, shape and dtype of every part, in order. Shapes: F frames, D numbers per frame.
 """
 
 from __future__ import annotations

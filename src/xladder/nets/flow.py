@@ -22,7 +22,7 @@ HEADS = ("forward", "backward", "flow")
 MOST_WRITTEN_OUT = 16  # rows of a state that are added one by one in the program
 
 
-class Said(NamedTuple):
+class FlowOutputs(NamedTuple):
     """What the network says of R states; None for a head it does not have or was not asked for."""
 
     forward: jax.Array | None  # float32 [R, A]: logits, not masked
@@ -131,18 +131,18 @@ class FlowNet(nn.Module):
         if self.has_log_z:
             self.log_z = self.param("log_z", nn.initializers.zeros, (), jnp.float32)
 
-    def __call__(self, encoded: jax.Array, heads: tuple[str, ...] = HEADS) -> Said:
+    def __call__(self, encoded: jax.Array, heads: tuple[str, ...] = HEADS) -> FlowOutputs:
         """What the chosen heads say of encoded states: float32 [R, F], or int32 [R, K]."""
-        said: dict[str, jax.Array] = {}
+        outputs: dict[str, jax.Array] = {}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads if head in heads):
             asked = [head for head in self.heads if head in heads and self._trunk(head) == trunk]
             parts = [getattr(self, f"{head}_head")(self.width) for head in asked]
             kernel, bias = (jnp.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
             ends = np.cumsum([part[1].size for part in parts])[:-1]
             together = few(getattr(self, trunk)(encoded), kernel, bias)
-            said |= dict(zip(asked, jnp.split(together, ends, axis=1), strict=True))
-        flow = said.get("flow")
-        return Said(said.get("forward"), said.get("backward"), None if flow is None else flow[:, 0])
+            outputs |= dict(zip(asked, jnp.split(together, ends, axis=1), strict=True))
+        flow = outputs.get("flow")
+        return FlowOutputs(outputs.get("forward"), outputs.get("backward"), None if flow is None else flow[:, 0])
 
     def _trunk(self, head: str) -> str:
         return "trunk" if self.shared else f"{head}_trunk"

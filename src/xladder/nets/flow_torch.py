@@ -14,7 +14,7 @@ from torch.nn import functional
 HEADS = ("forward", "backward", "flow")
 
 
-class Said(NamedTuple):
+class FlowOutputs(NamedTuple):
     """What the network says of R states; None for a head it does not have or was not asked for."""
 
     forward: Tensor | None  # float32 [R, A]: logits, not masked
@@ -60,13 +60,13 @@ class FlowNet(nn.Module):
         if has_log_z:
             self.log_z = nn.Parameter(torch.zeros(()))
 
-    def forward(self, encoded: Tensor, heads: tuple[str, ...] = HEADS) -> Said:
+    def forward(self, encoded: Tensor, heads: tuple[str, ...] = HEADS) -> FlowOutputs:
         """What the chosen heads say of encoded states: float32 [R, F], or int64 [R, K]."""
         asked = [head for head in self.heads if head in heads]
         hidden = {name: self.get_submodule(name)(encoded) for name in dict.fromkeys(map(self._trunk, asked))}
-        said = {head: self.get_submodule(f"{head}_head")(hidden[self._trunk(head)]) for head in asked}
-        flow = said.get("flow")
-        return Said(said.get("forward"), said.get("backward"), None if flow is None else flow[:, 0])
+        outputs = {head: self.get_submodule(f"{head}_head")(hidden[self._trunk(head)]) for head in asked}
+        flow = outputs.get("flow")
+        return FlowOutputs(outputs.get("forward"), outputs.get("backward"), None if flow is None else flow[:, 0])
 
     def _trunk(self, head: str) -> str:
         return "trunk" if self.shared else f"{head}_trunk"

@@ -31,13 +31,13 @@ class Mlp(nn.Module):
     dtype: Any = jnp.float32
     axes: int = 2
     """How many trailing axes make a state."""
-    brightest: int = 1
+    max_value: int = 1
     """What stands for 1."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """float32 […, H] from […, F, V]."""
-        x = scale(x.reshape(*x.shape[: x.ndim - self.axes], -1), self.brightest)
+        x = scale(x.reshape(*x.shape[: x.ndim - self.axes], -1), self.max_value)
         for layer, width in enumerate(self.widths):
             x = PlainDense(width, self.dtype, name=f"hidden_{layer}")(x)
             x = nn.relu(normalise(x, layer) if self.norm else x)
@@ -69,7 +69,7 @@ class MinAtarCnn(nn.Module):
     dtype: Any = jnp.float32
     patches: bool = True
     """Products of matrices instead of convolutions: for a CPU."""
-    brightest: int = 1
+    max_value: int = 1
     """What stands for 1."""
 
     @nn.compact
@@ -77,7 +77,7 @@ class MinAtarCnn(nn.Module):
         """float32 […, 16·h·w] from […, F, H, W, C]; 1024 features of 10 × 10 cells."""
         lead, (frames, *grid, channels) = x.shape[:-4], x.shape[-4:]
         x = jnp.moveaxis(x.reshape(-1, *x.shape[-4:]), 1, 3)  # [B, H, W, F, C]
-        x = scale(x.reshape(-1, *grid, frames * channels), self.brightest)
+        x = scale(x.reshape(-1, *grid, frames * channels), self.max_value)
         x = Conv(16, 3, 1, False, self.dtype, self.patches, name="conv_0")(x)
         return flatten(nn.relu(normalise(x, 0) if self.norm else x), lead)
 
@@ -112,10 +112,10 @@ def normalise(x: jax.Array, layer: int) -> jax.Array:
     return nn.LayerNorm(epsilon=1e-5, use_fast_variance=False, name=f"norm_{layer}")(x)
 
 
-def scale(x: jax.Array, brightest: int) -> jax.Array:
+def scale(x: jax.Array, max_value: int) -> jax.Array:
     """float32, so that the brightest is 1."""
     x = x.astype(jnp.float32)
-    return x if brightest == 1 else x * (1 / brightest)
+    return x if max_value == 1 else x * (1 / max_value)
 
 
 def flatten(x: jax.Array, lead: tuple[int, ...]) -> jax.Array:

@@ -12,9 +12,9 @@ from torch.nn import functional
 class Mlp(nn.Module):
     """Dense layers with ReLU, each normalised before it if `norm`."""
 
-    def __init__(self, inputs: int, widths: tuple[int, ...], norm: bool = False, brightest: int = 1):
+    def __init__(self, inputs: int, widths: tuple[int, ...], norm: bool = False, max_value: int = 1):
         super().__init__()
-        self.layers, self.norm, self.brightest = len(widths), norm, brightest
+        self.layers, self.norm, self.max_value = len(widths), norm, max_value
         for layer, (before, width) in enumerate(zip((inputs, *widths), widths, strict=False)):
             self.add_module(f"hidden_{layer}", nn.Linear(before, width))
             if norm:
@@ -22,7 +22,7 @@ class Mlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """float32 [B, H] from [B, F, …]."""
-        x = x.flatten(1).float() / self.brightest
+        x = x.flatten(1).float() / self.max_value
         for layer in range(self.layers):
             x = self.get_submodule(f"hidden_{layer}")(x)
             x = functional.relu(self.get_submodule(f"norm_{layer}")(x) if self.norm else x)
@@ -61,13 +61,13 @@ class NatureCnn(nn.Module):
 class MinAtarCnn(nn.Module):
     """One convolution for small grids, whose frames are stacked as further channels."""
 
-    def __init__(self, channels: int, frames: int = 1, norm: bool = False, brightest: int = 1):
+    def __init__(self, channels: int, frames: int = 1, norm: bool = False, max_value: int = 1):
         super().__init__()
-        self.brightest = brightest
+        self.max_value = max_value
         self.conv_0 = nn.Conv2d(frames * channels, 16, 3, 1)
         self.norm_0 = ChannelNorm(16) if norm else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
         """float32 [B, 16·h·w] from [B, F, H, W, C]."""
-        x = x.movedim(-1, 2).flatten(1, 2).float() / self.brightest  # [B, F·C, H, W]
+        x = x.movedim(-1, 2).flatten(1, 2).float() / self.max_value  # [B, F·C, H, W]
         return functional.relu(self.norm_0(self.conv_0(x))).flatten(1)

@@ -15,7 +15,7 @@ import numpy as np
 from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.errors import missing_extra
-from xladder.learners.value import Agent, Draws, Knobs, ValueLearner
+from xladder.learners.value import Agent, Draws, Hyperparams, ValueLearner
 from xladder.parity.levels import Level, as_vector, compare
 from xladder.replay.batch import Batch
 
@@ -49,7 +49,7 @@ def levels(
 ) -> Iterator[Level]:
     """Every level in rising order. `agent` has not learned yet, and its target is another network than its own."""
     other = to_torch(agent, twin)
-    yield compare("forward", FORWARD, *say(learner, agent, other, batches[0], draws[0]))
+    yield compare("forward", FORWARD, *apply_both(learner, agent, other, batches[0], draws[0]))
 
     (loss, errors), gradient = compiled(_differentiate)(learner, agent, batches[0], draws[0])
     other_loss, other_errors = other.loss(batches[0], torch_draws(draws[0]))
@@ -63,13 +63,13 @@ def levels(
     yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(other.to_jax(grads)))
 
     other = to_torch(agent, twin)
-    pupil = study(learner, agent, other, batches[:1], draws[:1])
-    ours, theirs = say(learner, pupil, other, batches[0], draws[0])
-    yield compare("one update", ONE_UPDATE, (ours, _moments(pupil)), (theirs, _moments_torch(other)))
+    updated = learn_both(learner, agent, other, batches[:1], draws[:1])
+    ours, theirs = apply_both(learner, updated, other, batches[0], draws[0])
+    yield compare("one update", ONE_UPDATE, (ours, _opt_state(updated)), (theirs, _opt_state_torch(other)))
 
     other = to_torch(agent, twin)
-    pupil = study(learner, agent, other, batches, draws)
-    yield compare(f"{len(batches)} updates", MANY_UPDATES, *say(learner, pupil, other, batches[0], draws[0]))
+    updated = learn_both(learner, agent, other, batches, draws)
+    yield compare(f"{len(batches)} updates", MANY_UPDATES, *apply_both(learner, updated, other, batches[0], draws[0]))
 
 
 def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearner, states: np.ndarray) -> Level:
@@ -77,7 +77,7 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
     rng = np.random.default_rng(0)
     taus = rng.random((len(states), learner.fractions), np.float32)
     normals = rng.standard_normal(learner.noise_size, np.float32)
-    ours = compiled(_say)(learner, params, states, taus, normals)[:2]
+    ours = compiled(_apply)(learner, params, states, taus, normals)[:2]
     with torch.no_grad():
         noise = other.net.head.split_noise(torch.from_numpy(normals))
         seen, _ = other.split_mask(other.tensor(states))
@@ -87,7 +87,7 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
 
 def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float, gamma: float) -> Agent:
     """An agent that has not learned, with two different networks: else confusing the two would not show."""
-    return learner.init(params, Knobs(jnp.float32(lr), jnp.float32(gamma)))._replace(target=target)
+    return learner.init(params, Hyperparams(jnp.float32(lr), jnp.float32(gamma)))._replace(target=target)
 
 
 def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
@@ -103,7 +103,7 @@ def torch_draws(draws: Draws) -> value_torch.Draws:
     return value_torch.Draws(*(torch.from_numpy(np.array(x)) for x in draws))
 
 
-def study(
+def learn_both(
     learner: ValueLearner,
     agent: Agent,
     other: value_torch.TorchLearner,
@@ -120,7 +120,7 @@ def study(
     return agent
 
 
-def say(
+def apply_both(
     learner: ValueLearner, agent: Agent, other: value_torch.TorchLearner, batch: Batch, draws: Draws
 ) -> tuple[Any, Any]:
     """What online and target networks say on both sides: with noise and without, and what acting looks at."""
@@ -134,12 +134,12 @@ def say(
             shut = values == np.float32(MASKED_VALUE)
             theirs.append((noisy.numpy(), plain.numpy(), np.where(shut, 0.0, values), shut))
     given = batch.states, draws.taus[0], draws.noise[0]
-    return [compiled(_say)(learner, params, *given) for params in (agent.params, agent.target)], theirs
+    return [compiled(_apply)(learner, params, *given) for params in (agent.params, agent.target)], theirs
 
 
-def _say(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
+def _apply(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
     noise = learner.split_noise(normals)
-    noisy, plain = (learner.say(params, states, taus, one) for one in (noise, None))
+    noisy, plain = (learner.apply(params, states, taus, one) for one in (noise, None))
     # Acting may come by a path of its own. Actions that are not available are compared apart: their values are so large
     # that beside them any difference would pass.
     values = learner.values(params, states, taus, None)
@@ -157,13 +157,13 @@ def _sync(learner: ValueLearner, agent: Agent) -> Agent:
     return learner.sync(agent, jnp.bool_(True))
 
 
-def _moments(agent: Agent) -> Any:
+def _opt_state(agent: Agent) -> Any:
     """The optimiser's memory: mean gradient and root mean square gradient."""
-    moments: Any = agent.moments
-    return as_vector(moments.mu), np.sqrt(as_vector(moments.nu))
+    opt_state: Any = agent.opt_state
+    return as_vector(opt_state.mu), np.sqrt(as_vector(opt_state.nu))
 
 
-def _moments_torch(other: value_torch.TorchLearner) -> Any:
+def _opt_state_torch(other: value_torch.TorchLearner) -> Any:
     """The same of the PyTorch twin, in the order of the JAX pytree."""
     params = dict(other.net.named_parameters())
     states = {name: other.optimiser.state[param] for name, param in params.items()}

@@ -134,7 +134,7 @@ class _Check:
         self.fixed = layers_torch.numbers(twins.torch, trained=False)
         if not self.state:
             raise UsageError("All parameters of the PyTorch module are frozen (requires_grad is False).")
-        self.say = jax.jit(lambda state: layers_flax.say(twins.flax, self.variables(state), twins.flax_call))
+        self.apply = jax.jit(lambda state: layers_flax.apply(twins.flax, self.variables(state), twins.flax_call))
         self.said = self.say_torch()
         if loss is None:
             rng = np.random.default_rng(0)
@@ -210,7 +210,7 @@ class _Check:
 
     def outputs(self, state: Mapping[str, Any], said: Any) -> tuple[Named, Named]:
         """What both say, array by array."""
-        ours, theirs = self.say(state), jax.tree_util.tree_leaves_with_path(said)
+        ours, theirs = self.apply(state), jax.tree_util.tree_leaves_with_path(said)
         if len(jax.tree.leaves(ours)) != len(theirs):
             raise UsageError(
                 f"The PyTorch module says {describe(said)} and the Flax module {describe(ours)}: both have to return "

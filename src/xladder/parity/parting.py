@@ -31,7 +31,7 @@ def find_parting(twins: Twins, variables: Any) -> str:
         layers_torch.call(twins.torch, None, twins.call)
     theirs: dict[Path, list[tuple[Any, Any]]] = {}
     with layers_flax.capture(theirs):
-        layers_flax.say(twins.flax, variables, twins.flax_call)
+        layers_flax.apply(twins.flax, variables, twins.flax_call)
     pairs = {pair.torch.name: pair for pair in twins.match.pairs}
     counts: dict[str, int] = {}
     before: Pair | None = None

@@ -1,4 +1,4 @@
-"""What a learner is given: transitions, whichever memory they were cut from.
+"""What a learner is given: transitions, whichever memory they were gathered from.
 
 Shapes: B batch, F frames per state.
 """

@@ -1,10 +1,10 @@
-"""A ring of single frames, from which stacked states are cut when a batch is drawn. Pure JAX, one agent.
+"""A ring of single frames, from which stacked states are gathered when a batch is drawn. Pure JAX, one agent.
 
 It keeps the habits of the memory it reproduces: an epoch begins by skipping `n_frames − 1` slots without clearing
 them, and a window may reach over such a gap, over an epoch's end or over the write head. With n-step returns
 (n > 1, not in the original) windows whose rewards would cross one of these are marked invalid instead.
 
-How far the ring is written does not depend on what is written, so `Cursor` is kept apart from `Ring` and is shared
+How far the ring is written does not depend on what is written, so `Cursor` is kept apart from `FrameRing` and is shared
 by all agents and seeds: their writes stay slices instead of becoming scatters.
 
 Shapes: C capacity, F frames per state, V numbers per frame, B batch, T new frames.
@@ -25,7 +25,7 @@ class Cursor(NamedTuple):
     size: jax.Array  # int32 []
 
 
-class Ring(NamedTuple):
+class FrameRing(NamedTuple):
     """The frames of one agent."""
 
     frames: jax.Array  # int8 [C, V]
@@ -35,9 +35,9 @@ class Ring(NamedTuple):
     breaks: jax.Array  # bool [C]: this frame does not follow the one before it
 
 
-def init(capacity: int, cells: int) -> Ring:
+def init(capacity: int, cells: int) -> FrameRing:
     """An empty ring."""
-    return Ring(
+    return FrameRing(
         frames=jnp.zeros((capacity, cells), jnp.int8),
         actions=jnp.zeros((capacity,), jnp.int8),
         rewards=jnp.zeros((capacity,), jnp.float32),
@@ -51,7 +51,7 @@ def init_cursor() -> Cursor:
     return Cursor(jnp.int32(0), jnp.int32(0))
 
 
-def mark_break(cursor: Cursor, ring: Ring) -> Ring:
+def mark_break(cursor: Cursor, ring: FrameRing) -> FrameRing:
     """Mark the slot where one epoch ends and the next begins; call before `skip`."""
     return ring._replace(breaks=ring.breaks.at[cursor.head].set(True))
 
@@ -61,13 +61,13 @@ def skip(cursor: Cursor, capacity: int, n_frames: int) -> Cursor:
     return Cursor((cursor.head + n_frames - 1) % capacity, jnp.minimum(cursor.size + 1, capacity))
 
 
-def recent(cursor: Cursor, ring: Ring, n_frames: int) -> jax.Array:
+def recent(cursor: Cursor, ring: FrameRing, n_frames: int) -> jax.Array:
     """int8 [F − 1, V]: the frames before the cursor, oldest first."""
     slots = (cursor.head + jnp.arange(1 - n_frames, 0)) % ring.dones.size
     return ring.frames[slots]
 
 
-def add(cursor: Cursor, ring: Ring, new: Ring) -> Ring:
+def add(cursor: Cursor, ring: FrameRing, new: FrameRing) -> FrameRing:
     """Write T frames in a row, `new` being shaped [T, …]; only the last C of them can matter."""
     capacity, count = ring.dones.size, new.dones.size
     kept = min(count, capacity)
@@ -85,14 +85,14 @@ def can_sample(cursor: Cursor, batch_size: int, n_frames: int, n_step: int) -> j
     return cursor.size >= batch_size + n_frames + n_step
 
 
-def choose(cursor: Cursor, scores: jax.Array, batch_size: int, n_frames: int, n_step: int) -> jax.Array:
+def sample_indices(cursor: Cursor, scores: jax.Array, batch_size: int, n_frames: int, n_step: int) -> jax.Array:
     """int32 [B]: where windows start, without replacement, given a random score for every slot, float32 [C]."""
     limit = jnp.maximum(1, cursor.size - n_frames - n_step)
     allowed = jnp.arange(scores.size) < limit
     return jax.lax.top_k(jnp.where(allowed, scores, -1.0), batch_size)[1]
 
 
-def cut(cursor: Cursor, ring: Ring, starts: jax.Array, gamma: jax.Array, n_frames: int, n_step: int) -> Batch:
+def gather(cursor: Cursor, ring: FrameRing, starts: jax.Array, gamma: jax.Array, n_frames: int, n_step: int) -> Batch:
     """The transitions whose state windows begin at `starts`, int32 [B]."""
     slots = starts[:, None] + jnp.arange(n_frames + n_step)[None, :]  # [B, F + n]
     slots = slots % ring.dones.size

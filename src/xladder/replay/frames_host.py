@@ -6,7 +6,7 @@ from xladder.core.state import Stateful
 from xladder.replay.batch import Batch
 
 
-class HostRing(Stateful):
+class HostFrameRing(Stateful):
     """The frames of one agent."""
 
     STATE = ("frames", "actions", "rewards", "dones", "breaks", "index", "size")
@@ -20,14 +20,14 @@ class HostRing(Stateful):
         self.breaks = np.zeros(capacity, bool)
         self.index = self.size = 0
 
-    def add(self, frame: np.ndarray, action: int, reward: float, done: bool, first: bool) -> None:
-        """Write one frame, int8 [V]; `first` marks the first of an epoch."""
+    def add(self, frame: np.ndarray, action: int, reward: float, done: bool, is_first: bool) -> None:
+        """Write one frame, int8 [V]; `is_first` marks the first of an epoch."""
         i = self.index
         self.frames[i] = frame
         self.actions[i] = action
         self.rewards[i] = reward
         self.dones[i] = done
-        self.breaks[i] = first
+        self.breaks[i] = is_first
         self.index = (i + 1) % self.capacity
         self.size = min(self.size + 1, self.capacity)
 
@@ -49,11 +49,11 @@ class HostRing(Stateful):
         """Windows may start at 0 … limit − 1."""
         return max(1, self.size - self.n_frames - self.n_step)
 
-    def choose(self, scores: np.ndarray, batch_size: int) -> np.ndarray:
+    def sample_indices(self, scores: np.ndarray, batch_size: int) -> np.ndarray:
         """int [B]: where windows start, without replacement, given a random score for every slot."""
         return np.argsort(-scores[: self.limit()], kind="stable")[:batch_size]
 
-    def cut(self, starts: np.ndarray, gamma: float) -> Batch:
+    def gather(self, starts: np.ndarray, gamma: float) -> Batch:
         """The transitions whose state windows begin at `starts`, int [B]."""
         n_frames, n_step, last = self.n_frames, self.n_step, self.n_frames - 1
         slots = (starts[:, None] + np.arange(n_frames + n_step)) % self.capacity

@@ -1,15 +1,16 @@
-"""A memory of single frames, one ring per copy of the world, from which stacked states are cut when a batch is drawn.
+"""A memory of single frames, one ring per env of the world, from which stacked states are gathered when a batch is
+drawn.
 
-Row t of a copy holds what was seen, what was done and what came of it. A game that is over leaves one more row, with
+Row t of an env holds what was seen, what was done and what came of it. A game that is over leaves one more row, with
 its last frame: nothing was decided there, so this *reset row* is never a start, but a state to bootstrap from it can
-be. It is known by the row after it, which is marked `first`. A life lost may be terminal while the game goes on: then
-the row after it is like any other. Rows that are terminated and truncated at once are of an agent whose episode is over
-before those of others in the same world; they are no starts either.
+be. It is known by the row after it, which is marked `is_first`. A life lost may be terminal while the game goes on:
+then the row after it is like any other. Rows that are terminated and truncated at once are of an agent whose episode is
+over before those of others in the same world; they are no starts either.
 
-All copies step together, so how far the rings are written is one `Cursor`, kept apart from what is written and shared
-by all copies and seeds: writes stay slices, and happen in place where the memory is donated or carried by a loop.
+All envs step together, so how far the rings are written is one `Cursor`, kept apart from what is written and shared
+by all envs and seeds: writes stay slices, and happen in place where the memory is donated or carried by a loop.
 
-Shapes: N copies, L rows per copy, F frames per state, n steps, B batch, R candidates.
+Shapes: N envs, L rows per env, F frames per state, n steps, B batch, R candidates.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class Window:
             )
         if self.length < self.stack + self.n_step:
             raise UsageError(
-                f"A memory of {self.length} rows per copy cannot hold a sample of {self.stack} frames and "
-                f"{self.n_step} steps: use fewer copies, or a memory of at least {self.stack + self.n_step} rows each."
+                f"A memory of {self.length} rows per env cannot hold a sample of {self.stack} frames and "
+                f"{self.n_step} steps: use fewer envs, or a memory of at least {self.stack + self.n_step} rows each."
             )
 
 
@@ -59,17 +60,17 @@ class Cursor(NamedTuple):
 
 
 class History(NamedTuple):
-    """The rows of N copies; what was never written is zero. One row of each copy has the same fields, without L."""
+    """The rows of N envs; what was never written is zero. One row of each env has the same fields, without L."""
 
     frames: Array  # [N, L, *frame]
     actions: Array  # int [N, L], of the smallest type that holds them
     rewards: Array  # float32 [N, L]
     terminated: Array  # bool [N, L]: what follows the action has no value
     truncated: Array  # bool [N, L]: the game was cut after the action
-    first: Array  # bool [N, L]: the frame begins a game
+    is_first: Array  # bool [N, L]: the frame begins a game
 
 
-class Picks(NamedTuple):
+class SampleIndices(NamedTuple):
     """Where B samples start."""
 
     env: Array  # int32 [B]
@@ -91,7 +92,7 @@ def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions
         rewards=jnp.zeros(rows, jnp.float32),
         terminated=jnp.zeros(rows, bool),
         truncated=jnp.zeros(rows, bool),
-        first=jnp.zeros(rows, bool),
+        is_first=jnp.zeros(rows, bool),
     )
 
 
@@ -112,7 +113,7 @@ def advance(cursor: Cursor, length: int) -> Cursor:
 
 
 def add(cursor: Cursor, history: History, rows: History) -> History:
-    """Write one row of every copy, leaves [N, …], where the cursor points; then `advance` it."""
+    """Write one row of every env, leaves [N, …], where the cursor points; then `advance` it."""
     rows = rows._replace(actions=rows.actions.astype(history.actions.dtype))
     return jax.tree.map(
         lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new[:, None], cursor.head, axis=1), history, rows
@@ -130,51 +131,53 @@ def eligible(window: Window, cursor: Cursor) -> tuple[jax.Array, jax.Array]:
     return earliest, jnp.maximum(cursor.size - broken - window.n_step, 0)
 
 
-def choose(window: Window, cursor: Cursor, history: History, uniforms: jax.Array, strata: int = 1) -> Picks:
-    """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2].
+def sample_indices(
+    window: Window, cursor: Cursor, history: History, uniforms: jax.Array, strata: int = 1
+) -> SampleIndices:
+    """Starts, uniform over envs and times, with replacement, from uniform numbers float32 [B, R, 2].
 
     Each is the first of R candidates that is not a reset row; if all are, it is not valid. With several strata an equal
-    part of the starts comes from each of as many groups of copies: every row is as likely as before, and who has only
+    part of the starts comes from each of as many groups of envs: every row is as likely as before, and who has only
     some of the groups can choose its part alone.
     """
     earliest, count = eligible(window, cursor)
-    copies = history.first.shape[0] // strata
+    envs_per_stratum = history.is_first.shape[0] // strata
     stratum = jnp.arange(uniforms.shape[0]) // (uniforms.shape[0] // strata)  # [B]
-    envs = stratum[:, None] * copies + _scale(uniforms[:, :, 0], jnp.int32(copies))  # [B, R]
+    envs = stratum[:, None] * envs_per_stratum + _scale(uniforms[:, :, 0], jnp.int32(envs_per_stratum))  # [B, R]
     slots = (earliest + _scale(uniforms[:, :, 1], count)) % window.length
-    usable = ~history.first[envs, (slots + 1) % window.length] & (count > 0)
+    usable = ~history.is_first[envs, (slots + 1) % window.length] & (count > 0)
     if window.absences:
         usable &= ~(history.terminated[envs, slots] & history.truncated[envs, slots])
     chosen = jnp.argmax(usable, axis=1, keepdims=True)  # the first that is usable
     env, slot, valid = (jnp.take_along_axis(x, chosen, axis=1)[:, 0] for x in (envs, slots, usable))
-    return Picks(env, slot, valid.astype(jnp.float32))
+    return SampleIndices(env, slot, valid.astype(jnp.float32))
 
 
-def cut(window: Window, history: History, picks: Picks, gamma: jax.Array) -> Batch:
-    """The transitions that start at `picks`.
+def gather(window: Window, history: History, indices: SampleIndices, gamma: jax.Array) -> Batch:
+    """The transitions that start at `indices`.
 
     They end where the game does, by termination or truncation, or after n steps. What was cut short still has a
     future: it bootstraps from the game's last frame.
     """
-    returns, discounts, steps = _look_ahead(window, history, picks, gamma)
-    now = picks.slot[:, None] + jnp.arange(1 - window.stack, 1)[None, :]  # [B, F]
+    returns, discounts, steps = _look_ahead(window, history, indices, gamma)
+    now = indices.slot[:, None] + jnp.arange(1 - window.stack, 1)[None, :]  # [B, F]
     if window.n_step == 1:  # `steps` is 1, and both states are parts of F + 1 frames, read once
-        slots = jnp.concatenate([now, picks.slot[:, None] + 1], axis=1) % window.length
-        frames, first = history.frames[picks.env[:, None], slots], history.first[picks.env[:, None], slots]
-        states = blank(frames[:, :-1], first[:, :-1])
-        next_states = blank(frames[:, 1:], first[:, 1:])
+        slots = jnp.concatenate([now, indices.slot[:, None] + 1], axis=1) % window.length
+        frames, is_first = history.frames[indices.env[:, None], slots], history.is_first[indices.env[:, None], slots]
+        states = mask_before_reset(frames[:, :-1], is_first[:, :-1])
+        next_states = mask_before_reset(frames[:, 1:], is_first[:, 1:])
     else:
-        states = _stack(history, picks.env, now % window.length)
-        next_states = _stack(history, picks.env, (now + steps[:, None]) % window.length)
-    return Batch(states, history.actions[picks.env, picks.slot], returns, discounts, next_states, picks.valid)
+        states = _stack(history, indices.env, now % window.length)
+        next_states = _stack(history, indices.env, (now + steps[:, None]) % window.length)
+    return Batch(states, history.actions[indices.env, indices.slot], returns, discounts, next_states, indices.valid)
 
 
-def push(stack: jax.Array, frame: jax.Array, first: jax.Array) -> jax.Array:
+def push(stack: jax.Array, frame: jax.Array, is_first: jax.Array) -> jax.Array:
     """The state to act on, [N, F, *frame]: the one before, and what is seen now, [N, *frame].
 
-    Where a game begins, bool [N], nothing was seen before. It is the state that `cut` makes of the same row.
+    Where a game begins, bool [N], nothing was seen before. It is the state that `gather` makes of the same row.
     """
-    older = jnp.where(_beside(first, stack.ndim), 0, stack[:, 1:])
+    older = jnp.where(_beside(is_first, stack.ndim), 0, stack[:, 1:])
     return jnp.concatenate([older, frame[:, None]], axis=1)
 
 
@@ -184,33 +187,35 @@ def _scale(uniforms: jax.Array, count: jax.Array) -> jax.Array:
 
 
 def _look_ahead(
-    window: Window, history: History, picks: Picks, gamma: jax.Array
+    window: Window, history: History, indices: SampleIndices, gamma: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """float32 [B], float32 [B], int32 [B]: Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
-    returns = jnp.zeros(picks.slot.shape, jnp.float32)
-    discounts = jnp.ones(picks.slot.shape, jnp.float32)
-    steps = jnp.zeros(picks.slot.shape, jnp.int32)
-    goes_on = jnp.ones(picks.slot.shape, bool)
+    returns = jnp.zeros(indices.slot.shape, jnp.float32)
+    discounts = jnp.ones(indices.slot.shape, jnp.float32)
+    steps = jnp.zeros(indices.slot.shape, jnp.int32)
+    goes_on = jnp.ones(indices.slot.shape, bool)
     for step in range(window.n_step):
-        row = picks.env, (picks.slot + step) % window.length
+        row = indices.env, (indices.slot + step) % window.length
         terminated = history.terminated[row]
         returns = returns + discounts * jnp.where(goes_on, history.rewards[row], 0.0)
         discounts = discounts * jnp.where(goes_on, jnp.where(terminated, 0.0, gamma), 1.0)
         steps = steps + goes_on.astype(jnp.int32)
         # A game that was lost, with whoever played it, has no end: the next one begins.
-        lost = history.first[picks.env, (picks.slot + step + 2) % window.length]
+        lost = history.is_first[indices.env, (indices.slot + step + 2) % window.length]
         goes_on = goes_on & ~terminated & ~history.truncated[row] & ~lost
     return returns, discounts, steps
 
 
 def _stack(history: History, env: jax.Array, slots: jax.Array) -> jax.Array:
     """[B, F, *frame]: the frames at `slots` [B, F] that are of the game of the last of them."""
-    return blank(history.frames[env[:, None], slots], history.first[env[:, None], slots])
+    return mask_before_reset(history.frames[env[:, None], slots], history.is_first[env[:, None], slots])
 
 
-def blank(frames: jax.Array, first: jax.Array) -> jax.Array:
+def mask_before_reset(frames: jax.Array, is_first: jax.Array) -> jax.Array:
     """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
-    games_after = jax.lax.cumsum(first.astype(jnp.int32), axis=1, reverse=True) - first.astype(jnp.int32)  # [B, F]
+    games_after = jax.lax.cumsum(is_first.astype(jnp.int32), axis=1, reverse=True) - is_first.astype(
+        jnp.int32
+    )  # [B, F]
     return jnp.where(_beside(games_after > 0, frames.ndim), 0, frames)
 
 

@@ -1,6 +1,6 @@
 """The memory of single frames on the host, in NumPy: the twin of `history.py`, changed in place.
 
-Shapes: N copies, L rows per copy, F frames per state, B batch, R candidates.
+Shapes: N envs, L rows per env, F frames per state, B batch, R candidates.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 from xladder.core.state import Stateful
 from xladder.replay.batch import Batch
-from xladder.replay.history import History, Picks, Window, action_dtype
+from xladder.replay.history import History, SampleIndices, Window, action_dtype
 
 
 class HostHistory(Stateful):
-    """The rows of N copies, and how far they are written."""
+    """The rows of N envs, and how far they are written."""
 
     STATE = ("rows", "head", "size")
 
@@ -30,12 +30,12 @@ class HostHistory(Stateful):
             rewards=np.zeros(rows, np.float32),
             terminated=np.zeros(rows, bool),
             truncated=np.zeros(rows, bool),
-            first=np.zeros(rows, bool),
+            is_first=np.zeros(rows, bool),
         )
         self.head = self.size = 0
 
     def part(self, first: int, count: int) -> HostHistory:
-        """Some of its copies as a memory of their own, which goes at its own pace and writes into the same arrays."""
+        """Some of its envs as a memory of their own, which goes at its own pace and writes into the same arrays."""
         found = copy(self)
         found.num_envs, found.rows = count, History(*(column[first : first + count] for column in self.rows))
         found.head = found.size = 0
@@ -48,14 +48,14 @@ class HostHistory(Stateful):
         self.head, self.size = state["head"], state["size"]
 
     def add(self, rows: History) -> None:
-        """Write one row of every copy, leaves [N, …]."""
+        """Write one row of every env, leaves [N, …]."""
         for old, new in zip(self.rows, rows, strict=True):
             old[:, self.head] = new
         self._written(1)
 
     def extend(self, chunk: History) -> None:
-        """Write several rows of every copy, leaves [N, T, …]."""
-        left = chunk.first.shape[1]
+        """Write several rows of every env, leaves [N, T, …]."""
+        left = chunk.is_first.shape[1]
         while left:
             fit = min(left, self.window.length - self.head)
             for old, new in zip(self.rows, chunk, strict=True):
@@ -75,23 +75,23 @@ class HostHistory(Stateful):
 
     def begins_whole(self) -> bool:
         """Whether the oldest rows still have all frames of their states: they begin a game."""
-        return self.size < self.window.length and bool(self.rows.first[:, 0].all())
+        return self.size < self.window.length and bool(self.rows.is_first[:, 0].all())
 
-    def choose(self, uniforms: np.ndarray, strata: int = 1) -> Picks:
-        """Starts, uniform over copies and times, with replacement, from uniform numbers float32 [B, R, 2]."""
+    def sample_indices(self, uniforms: np.ndarray, strata: int = 1) -> SampleIndices:
+        """Starts, uniform over envs and times, with replacement, from uniform numbers float32 [B, R, 2]."""
         earliest, count = self.eligible()
         stratum = np.arange(len(uniforms)) // (len(uniforms) // strata)  # [B]
-        copies = self.num_envs // strata
-        envs = stratum[:, None] * copies + _scale(uniforms[:, :, 0], copies)  # [B, R]
+        envs_per_stratum = self.num_envs // strata
+        envs = stratum[:, None] * envs_per_stratum + _scale(uniforms[:, :, 0], envs_per_stratum)  # [B, R]
         slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
-        usable = ~self.rows.first[envs, (slots + 1) % self.window.length] & (count > 0)
+        usable = ~self.rows.is_first[envs, (slots + 1) % self.window.length] & (count > 0)
         if self.window.absences:
             usable &= ~(self.rows.terminated[envs, slots] & self.rows.truncated[envs, slots])
         each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)
-        return Picks(envs[each, chosen], slots[each, chosen], usable[each, chosen].astype(np.float32))
+        return SampleIndices(envs[each, chosen], slots[each, chosen], usable[each, chosen].astype(np.float32))
 
-    def offer(self, uniforms: np.ndarray, first: int, total: int) -> tuple[np.ndarray, Picks]:
-        """The same where these copies are `first` … of so many in total, and others hold the rest.
+    def offer(self, uniforms: np.ndarray, first: int, total: int) -> tuple[np.ndarray, SampleIndices]:
+        """The same where these envs are `first` … of so many in total, and others hold the rest.
 
         Which of the R candidates is the first usable one here, int [B], R if none is; and that one. The first over all
         who hold some is then the one that a single memory would have chosen.
@@ -101,53 +101,58 @@ class HostHistory(Stateful):
         slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
         here = (envs >= 0) & (envs < self.num_envs)
         envs = np.where(here, envs, 0)
-        usable = here & ~self.rows.first[envs, (slots + 1) % self.window.length] & (count > 0)
+        usable = here & ~self.rows.is_first[envs, (slots + 1) % self.window.length] & (count > 0)
         each, chosen = np.arange(len(uniforms)), np.argmax(usable, axis=1)
         found = usable[each, chosen]
         rank = np.where(found, chosen, uniforms.shape[1])
-        return rank, Picks(envs[each, chosen], slots[each, chosen], found.astype(np.float32))
+        return rank, SampleIndices(envs[each, chosen], slots[each, chosen], found.astype(np.float32))
 
-    def cut(self, picks: Picks, gamma: float) -> Batch:
-        """The transitions that start at `picks`."""
+    def gather(self, indices: SampleIndices, gamma: float) -> Batch:
+        """The transitions that start at `indices`."""
         window = self.window
-        returns, discounts, steps = self.look_ahead(picks, gamma)
-        now = picks.slot[:, None] + np.arange(1 - window.stack, 1)  # [B, F]
+        returns, discounts, steps = self.look_ahead(indices, gamma)
+        now = indices.slot[:, None] + np.arange(1 - window.stack, 1)  # [B, F]
         if window.n_step == 1:  # both states are parts of F + 1 frames
-            slots = np.append(now, picks.slot[:, None] + 1, axis=1)
-            frames, first = self._read(picks.env, slots)
-            states, next_states = _blank(frames[:, :-1], first[:, :-1]), _blank(frames[:, 1:], first[:, 1:])
+            slots = np.append(now, indices.slot[:, None] + 1, axis=1)
+            frames, is_first = self._read(indices.env, slots)
+            states, next_states = (
+                _mask_before_reset(frames[:, :-1], is_first[:, :-1]),
+                _mask_before_reset(frames[:, 1:], is_first[:, 1:]),
+            )
         else:
-            states = _blank(*self._read(picks.env, now))
-            next_states = _blank(*self._read(picks.env, now + steps[:, None]))
-        return Batch(states, self.rows.actions[picks.env, picks.slot], returns, discounts, next_states, picks.valid)
+            states = _mask_before_reset(*self._read(indices.env, now))
+            next_states = _mask_before_reset(*self._read(indices.env, now + steps[:, None]))
+        return Batch(
+            states, self.rows.actions[indices.env, indices.slot], returns, discounts, next_states, indices.valid
+        )
 
-    def look_ahead(self, picks: Picks, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def look_ahead(self, indices: SampleIndices, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
-        returns = np.zeros(picks.slot.shape, np.float32)
-        discounts = np.ones(picks.slot.shape, np.float32)
-        steps = np.zeros(picks.slot.shape, int)
-        goes_on = np.ones(picks.slot.shape, bool)
+        returns = np.zeros(indices.slot.shape, np.float32)
+        discounts = np.ones(indices.slot.shape, np.float32)
+        steps = np.zeros(indices.slot.shape, int)
+        goes_on = np.ones(indices.slot.shape, bool)
         for step in range(self.window.n_step):
-            row = picks.env, (picks.slot + step) % self.window.length
+            row = indices.env, (indices.slot + step) % self.window.length
             terminated = self.rows.terminated[row]
             returns += discounts * np.where(goes_on, self.rows.rewards[row], np.float32(0))
             discounts[goes_on] *= np.where(terminated, np.float32(0), np.float32(gamma))[goes_on]
             steps += goes_on
             # A game that was lost, with whoever played it, has no end: the next one begins.
-            lost = self.rows.first[picks.env, (picks.slot + step + 2) % self.window.length]
+            lost = self.rows.is_first[indices.env, (indices.slot + step + 2) % self.window.length]
             goes_on &= ~terminated & ~self.rows.truncated[row] & ~lost
         return returns, discounts, steps
 
     def _read(self, env: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Frames [B, F, *frame] and whether they are first, bool [B, F]."""
         places = env[:, None], slots % self.window.length
-        return self.rows.frames[places], self.rows.first[places]
+        return self.rows.frames[places], self.rows.is_first[places]
 
 
-def push(stack: np.ndarray, frame: np.ndarray, first: np.ndarray) -> np.ndarray:
+def push(stack: np.ndarray, frame: np.ndarray, is_first: np.ndarray) -> np.ndarray:
     """The state to act on, [N, F, *frame]: the one before, and what is seen now; a new array."""
     pushed = np.concatenate([stack[:, 1:], frame[:, None]], axis=1)
-    pushed[first, :-1] = 0
+    pushed[is_first, :-1] = 0
     return pushed
 
 
@@ -156,9 +161,9 @@ def _scale(uniforms: np.ndarray, count: int) -> np.ndarray:
     return np.clip((uniforms * np.float32(count)).astype(int), 0, max(count - 1, 0))
 
 
-def _blank(frames: np.ndarray, first: np.ndarray) -> np.ndarray:
+def _mask_before_reset(frames: np.ndarray, is_first: np.ndarray) -> np.ndarray:
     """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
-    games_after = np.cumsum(first[:, ::-1], axis=1)[:, ::-1] - first  # [B, F]
+    games_after = np.cumsum(is_first[:, ::-1], axis=1)[:, ::-1] - is_first  # [B, F]
     if games_after.any():
         frames = frames.copy()  # two states may share them
         frames[games_after > 0] = 0

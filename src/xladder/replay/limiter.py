@@ -1,6 +1,6 @@
-"""How often what is remembered is learned from, held at a target while players and learner keep their own pace.
+"""How often what is remembered is learned from, held at a target while actors and learner keep their own pace.
 
-Without it a learner that is quicker than its players would learn the same rows over and over, and a slower one would
+Without it a learner that is quicker than its actors would learn the same rows over and over, and a slower one would
 see few of them: results that look like another algorithm's (Hoffman et al. 2020, Cassirer et al. 2021).
 """
 
@@ -27,7 +27,7 @@ class Limiter(Stateful):
         self.sampled = 0
         """Rows that were learned from."""
 
-    def may_play(self, steps: int) -> bool:
+    def may_act(self, steps: int) -> bool:
         """Whether so many more steps may be begun."""
         return self.granted + steps <= self.begins + self.sampled / self.ratio + self.slack
 

@@ -1,7 +1,7 @@
-"""Transitions as they travel between processes: the frames of both states in one strip, each of them once.
+"""Transitions as they travel between processes: the frames of both states packed together, each of them once.
 
-Two stacks of four frames that are a step apart have five frames between them. A strip is cut by one read of the memory,
-and sent without being copied again; what a learner wants is made of it inside its program.
+Two stacks of four frames that are a step apart have five frames between them. They are gathered by one read of the
+memory, and sent without being copied again; what a learner wants is made of it inside its program.
 
 Shapes: B batch, F frames per state, n steps, W = min(F + n, 2 F).
 """
@@ -15,16 +15,16 @@ import numpy as np
 
 from xladder.core.types import Array
 from xladder.replay.batch import Batch
-from xladder.replay.history import Picks, Window, blank
+from xladder.replay.history import SampleIndices, Window, mask_before_reset
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities_host import weights
 
 
-class Strips(NamedTuple):
+class PackedTrajectories(NamedTuple):
     """B transitions; the fields that `Batch` has, too, are the same there."""
 
     frames: Array  # [B, W, *frame]: those of the state, then those of the next state that are not among them
-    first: Array  # bool [B, W]: whether a game begins there
+    is_first: Array  # bool [B, W]: whether a game begins there
     later: Array  # int32 [B]: which of them the next state begins with
     actions: Array  # int8 or int32 [B]
     returns: Array  # float32 [B]
@@ -32,49 +32,49 @@ class Strips(NamedTuple):
     valid: Array  # float32 [B]
 
 
-def cut(memory: HostHistory, picks: Picks, gamma: float) -> Strips:
-    """The transitions that start at `picks`."""
+def gather(memory: HostHistory, indices: SampleIndices, gamma: float) -> PackedTrajectories:
+    """The transitions that start at `indices`."""
     window, rows = memory.window, memory.rows
-    returns, discounts, steps = memory.look_ahead(picks, gamma)
+    returns, discounts, steps = memory.look_ahead(indices, gamma)
     if window.n_step < window.stack:
-        slots, later = picks.slot[:, None] + np.arange(1 - window.stack, window.n_step + 1), steps
+        slots, later = indices.slot[:, None] + np.arange(1 - window.stack, window.n_step + 1), steps
     else:
-        now = picks.slot[:, None] + np.arange(1 - window.stack, 1)
+        now = indices.slot[:, None] + np.arange(1 - window.stack, 1)
         slots, later = np.concatenate([now, now + steps[:, None]], axis=1), np.full_like(steps, window.stack)
-    place = picks.env[:, None], slots % window.length
-    told = rows.actions[picks.env, picks.slot], returns, discounts, picks.valid
-    return Strips(rows.frames[place], rows.first[place], later.astype(np.int32), *told)
+    place = indices.env[:, None], slots % window.length
+    columns = rows.actions[indices.env, indices.slot], returns, discounts, indices.valid
+    return PackedTrajectories(rows.frames[place], rows.is_first[place], later.astype(np.int32), *columns)
 
 
-def batch_of(strips: Strips, stack: int) -> Batch:
+def batch_of(packed: PackedTrajectories, stack: int) -> Batch:
     """The transitions themselves, inside a program."""
-    states = blank(strips.frames[:, :stack], strips.first[:, :stack])
+    states = mask_before_reset(packed.frames[:, :stack], packed.is_first[:, :stack])
 
-    def behind(strip: jax.Array, later: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_slice_in_dim(strip, later, stack)
+    def behind(frames: jax.Array, later: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice_in_dim(frames, later, stack)
 
-    next_states = blank(*(jax.vmap(behind)(x, strips.later) for x in (strips.frames, strips.first)))
-    return Batch(states, strips.actions, strips.returns, strips.discounts, next_states, strips.valid)
+    next_states = mask_before_reset(*(jax.vmap(behind)(x, packed.later) for x in (packed.frames, packed.is_first)))
+    return Batch(states, packed.actions, packed.returns, packed.discounts, next_states, packed.valid)
 
 
-def nothing(window: Window, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> Strips:
+def nothing(window: Window, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> PackedTrajectories:
     """So many transitions of the right shapes, whose weights are nought."""
     short = HostHistory(1, Window(window.stack, window.n_step, window.stack + window.n_step), shape, dtype)
-    return cut(short, short.choose(np.zeros((rows, 1, 2), np.float32)), 0.0)
+    return gather(short, short.sample_indices(np.zeros((rows, 1, 2), np.float32)), 0.0)
 
 
-def weighted(strips: Strips, chance: np.ndarray, updates: int, beta: float) -> Strips:
+def weighted(packed: PackedTrajectories, probability: np.ndarray, updates: int, beta: float) -> PackedTrajectories:
     """The transitions of several updates with importance weights, by how likely each was to be drawn."""
-    each = chance.reshape(updates, -1)
-    return strips._replace(valid=np.concatenate([weights(one, beta) for one in each]))
+    each = probability.reshape(updates, -1)
+    return packed._replace(valid=np.concatenate([weights(one, beta) for one in each]))
 
 
-def placed(parts: list[tuple[np.ndarray, Strips]], rows: int) -> Strips:
+def placed(parts: list[tuple[np.ndarray, PackedTrajectories]], rows: int) -> PackedTrajectories:
     """Transitions that came in parts, each in its place among so many."""
     if len(parts) == 1 and len(parts[0][0]) == rows:
         return parts[0][1]
     make = np.empty if sum(len(place) for place, _ in parts) == rows else np.zeros
-    whole = Strips(*(make((rows, *column.shape[1:]), column.dtype) for column in parts[0][1]))
+    whole = PackedTrajectories(*(make((rows, *column.shape[1:]), column.dtype) for column in parts[0][1]))
     for place, part in parts:
         for column, theirs in zip(whole, part, strict=True):
             column[place] = theirs

@@ -5,9 +5,9 @@ Rows that are no start have priority zero and are never chosen: what is not writ
 
 Rows are kept in blocks of about √(N·L), with the sum of each. A choice looks through the sums for a block, then
 through the block. Whatever changes, the sums of the blocks it touches are taken anew from their rows, so they never
-drift. A block is some times of all copies, since these are written together.
+drift. A block is some times of all envs, since these are written together.
 
-Shapes: N copies, L rows per copy, G blocks of T times each, B batch.
+Shapes: N envs, L rows per env, G blocks of T times each, B batch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core.types import Array
-from xladder.replay.history import Cursor, History, Picks, Window
+from xladder.replay.history import Cursor, History, SampleIndices, Window
 
 
 class Priorities(NamedTuple):
@@ -51,7 +51,7 @@ def admit(window: Window, cursor: Cursor, priorities: Priorities, history: Histo
     size = jnp.minimum(cursor.size + 1, window.length)
     # What is known now: n rows follow it. Then the row just written, and those whose stacks it breaks, if it does.
     slots = (cursor.head + jnp.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1], all distinct
-    is_reset = _column(history.first, (slots[0] + 1) % window.length)  # [N]
+    is_reset = _column(history.is_first, (slots[0] + 1) % window.length)  # [N]
     if window.absences:
         is_reset |= _column(history.terminated, slots[0]) & _column(history.truncated, slots[0])
     new = jnp.where((size > window.n_step) & ~is_reset, priorities.largest, 0.0)
@@ -61,7 +61,7 @@ def admit(window: Window, cursor: Cursor, priorities: Priorities, history: Histo
     return priorities._replace(blocks=blocks, sums=_sum_anew(blocks, priorities.sums, slots // times))
 
 
-def choose(priorities: Priorities, uniforms: jax.Array, beta: jax.Array) -> Picks:
+def sample_indices(priorities: Priorities, uniforms: jax.Array, beta: jax.Array) -> SampleIndices:
     """Starts in proportion to their priorities, with replacement, from uniform numbers float32 [B, 2].
 
     The first number finds the block and may be `stratified`; the second finds the row in it. `valid` is the importance
@@ -76,7 +76,7 @@ def choose(priorities: Priorities, uniforms: jax.Array, beta: jax.Array) -> Pick
     # C and the sum of all priorities are the same for the whole batch and cancel.
     weight = (jnp.min(priority) / jnp.where(priority > 0, priority, 1.0)) ** beta
     weight = jnp.where(priority > 0, weight, 0.0)
-    return Picks(env=row % num_envs, slot=block * times + row // num_envs, valid=weight)
+    return SampleIndices(env=row % num_envs, slot=block * times + row // num_envs, valid=weight)
 
 
 def stratified(uniforms: jax.Array) -> jax.Array:
@@ -89,17 +89,17 @@ def from_errors(errors: jax.Array, alpha: jax.Array, offset: float = 1e-6) -> ja
     return (jnp.abs(errors) + offset) ** alpha
 
 
-def assign(priorities: Priorities, picks: Picks, values: jax.Array) -> Priorities:
+def assign(priorities: Priorities, indices: SampleIndices, values: jax.Array) -> Priorities:
     """New priorities, positive float32 [B], for rows that were chosen; of a row chosen twice the larger counts.
 
     A row that has ceased to be a start meanwhile stays at zero.
     """
     times = priorities.blocks.shape[1]
-    place = picks.slot // times, picks.slot % times, picks.env
+    place = indices.slot // times, indices.slot % times, indices.env
     values = jnp.where(priorities.blocks[place] > 0, values, 0.0)
     # The order in which XLA writes duplicates is open, so they are given the same value. One write is enough then; with
     # two, what is read here would have to outlive the first, and XLA would copy all blocks.
-    row = picks.slot * priorities.blocks.shape[2] + picks.env
+    row = indices.slot * priorities.blocks.shape[2] + indices.env
     values = jnp.max(jnp.where(row[:, None] == row[None, :], values[None, :], 0.0), axis=1)  # [B, B] -> [B]
     blocks = priorities.blocks.at[place].set(values)
     largest = jnp.maximum(priorities.largest, jnp.max(values))

@@ -3,7 +3,7 @@
 Running sums are added up in another order than in XLA, so where a uniform number falls within rounding of the border
 between two rows, the twins may choose either.
 
-Shapes: N copies, G blocks of T times each, B batch.
+Shapes: N envs, G blocks of T times each, B batch.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from xladder.core.state import Stateful
-from xladder.replay.history import Picks
+from xladder.replay.history import SampleIndices
 from xladder.replay.history_host import HostHistory
 from xladder.replay.priorities import times_per_block
 
@@ -38,30 +38,30 @@ class HostPriorities(Stateful):
         if history.size == window.length:
             by_slot[slots[2:]] = 0  # their stacks are broken
         if history.size > window.n_step:
-            is_reset = history.rows.first[:, (slots[0] + 1) % window.length]
+            is_reset = history.rows.is_first[:, (slots[0] + 1) % window.length]
             if window.absences:
                 is_reset = is_reset | (history.rows.terminated[:, slots[0]] & history.rows.truncated[:, slots[0]])
             broken = history.size < window.length and slots[0] < window.stack - 1 and not history.begins_whole()
             by_slot[slots[0]] = np.where(is_reset | broken, np.float32(0), self.largest)
         self.sums[touched] = self.blocks[touched].sum(axis=(1, 2))
 
-    def choose(self, uniforms: np.ndarray, beta: float) -> Picks:
+    def sample_indices(self, uniforms: np.ndarray, beta: float) -> SampleIndices:
         """Starts in proportion to their priorities, with replacement, from uniform numbers float32 [B, 2]."""
         found = self.find(uniforms)
         return found._replace(valid=weights(found.valid, beta))
 
-    def find(self, uniforms: np.ndarray) -> Picks:
+    def find(self, uniforms: np.ndarray) -> SampleIndices:
         """The same, with the priorities themselves in place of the weights."""
         num_envs = self.blocks.shape[2]
         block = _find(self.sums[None], uniforms[:, 0])
         rows = self.blocks[block].reshape(len(block), -1)  # [B, T·N]
         row = _find(rows, uniforms[:, 1])
         priority = rows[np.arange(len(row)), row]
-        return Picks(env=row % num_envs, slot=block * self.times + row // num_envs, valid=priority)
+        return SampleIndices(env=row % num_envs, slot=block * self.times + row // num_envs, valid=priority)
 
-    def assign(self, picks: Picks, values: np.ndarray) -> None:
+    def assign(self, indices: SampleIndices, values: np.ndarray) -> None:
         """New priorities, positive float32 [B], for rows that were chosen; of a row chosen twice the larger counts."""
-        place = picks.slot // self.times, picks.slot % self.times, picks.env
+        place = indices.slot // self.times, indices.slot % self.times, indices.env
         values = np.where(self.blocks[place] > 0, values, np.float32(0))
         self.blocks[place] = 0
         np.maximum.at(self.blocks, place, values)

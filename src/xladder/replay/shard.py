@@ -1,10 +1,10 @@
-"""A part of a memory that several processes share: the rows of some copies of the world, and how likely each is drawn.
+"""A part of a memory that several processes share: the rows of some envs of the world, and how likely each is drawn.
 
-Copies that step together share a ring (`HostHistory`). Where players keep their own pace each has a ring of its own,
-a *group*; where they step in time, all copies of a shard are one group, and the memory is that of the synchronous
+Envs that step together share a ring (`HostHistory`). Where actors keep their own pace each has a ring of its own,
+a *group*; where they step in time, all envs of a shard are one group, and the memory is that of the synchronous
 loop, cut into pieces.
 
-Shapes: G groups, N copies of a group, T rows, M samples, R candidates.
+Shapes: G groups, N envs of a group, T rows, M samples, R candidates.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder.core.state import Arrays, Stateful, capture, restore
-from xladder.replay.history import History, Picks, Window
+from xladder.replay.history import History, SampleIndices, Window
 from xladder.replay.history_host import HostHistory
-from xladder.replay.packed import Strips, cut
+from xladder.replay.packed import PackedTrajectories, gather
 from xladder.replay.priorities_host import HostPriorities, from_errors
 
 
-class Rows(NamedTuple):
+class RowIds(NamedTuple):
     """Which rows of a shard were sampled."""
 
     group: np.ndarray  # int [M]
@@ -33,17 +33,17 @@ class Rows(NamedTuple):
 class Sample(NamedTuple):
     """Transitions, and what is known of them."""
 
-    batch: Strips  # leaves [M, …]
-    rows: Rows
-    chance: np.ndarray  # float32 [M]: how likely each was among all rows of the shard
-    age: np.ndarray  # int [M]: rows that were written since, of the same copy
+    batch: PackedTrajectories  # leaves [M, …]
+    rows: RowIds
+    probability: np.ndarray  # float32 [M]: how likely each was among all rows of the shard
+    age: np.ndarray  # int [M]: rows that were written since, of the same env
 
 
 class Offer(NamedTuple):
     """What a shard has for samples that candidates all over the memory were drawn for."""
 
     rank: np.ndarray  # int [M]: which of the R candidates the first usable one is; R where none is
-    batch: Strips  # of those that have one
+    batch: PackedTrajectories  # of those that have one
     age: np.ndarray  # int [M], of the same
 
 
@@ -54,26 +54,26 @@ class Held(NamedTuple):
     mass: float  # how likely a sample comes from it: its starts, or the sum of their priorities
 
 
-class Ring(Stateful):
+class RowGroup(Stateful):
     """The rows of one group."""
 
-    STATE = ("history", "chances", "written")
+    STATE = ("history", "priorities", "written")
 
     def __init__(self, history: HostHistory, prioritised: bool):
         self.history = history
-        self.chances = HostPriorities(history.num_envs, history.window.length) if prioritised else None
+        self.priorities = HostPriorities(history.num_envs, history.window.length) if prioritised else None
         self.written = 0
 
     def add(self, chunk: History) -> None:
-        """Some rows of every copy, leaves [N, T, …]."""
-        steps = chunk.first.shape[1]
+        """Some rows of every env, leaves [N, T, …]."""
+        steps = chunk.is_first.shape[1]
         self.written += steps
-        if self.chances is None:
+        if self.priorities is None:
             self.history.extend(chunk)
             return
         for t in range(steps):
             self.history.add(History(*(column[:, t] for column in chunk)))
-            self.chances.admit(self.history)
+            self.priorities.admit(self.history)
 
     def starts(self) -> int:
         """How many rows a sample may start at, reset rows among them."""
@@ -81,15 +81,15 @@ class Ring(Stateful):
 
     def mass(self) -> float:
         """Their weight."""
-        return float(self.starts() if self.chances is None else self.chances.sums.sum())
+        return float(self.starts() if self.priorities is None else self.priorities.sums.sum())
 
-    def choose(self, uniforms: np.ndarray) -> tuple[Picks, np.ndarray]:
+    def sample_indices(self, uniforms: np.ndarray) -> tuple[SampleIndices, np.ndarray]:
         """Starts, and the weight of each."""
-        if self.chances is None:
-            picks = self.history.choose(uniforms)
-            return picks, picks.valid
-        picks = self.chances.find(uniforms)
-        return picks._replace(valid=(picks.valid > 0).astype(np.float32)), picks.valid
+        if self.priorities is None:
+            indices = self.history.sample_indices(uniforms)
+            return indices, indices.valid
+        indices = self.priorities.find(uniforms)
+        return indices._replace(valid=(indices.valid > 0).astype(np.float32)), indices.valid
 
     def age(self, slot: np.ndarray) -> np.ndarray:
         """Rows that were written after those in these slots."""
@@ -117,7 +117,7 @@ class Shard(Stateful):
         )  # one array, so that a sample is read at once
         self.firsts = np.cumsum([0, *groups[:-1]])
         self.rings = [
-            Ring(self.all.part(first, copies), prioritised) for first, copies in zip(self.firsts, groups, strict=True)
+            RowGroup(self.all.part(first, envs), prioritised) for first, envs in zip(self.firsts, groups, strict=True)
         ]
 
     def add(self, group: int, begin: int, end: int, *pieces: History) -> Held:
@@ -142,28 +142,28 @@ class Shard(Stateful):
         valid, weight = np.zeros((2, len(group)), np.float32)
         for g in np.unique(group):
             ring, mine = self.rings[g], group == g
-            picks, weight[mine] = ring.choose(uniforms[mine])
-            env[mine], slot[mine], valid[mine] = picks
-            age[mine] = ring.age(picks.slot)
+            indices, weight[mine] = ring.sample_indices(uniforms[mine])
+            env[mine], slot[mine], valid[mine] = indices
+            age[mine] = ring.age(indices.slot)
             number[mine] = ring.written - 1 - age[mine]
-        batch = cut(self.all, Picks(env + self.firsts[group], slot, valid), gamma)
-        return Sample(batch, Rows(group, env, slot, number), weight / np.float32(masses.sum()), age)
+        batch = gather(self.all, SampleIndices(env + self.firsts[group], slot, valid), gamma)
+        return Sample(batch, RowIds(group, env, slot, number), weight / np.float32(masses.sum()), age)
 
     def offer(self, uniforms: np.ndarray, first: int, total: int, gamma: float) -> Offer:
-        """What there is for candidates among all copies, of which those of the shard are `first` … of `total`."""
+        """What there is for candidates among all envs, of which those of the shard are `first` … of `total`."""
         (ring,) = self.rings
-        rank, picks = ring.history.offer(uniforms, first, total)
-        found = Picks(*(column[picks.valid > 0] for column in picks))
-        return Offer(rank, cut(ring.history, found, gamma), ring.age(found.slot))
+        rank, indices = ring.history.offer(uniforms, first, total)
+        found = SampleIndices(*(column[indices.valid > 0] for column in indices))
+        return Offer(rank, gather(ring.history, found, gamma), ring.age(found.slot))
 
-    def rate(self, rows: Rows, errors: np.ndarray) -> None:
+    def update_priorities(self, rows: RowIds, errors: np.ndarray) -> None:
         """Priorities by how far off the predictions were; rows that were overwritten meanwhile are left out."""
         for g, ring in enumerate(self.rings):
             behind = ring.written - rows.number
             there = (rows.group == g) & (behind > 0) & (behind <= ring.history.window.length)
-            if ring.chances is not None and there.any():
-                picks = Picks(rows.env[there], rows.slot[there], np.ones(int(there.sum()), np.float32))
-                ring.chances.assign(picks, from_errors(errors[there], self.alpha))
+            if ring.priorities is not None and there.any():
+                indices = SampleIndices(rows.env[there], rows.slot[there], np.ones(int(there.sum()), np.float32))
+                ring.priorities.assign(indices, from_errors(errors[there], self.alpha))
 
     def save(self) -> Arrays:
         """All that it holds, as named arrays."""
@@ -181,10 +181,10 @@ def apportion(uniforms: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.
     equal parts, one in each, stay evenly spread over the parts that they fall into.
     """
     borders = np.concatenate([[0.0], np.cumsum(masses) / np.sum(masses)])
-    said = uniforms.reshape(len(uniforms), -1)[:, 0].astype(np.float64)
+    number = uniforms.reshape(len(uniforms), -1)[:, 0].astype(np.float64)
     taken = np.flatnonzero(masses > 0)  # a number on a border must not go where nothing is
-    place = taken[np.clip(np.searchsorted(borders[taken + 1], said, side="right"), 0, len(taken) - 1)]
-    within = (said - borders[place]) / (borders[place + 1] - borders[place])
+    place = taken[np.clip(np.searchsorted(borders[taken + 1], number, side="right"), 0, len(taken) - 1)]
+    within = (number - borders[place]) / (borders[place + 1] - borders[place])
     apart = uniforms.copy().reshape(len(uniforms), -1)
     apart[:, 0] = np.clip(within, 0.0, 1.0)
     return place, apart.reshape(uniforms.shape)

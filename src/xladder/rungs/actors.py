@@ -1,4 +1,4 @@
-"""`actors`: asynchronous, on Ray. Players step the worlds, shards remember, the learner learns, each at its own pace.
+"""`actors`: asynchronous, on Ray. Actors step the worlds, shards remember, the learner learns, each at its own pace.
 
 In lock step they wait for each other, and it is the synchronous algorithm: the same transitions and parameters as on
 `sequential` and `parallel`. The learner is in this process and has its device; all others compute on processors.
@@ -19,71 +19,71 @@ import numpy as np
 from xladder import user_code
 from xladder.core.compiling import compiled
 from xladder.devices import beside, cores
-from xladder.distributed.actor import Player
+from xladder.distributed.actor import Actor
 from xladder.distributed.asynchronous import Asynchronous
-from xladder.distributed.learner import Student
+from xladder.distributed.learner import Learner
 from xladder.distributed.lock_step import LockStep
 from xladder.distributed.ray_engine import RayEngine, is_loopback
 from xladder.distributed.remote import Engine
-from xladder.distributed.workers import Fleet, Layout
+from xladder.distributed.workers import ActorLayout, WorkerGroup
 from xladder.errors import UsageError
 from xladder.rungs.running import USUAL, Compiler, Metrics, stack_seeds
 
-MOST_PLAYERS = 8  # where none are asked for
+MOST_ACTORS = 8  # where none are asked for
 
 
 class ActorsRun:
     """One experiment, spread over processes."""
 
-    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler, engine: Engine, layout: Layout,
+    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler, engine: Engine, layout: ActorLayout,
                  lock_step: bool):  # fmt: skip
         self.device, self.engine, self.lines = device, engine, list[str]()
         with jax.default_device(device):
             begun = time.perf_counter()
-            student = Student(config, seed, device.platform, compiler.verb, *hands(device))
+            learner = Learner(config, seed, device.platform, compiler.function, *hands(device))
             self.compile_seconds = time.perf_counter() - begun
-            make = partial(make_player, user_code.allowed(), os.getcwd())
-            self.fleet = Fleet.hire(config, seed, layout, engine, make, lock_step, self.lines.append)
+            make = partial(make_actor, user_code.allowed(), os.getcwd())
+            self.workers = WorkerGroup.spawn(config, seed, layout, engine, make, lock_step, self.lines.append)
             kind = LockStep if lock_step else Asynchronous
-            self.experiment: Any = kind(config, self.fleet, student)
-        self.note = in_words(layout, lock_step)
+            self.loop: Any = kind(config, self.workers, learner)
+        self.note = format_layout(layout, lock_step)
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""
         with jax.default_device(self.device):
-            rows = [self.experiment.advance() for _ in range(ticks)]
+            rows = [self.loop.advance() for _ in range(ticks)]
             rows = jax.device_get(rows)
         return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
 
     def news(self) -> list[str]:
         """What has happened since this was asked last."""
-        told, self.lines[:] = list(self.lines), []
-        return told
+        lines, self.lines[:] = list(self.lines), []
+        return lines
 
     def phases(self) -> dict[str, float]:
         """Median seconds per tick that went into updates, and into everything else; the first ticks warm up."""
-        seconds = self.experiment.seconds
+        seconds = self.loop.seconds
         return {name: float(np.median(values[len(values) // 4 :])) for name, values in seconds.items()}
 
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""
-        return stack_seeds([self.experiment.student.params()])
+        return stack_seeds([self.loop.learner.params()])
 
     def state(self) -> Any:
         """All that the run would go on from: the learner's, what the shards hold and where the games are."""
         with jax.default_device(self.device):
-            self.experiment.settle()
-            players, shards = self.experiment.save_others()
-        return {"experiment": self.experiment, "players": players, "shards": shards}
+            self.loop.settle()
+            actors, shards = self.loop.save_others()
+        return {"loop": self.loop, "actors": actors, "shards": shards}
 
     def take_state(self, state: Any) -> None:
         """Go on from there; the experiment has taken its own part."""
         with jax.default_device(self.device):
-            self.experiment.load_others(state["players"], state["shards"])
+            self.loop.load_others(state["actors"], state["shards"])
 
     def close(self) -> None:
         """End all processes that were begun for it."""
-        self.experiment.close()
+        self.loop.close()
         self.engine.close()
 
 
@@ -98,19 +98,19 @@ def hands(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     return aside, lambda tree: jax.device_put(tree, device)
 
 
-def make_player(imports: Sequence[str], folder: str, config: Any, seed: int, first: int, count: int) -> Player:
-    """Who plays some copies, in a process of its own, which may import what this one may."""
+def make_actor(imports: Sequence[str], folder: str, config: Any, seed: int, first: int, count: int) -> Actor:
+    """Who plays some envs, in a process of its own, which may import what this one may."""
     if imports and folder not in sys.path:
         sys.path.insert(0, folder)
     for module in imports:
         user_code.allow(module)
-    return Player(config, seed, first, count, compiled)
+    return Actor(config, seed, first, count, compiled)
 
 
-def in_words(layout: Layout, lock_step: bool) -> str:
+def format_layout(layout: ActorLayout, lock_step: bool) -> str:
     """How it runs."""
-    players, shards = len(layout.copies), len(layout.players)
-    who = f"{players} actor{'s' * (players > 1)} and {shards} shard{'s' * (shards > 1)}"
+    actors, shards = len(layout.envs), len(layout.actors)
+    who = f"{actors} actor{'s' * (actors > 1)} and {shards} shard{'s' * (shards > 1)}"
     if lock_step:
         return f"{who} in lock step: the run that `sequential` makes"
     return f"{who}, each at its own pace: the same seed does not give the same run"
@@ -129,17 +129,17 @@ def start(
 ) -> ActorsRun:
     """Begin one experiment; on Ray, unless another engine is given."""
     (seed,) = seeds
-    copies = config.world.num_envs
-    players = actors or max(1, min(copies, cores() - 1, MOST_PLAYERS))
-    layout = Layout.of(copies, players, shards or 1)
-    if lock_step and config.learner.prioritised and len(layout.players) > 1:
+    num_envs = config.world.num_envs
+    num_actors = actors or max(1, min(num_envs, cores() - 1, MOST_ACTORS))
+    layout = ActorLayout.of(num_envs, num_actors, shards or 1)
+    if lock_step and config.learner.prioritised and len(layout.actors) > 1:
         raise UsageError(
             f"`--shards` is {shards}, but in lock step priorities are those of one memory: leave it at 1, or "
             "`--lock-step` out."
         )
     if engine is None:
         engine = RayEngine(ray)
-        engine.check_room(players + len(layout.players))
+        engine.check_room(num_actors + len(layout.actors))
     try:
         run = ActorsRun(config, seed, device or jax.devices()[0], compiler, engine, layout, bool(lock_step))
     except BaseException:

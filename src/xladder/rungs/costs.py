@@ -43,13 +43,13 @@ class Account:
 
 def account(built: Any) -> Account:
     """The costs of a program that `InspectingCompiler` has made."""
-    once, raw = told(built.compiled), told(built.lowered)
+    once, raw = reported_cost(built.compiled), reported_cost(built.lowered)
     walk = _Walk(LITTLE * raw.bytes)
     beyond = walk.beyond(built.traced.jaxpr.jaxpr)
     return Account(once, once.plus(beyond), walk.open_loops, walk.choices)
 
 
-def told(stage: Any) -> Cost:
+def reported_cost(stage: Any) -> Cost:
     """What XLA says of a lowered or a compiled program; nothing where it does not say."""
     found = stage.cost_analysis() or {}
     return Cost(float(found.get("flops", 0.0)), float(found.get("bytes accessed", 0.0)))
@@ -91,10 +91,10 @@ class _Walk:
         if id(body) not in self.bodies:
             shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in body.in_avals]
             lowered = jax.jit(core.jaxpr_as_fun(body)).lower(*shapes)
-            cost = told(lowered)
+            cost = reported_cost(lowered)
             # Before it is optimised a program seems to move far more: where that matters, it is compiled.
             if times * cost.bytes > self.little:
-                cost = Cost(cost.flops, told(lowered.compile()).bytes)
+                cost = Cost(cost.flops, reported_cost(lowered.compile()).bytes)
             self.bodies[id(body)] = cost
         return self.bodies[id(body)]
 

@@ -87,25 +87,25 @@ def during(checks: Sequence[str], tick: str, done: int, log: Callable[[str], Non
         except XladderError:
             raise
         except Exception as error:
-            found = in_words(error, f"{tick} {done}")
+            found = format_fault(error, f"{tick} {done}")
             if found is None:
                 raise
             raise found from error
 
 
-def in_words(error: Exception, when: str) -> XladderError | None:
+def format_fault(error: Exception, when: str) -> XladderError | None:
     """What a check has found, as a sentence with the place in our code; None if it was no check that spoke."""
     text = str(error).splitlines()[0] if str(error) else ""
     if is_of_nans(error) and not isinstance(error, FloatingPointError):
         text = f"nan came out of {error.args[0]}"  # a program and `nan`, which is all that is known
     if is_of_nans(error) or isinstance(error, Fault):
-        place = place_in_words(error.place if isinstance(error, Fault) else error.__traceback__)
+        place = format_place(error.place if isinstance(error, Fault) else error.__traceback__)
         sentence = f"In {when}: {text.rstrip('. ')}{place}."
         return FaultFound(sentence) if "out-of-bounds" in text else Diverged(sentence)
     if isinstance(error, jax.errors.KeyReuseError):
-        return FaultFound(f"A random key is used twice{place_in_words(error.__traceback__)}: {text}")
+        return FaultFound(f"A random key is used twice{format_place(error.__traceback__)}: {text}")
     if "Disallowed" in text and "transfer" in text:
-        place = place_in_words(error.__traceback__)
+        place = format_place(error.__traceback__)
         return FaultFound(f"In {when}: something passes between host and device unasked{place} ({text}).")
     return None
 
@@ -115,7 +115,7 @@ def is_of_nans(error: Exception) -> bool:
     return isinstance(error, FloatingPointError) or type(error).__name__ == "InternalFloatingPointError"
 
 
-def place_in_words(trace: Any) -> str:
+def format_place(trace: Any) -> str:
     """The innermost line of our own code in a traceback, Python's or XLA's; rungs only pass on."""
     if hasattr(trace, "as_python_traceback"):
         trace = trace.as_python_traceback()
@@ -149,7 +149,7 @@ class CheckingCompiler(Compiler):
 
     def __init__(self, checks: Sequence[str]):
         self.checks = set(checks)
-        self._verbs: dict[Any, Any] = {}
+        self._backend: dict[Any, Any] = {}
 
     def program(self, function: Function, donate: tuple[int, ...], *arguments: Any) -> Function:
         """A tick or a chunk of them: takes a state, gives a state and, last, what the ticks report."""
@@ -178,12 +178,12 @@ class CheckingCompiler(Compiler):
 
         return call
 
-    def verb(self, function: Function, donate: tuple[int, ...] = ()) -> Any:
-        """One verb of a loop on the host; the same one for the same function, as everywhere."""
+    def function(self, function: Function, donate: tuple[int, ...] = ()) -> Any:
+        """One function of a loop on the host; the same one for the same function, as everywhere."""
         donate = () if "nans" in self.checks else donate
-        if (function, donate) not in self._verbs:
-            self._verbs[function, donate] = jax.jit(function, static_argnums=0, donate_argnums=donate)
-        return self._verbs[function, donate]
+        if (function, donate) not in self._backend:
+            self._backend[function, donate] = jax.jit(function, static_argnums=0, donate_argnums=donate)
+        return self._backend[function, donate]
 
 
 def _reporting_no_nans(function: Function) -> Function:

@@ -28,35 +28,35 @@ class FusedRun:
 
     def __init__(self, config: Any, seeds: Sequence[int], device: Any, compiler: Compiler = USUAL):
         self.seeds, self.device = tuple(seeds), device
-        self.program = program = self.lay_out(config)
+        self.program = program = self.make_program(config)
 
         def init(seeds: jax.Array) -> tuple[Any, Any]:
-            return program.init_clock(), jax.vmap(program.init)(seeds)
+            return program.init_counters(), jax.vmap(program.init)(seeds)
 
-        def chunk(clock: Any, runs: Any, ticks: jax.Array) -> tuple[Any, Any, Any]:
-            shapes = jax.eval_shape(program.tick, clock, runs)[2]
+        def chunk(counters: Any, runs: Any, ticks: jax.Array) -> tuple[Any, Any, Any]:
+            shapes = jax.eval_shape(program.tick, counters, runs)[2]
             rows = jax.tree.map(lambda s: jnp.zeros((LONGEST_CHUNK, *s.shape), s.dtype), shapes)
 
             def body(i: jax.Array, carry: tuple) -> tuple:
-                clock, runs, rows = carry
-                clock, runs, row = program.tick(clock, runs)
+                counters, runs, rows = carry
+                counters, runs, row = program.tick(counters, runs)
                 return (
-                    clock,
+                    counters,
                     runs,
                     jax.tree.map(lambda all, one: dynamic_update_index_in_dim(all, one, i, 0), rows, row),
                 )
 
-            return jax.lax.fori_loop(0, ticks, body, (clock, runs, rows))
+            return jax.lax.fori_loop(0, ticks, body, (counters, runs, rows))
 
         with jax.default_device(device):
-            self.clock, self.runs = self.place(init, np.asarray(seeds, np.int32))
+            self.counters, self.runs = self.place(init, np.asarray(seeds, np.int32))
             begun = time.perf_counter()
-            self.chunk = compiler.program(self.spread(chunk), (0, 1), self.clock, self.runs, np.int32(0))
+            self.chunk = compiler.program(self.spread(chunk), (0, 1), self.counters, self.runs, np.int32(0))
             self.compile_seconds = time.perf_counter() - begun
 
     # What another rung does otherwise, which lays the same chunk over several devices.
 
-    def lay_out(self, config: Any) -> Any:
+    def make_program(self, config: Any) -> Any:
         """The workload's program as it suits the device."""
         return config.family.program_for(config, self.device.platform, self.seeds)
 
@@ -69,7 +69,7 @@ class FusedRun:
         """A function of clock, population and a number of ticks, for the device."""
         return chunk
 
-    def rehearsal(self, sample: Callable[..., Any]) -> Callable[..., Any]:
+    def spread_sampling(self, sample: Callable[..., Any]) -> Callable[..., Any]:
         """A function of clock and population that gives one number, for the device."""
         return sample
 
@@ -86,7 +86,7 @@ class FusedRun:
         parts = []
         for begin in range(0, ticks, LONGEST_CHUNK):
             count = min(LONGEST_CHUNK, ticks - begin)
-            self.clock, self.runs, rows = self.chunk(self.clock, self.runs, self.everywhere(np.int32(count)))
+            self.counters, self.runs, rows = self.chunk(self.counters, self.runs, self.everywhere(np.int32(count)))
             columns = self.fetch(rows)._asdict()
             parts.append({name: np.moveaxis(values[:count], 0, 1) for name, values in columns.items()})
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
@@ -94,16 +94,16 @@ class FusedRun:
     def phases(self) -> dict[str, float]:
         """Median seconds per tick and seed: sampling in a program of its own, the update as the rest of a tick."""
 
-        def sample(clock: Any, runs: Any) -> jax.Array:
+        def sample(counters: Any, runs: Any) -> jax.Array:
             def body(i: jax.Array, total: jax.Array) -> jax.Array:
-                sampled = self.program.rehearse(clock._replace(tick=clock.tick + i), runs)
+                sampled = self.program.rollout_only(counters._replace(tick=counters.tick + i), runs)
                 # All of it is used, so that nothing is left out; and the next round waits for this one.
                 return total + sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(sampled))
 
             return jax.lax.fori_loop(0, SAMPLED_TICKS, body, jnp.float32(0))
 
-        program = jax.jit(self.rehearsal(sample))
-        sampling = timed(lambda: program(self.clock, self.runs).block_until_ready())
+        program = jax.jit(self.spread_sampling(sample))
+        sampling = timed(lambda: program(self.counters, self.runs).block_until_ready())
         whole = timed(lambda: self.advance(SAMPLED_TICKS))
         each = SAMPLED_TICKS * len(self.seeds)
         return {"sampling": sampling / each, "update": max(whole - sampling, 0.0) / each}
@@ -114,11 +114,11 @@ class FusedRun:
 
     def state(self) -> Any:
         """All that the run would go on from."""
-        return {"clock": self.clock, "runs": self.program.carried(self.runs)}
+        return {"counters": self.counters, "runs": self.program.carried(self.runs)}
 
     def take_state(self, state: Any) -> None:
         """Go on from there."""
-        self.clock, self.runs = state["clock"], self.program.put_back(self.runs, state["runs"])
+        self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
 def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> FusedRun:

@@ -1,4 +1,4 @@
-"""`hosts`: the mesh of several processes. Each owns its devices, and with them its copies of the world and its memory;
+"""`hosts`: the mesh of several processes. Each owns its devices, and with them its envs of the world and its memory;
 gradients cross, and little else.
 
 Every process runs the same program at the same time, so all that a process decides by its own clock or hears alone (how
@@ -53,8 +53,8 @@ class HostsRun(MeshRun):
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
         """The largest of each number over all processes."""
-        told = multihost_utils.process_allgather(np.asarray(numbers, np.float32))
-        return [float(number) for number in np.asarray(told).reshape(-1, len(numbers)).max(0)]
+        gathered = multihost_utils.process_allgather(np.asarray(numbers, np.float32))
+        return [float(number) for number in np.asarray(gathered).reshape(-1, len(numbers)).max(0)]
 
     def compare(self) -> None:
         """Raise an error if processes that hold the same seeds have not learned the same."""
@@ -62,9 +62,9 @@ class HostsRun(MeshRun):
         mine = np.zeros((self.mesh.shape[layout.SEEDS], 2), np.uint32)
         for place, found in self.digests().items():
             mine[place] = np.frombuffer(found[:8], np.uint32)
-        told = np.asarray(multihost_utils.process_allgather(mine)).reshape(-1, *mine.shape)
+        gathered = np.asarray(multihost_utils.process_allgather(mine)).reshape(-1, *mine.shape)
         for row in range(mine.shape[0]):
-            held = [(host, tuple(one[row])) for host, one in enumerate(told) if one[row].any()]
+            held = [(host, tuple(one[row])) for host, one in enumerate(gathered) if one[row].any()]
             others = [host for host, found in held if found != held[0][1]]
             if others:
                 raise Diverged(
@@ -108,7 +108,7 @@ class HostsRun(MeshRun):
 
     def state(self) -> Any:
         """All that the run would go on from, on every host."""
-        return {"clock": self.fetch(self.clock), "runs": self.fetch(self.program.carried(self.runs))}
+        return {"counters": self.fetch(self.counters), "runs": self.fetch(self.program.carried(self.runs))}
 
     def take_state(self, state: Any) -> None:
         """Go on from there: every process takes its part."""
@@ -121,9 +121,9 @@ class HostsRun(MeshRun):
             wrap = jax.jit(lambda x: jax.random.wrap_key_data(x), out_shardings=like.sharding)
             return wrap(placed)
 
-        self.clock = jax.tree.map(put, state["clock"], self.clock)
+        self.counters = jax.tree.map(put, state["counters"], self.counters)
         self.runs = jax.tree.map(put, state["runs"], self.runs)
-        self.done = int(np.asarray(state["clock"].tick))
+        self.done = int(np.asarray(state["counters"].tick))
         self.compare()  # each has read the checkpoint itself
 
 
@@ -143,7 +143,7 @@ def _bare(leaf: jax.Array, start: jax.Array, axis: int, size: int | None) -> jax
     return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
-def make_mesh(shape: layout.Layout) -> Mesh:
+def make_mesh(shape: layout.MeshShape) -> Mesh:
     """As many devices of each process, in the order of the processes."""
     processes = jax.process_count()
     if shape.devices % processes:

@@ -18,7 +18,7 @@ from xladder.rungs.running import USUAL, Compiler, HostRun
 from xladder.rungs.torch import choose_threads, find_device
 
 
-class Taught(Stateful):
+class ParamMirror(Stateful):
     """A learner in JAX that hands every change on to an actor in PyTorch."""
 
     STATE = ("learner",)
@@ -30,9 +30,9 @@ class Taught(Stateful):
 
     def learn(self, number: int, agent: int, given: Any) -> Any:
         """One update from what the workload's learners are given, and the actor follows."""
-        said = self.learner.learn(number, agent, given)
+        outputs = self.learner.learn(number, agent, given)
         self.actor.take(agent, self.learner.give(agent))
-        return said
+        return outputs
 
     def sync(self) -> None:
         """The hard update of every target network; the actor has none."""
@@ -57,9 +57,9 @@ def start(
     actor = config.family.torch_backend(config, seed, where)
     with jax.default_device(device):
         begun = time.perf_counter()
-        learner = config.family.jax_backend(config, seed, compiler.verb)
+        learner = config.family.jax_backend(config, seed, compiler.function)
         learner.warm_up()
         seconds = time.perf_counter() - begun
-        taught = Taught(learner, actor, config.num_learners)
-    experiment = config.family.host_loop(config, actor, taught)
-    return HostRun(experiment, jax.default_device(device), note, seconds, torch.get_num_threads())
+        mirror = ParamMirror(learner, actor, config.num_learners)
+    loop = config.family.host_loop(config, actor, mirror)
+    return HostRun(loop, jax.default_device(device), note, seconds, torch.get_num_threads())

@@ -59,9 +59,11 @@ class InspectingCompiler(Compiler):
         """What a rung runs over and over."""
         return self.build(jax.jit(function, donate_argnums=donate), function.__name__, *arguments)
 
-    def verb(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Verb:
-        """One verb of a loop on the host."""
-        return Verb(self, jax.jit(function, static_argnums=0, donate_argnums=donate), function.__name__.strip("_"))
+    def function(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> TracedFunction:
+        """One function of a loop on the host."""
+        return TracedFunction(
+            self, jax.jit(function, static_argnums=0, donate_argnums=donate), function.__name__.strip("_")
+        )
 
     def build(self, function: Any, name: str, *arguments: Any) -> Built:
         """Trace, lower, compile."""
@@ -75,7 +77,7 @@ class InspectingCompiler(Compiler):
         return self.built[-1]
 
 
-class Verb:
+class TracedFunction:
     """A function under `jit` whose first argument is static; one program for each kind of arguments."""
 
     def __init__(self, compiler: InspectingCompiler, function: Any, name: str):
@@ -86,9 +88,9 @@ class Verb:
         """Run the program for arguments like these."""
         return self.find(static, *arguments)(*arguments)
 
-    def lower(self, static: Any, *arguments: Any) -> Verb.Ahead:
+    def lower(self, static: Any, *arguments: Any) -> TracedFunction.Ahead:
         """The first step of compiling ahead."""
-        return Verb.Ahead(self.find(static, *arguments))
+        return TracedFunction.Ahead(self.find(static, *arguments))
 
     def find(self, static: Any, *arguments: Any) -> Built:
         """The program for arguments like these."""

@@ -6,7 +6,7 @@ The table of what goes where, in the arrays [S, …] that a run consists of:
 |--------------|--------------|----------------------------------------------|--------------------------------|
 | treasurehunt | all, 1st     | each agent's batch (all devices play alike)  | gradients                      |
 | hypergrid    | all, 1st     | trajectories                                 | gradients, remembered objects  |
-| value        | all, 1st     | copies of the world, their memories, batches | gradients, what games came to  |
+| value        | all, 1st     | envs of the world, their memories, batches | gradients, what games came to  |
 | pqn          | all, 1st     | –                                            | –                              |
 
 Nothing here imports JAX before it is asked to place something.
@@ -24,7 +24,7 @@ SEEDS, DATA = "seeds", "data"
 
 
 @dataclass(frozen=True)
-class Layout:
+class MeshShape:
     """How many devices lie along each axis."""
 
     seeds: int = 1
@@ -39,20 +39,20 @@ class Layout:
         return f"{SEEDS}={self.seeds},{DATA}={self.data}"
 
 
-def parse(text: str) -> Layout:
+def parse(text: str) -> MeshShape:
     """`seeds=4`, `data=2`, or both with a comma."""
     parts = [re.fullmatch(rf"({SEEDS}|{DATA})=([1-9][0-9]{{0,5}})", part.strip()) for part in text.split(",")]
     names = [part[1] for part in parts if part]
     if None in parts or len(set(names)) < len(names):
         raise UsageError(f"`--mesh` is {text}, but it has to be like `seeds=4`, `data=2` or `seeds=2,data=2`.")
-    return Layout(**{part[1]: int(part[2]) for part in parts if part})
+    return MeshShape(**{part[1]: int(part[2]) for part in parts if part})
 
 
-def fit(settings: Any, config: Any, layout: Layout, seeds: int) -> Any:
+def fit(settings: Any, config: Any, layout: MeshShape, seeds: int) -> Any:
     """Settings that can be laid out so; a `UsageError` with the nearest that can, if these cannot."""
     if seeds % layout.seeds:
         raise uneven("seeds", seeds, layout.seeds)
-    return settings.laid_over(config, layout.data) if layout.data > 1 else config
+    return settings.for_mesh(config, layout.data) if layout.data > 1 else config
 
 
 def axes(config: Any, runs: Any) -> Any:

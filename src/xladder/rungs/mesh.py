@@ -1,12 +1,12 @@
 """`mesh`: the chunk of `fused`, laid over several devices of one process.
 
-Seeds side by side need nothing of each other. One learner over several devices is a *crew*: each device takes its part
-of the copies, trajectories or batch, and gradients are averaged, so that n devices with batch B do what one would do
-with B, but for rounding. What lies where is the table in `layout.py`.
+Seeds side by side need nothing of each other. One learner over several devices is *data parallel*: each device takes
+its part of the envs, trajectories or batch, and gradients are averaged, so that n devices with batch B do what one
+would do with B, but for rounding. What lies where is the table in `layout.py`.
 
 `shard_map` runs the program on every device with that device's part of the arrays. It is told not to check which values
 are equal everywhere (`check_vma=False`): then the gradient of a loss is that of this device's part alone, and the one
-average in the learner is the only one. (With the check on, JAX adds gradients of shared parameters up by itself, and
+mean in the learner is the only one. (With the check on, JAX adds gradients of shared parameters up by itself, and
 an average after that would be n times too large, which Adam hides.)
 """
 
@@ -20,7 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xladder.core.data_parallel import Crew
+from xladder.core.data_parallel import DataParallel
 from xladder.errors import UsageError
 from xladder.rungs import layout
 from xladder.rungs.fused import FusedRun
@@ -28,22 +28,22 @@ from xladder.rungs.running import USUAL, Compiler
 
 
 @dataclass(frozen=True)
-class DeviceCrew(Crew):
+class DeviceDataParallel(DataParallel):
     """The devices along an axis of a mesh."""
 
     axis: str = layout.DATA
 
-    def mine(self, tree: Any, axis: int = 0) -> Any:
+    def local(self, tree: Any, axis: int = 0) -> Any:
         """This device's part of what is for all, cut evenly along an axis."""
         number = jax.lax.axis_index(self.axis)
 
-        def cut(x: jax.Array) -> jax.Array:
+        def part_of(x: jax.Array) -> jax.Array:
             size = x.shape[axis] // self.size
             return jax.lax.dynamic_slice_in_dim(x, number * size, size, axis)
 
-        return jax.tree.map(cut, tree)
+        return jax.tree.map(part_of, tree)
 
-    def average(self, tree: Any) -> Any:
+    def mean(self, tree: Any) -> Any:
         """The mean over what each has."""
         return jax.lax.pmean(tree, self.axis)
 
@@ -65,17 +65,17 @@ class MeshRun(FusedRun):
         super().__init__(config, seeds, next(d for d in mesh.devices.flat if d.process_index == here), compiler)
         self.note = describe(mesh)
 
-    def lay_out(self, config: Any) -> Any:
+    def make_program(self, config: Any) -> Any:
         """The program of one device."""
         alone = config.family.program_for(config, self.device.platform, self.seeds)
         size = self.mesh.shape[layout.DATA]
-        return replace(alone, crew=DeviceCrew(size)) if size > 1 else alone
+        return replace(alone, data_parallel=DeviceDataParallel(size)) if size > 1 else alone
 
     def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
         """The clock on every device, and of the population to each what is its own."""
-        clock, runs = jax.eval_shape(init, seeds)
+        counters, runs = jax.eval_shape(init, seeds)
         self.axes = PartitionSpec(), layout.axes(self.config, runs)
-        shardings = jax.tree.map(self.where, (jax.tree.map(lambda _: PartitionSpec(), clock), self.axes[1]))
+        shardings = jax.tree.map(self.where, (jax.tree.map(lambda _: PartitionSpec(), counters), self.axes[1]))
         placed: tuple[Any, Any] = jax.jit(init, out_shardings=shardings)(seeds)
         return placed
 
@@ -93,7 +93,7 @@ class MeshRun(FusedRun):
         """Axes on the devices of this run."""
         return NamedSharding(self.mesh, axes)
 
-    def rehearsal(self, sample: Callable[..., Any]) -> Callable[..., Any]:
+    def spread_sampling(self, sample: Callable[..., Any]) -> Callable[..., Any]:
         """Sampling alone, on every device."""
         return jax.shard_map(sample, mesh=self.mesh, in_specs=self.axes, out_specs=PartitionSpec(), check_vma=False)
 
@@ -110,7 +110,7 @@ def describe(mesh: Mesh) -> str:
     return f"A mesh of {seeds * data} {kind} devices: {seeds} for seeds, {data} for the work of each."
 
 
-def make_mesh(shape: layout.Layout, devices: Sequence[Any]) -> Mesh:
+def make_mesh(shape: layout.MeshShape, devices: Sequence[Any]) -> Mesh:
     """The first devices, in rows of those that share the work of a seed."""
     if shape.devices > len(devices):
         kind = devices[0].platform

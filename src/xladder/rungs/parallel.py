@@ -27,25 +27,25 @@ class ParallelRun:
     def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler = USUAL):
         self.program = program = config.family.program_for(config, device.platform, (seed,))
         with jax.default_device(device):
-            init = jax.jit(lambda seeds: (program.init_clock(), jax.vmap(program.init)(seeds)))
-            self.clock, self.runs = init(jnp.asarray([seed], jnp.int32))
+            init = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))
+            self.counters, self.runs = init(jnp.asarray([seed], jnp.int32))
             begun = time.perf_counter()
             # Donated, so that memories and parameters are changed in place.
-            self.step = compiler.program(program.tick, (0, 1), self.clock, self.runs)
+            self.step = compiler.program(program.tick, (0, 1), self.counters, self.runs)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""
         rows = []
         for _ in range(ticks):
-            self.clock, self.runs, metrics = self.step(self.clock, self.runs)
+            self.counters, self.runs, metrics = self.step(self.counters, self.runs)
             rows.append(jax.device_get(metrics)._asdict())  # all at once: one wait, not one for each
         return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
 
     def phases(self) -> dict[str, float]:
         """Median seconds per tick: sampling as a call of its own, the update as the rest of a tick."""
-        rehearse = jax.jit(self.program.rehearse)
-        sampling = timed(lambda: jax.block_until_ready(rehearse(self.clock, self.runs)), SAMPLED_TICKS)
+        rollout_only = jax.jit(self.program.rollout_only)
+        sampling = timed(lambda: jax.block_until_ready(rollout_only(self.counters, self.runs)), SAMPLED_TICKS)
         whole = timed(lambda: self.advance(1), SAMPLED_TICKS)
         return {"sampling": sampling, "update": max(whole - sampling, 0.0)}
 
@@ -55,11 +55,11 @@ class ParallelRun:
 
     def state(self) -> Any:
         """All that the run would go on from."""
-        return {"clock": self.clock, "runs": self.program.carried(self.runs)}
+        return {"counters": self.counters, "runs": self.program.carried(self.runs)}
 
     def take_state(self, state: Any) -> None:
         """Go on from there."""
-        self.clock, self.runs = state["clock"], self.program.put_back(self.runs, state["runs"])
+        self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
 class OverlappedRun:
@@ -71,33 +71,33 @@ class OverlappedRun:
         self.device = device
         with jax.default_device(device):
             begun = time.perf_counter()
-            self.experiment = config.family.overlapped(config, seed, device.platform, compiler.verb)
+            self.loop = config.family.overlapped(config, seed, device.platform, compiler.function)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""
         with jax.default_device(self.device):
-            return {name: values[None] for name, values in self.experiment.advance(ticks).items()}
+            return {name: values[None] for name, values in self.loop.advance(ticks).items()}
 
     def phases(self) -> dict[str, float]:
         """Median seconds per tick of playing alone and of learning alone, which happen at once in a run."""
         with jax.default_device(self.device):
-            return self.experiment.phases()
+            return self.loop.phases()
 
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""
-        return self.experiment.params()
+        return self.loop.params()
 
     def state(self) -> Any:
         """All that the run would go on from."""
-        clock, runs = self.experiment.to_program()
-        return {"clock": clock, "runs": self.experiment.program.carried(runs)}
+        counters, runs = self.loop.to_program()
+        return {"counters": counters, "runs": self.loop.program.carried(runs)}
 
     def take_state(self, state: Any) -> None:
         """Go on from there."""
         with jax.default_device(self.device):
-            runs = self.experiment.program.put_back(self.experiment.run, state["runs"])
-            self.experiment.from_program(state["clock"], runs)
+            runs = self.loop.program.put_back(self.loop.run, state["runs"])
+            self.loop.from_program(state["counters"], runs)
 
 
 def start(

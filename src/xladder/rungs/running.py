@@ -39,7 +39,7 @@ class Running(Protocol):
         """Go on from there."""
 
 
-class HostExperiment(Protocol):
+class HostLoop(Protocol):
     """One experiment as a loop on the host; a workload's `_host` module has it."""
 
     config: Any
@@ -57,34 +57,32 @@ class HostRun:
 
     def __init__(
         self,
-        experiment: HostExperiment,
+        loop: HostLoop,
         context: AbstractContextManager,
         note: str = "",
         compile_seconds: float = 0.0,
         threads: int | None = None,
     ):
-        self.experiment, self.context, self.note = experiment, context, note
+        self.loop, self.context, self.note = loop, context, note
         self.compile_seconds, self.threads = compile_seconds, threads
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly so many ticks."""
         with self.context:
-            rows = [self.experiment.advance() for _ in range(ticks)]
+            rows = [self.loop.advance() for _ in range(ticks)]
         return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
 
     def phases(self) -> dict[str, float]:
         """Median seconds per tick; the first ticks warm up."""
-        return {
-            name: float(np.median(seconds[len(seconds) // 4 :])) for name, seconds in self.experiment.seconds.items()
-        }
+        return {name: float(np.median(seconds[len(seconds) // 4 :])) for name, seconds in self.loop.seconds.items()}
 
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""
-        return stack_seeds([self.experiment.learner.params()])
+        return stack_seeds([self.loop.learner.params()])
 
     def state(self) -> Any:
         """All that the run would go on from."""
-        return {"experiment": self.experiment}
+        return {"loop": self.loop}
 
     def take_state(self, state: Any) -> None:
         """Nothing is left to do: objects take their states themselves."""
@@ -109,8 +107,8 @@ class Compiler:
 
         return jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
 
-    def verb(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
-        """One verb of a loop on the host."""
+    def function(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
+        """One function of a loop on the host."""
         return compiled(function, donate)
 
 

@@ -25,9 +25,9 @@ def start(config: Any, seeds: Sequence[int], device: Any = None, threads: int | 
     (seed,) = seeds
     where = find_device(device)
     note = choose_threads(config, threads) if where == "cpu" else ""
-    verbs = config.family.torch_backend(config, seed, where)
-    experiment = config.family.host_loop(config, verbs, verbs)
-    return HostRun(experiment, nullcontext(), note, threads=torch.get_num_threads())
+    backend = config.family.torch_backend(config, seed, where)
+    loop = config.family.host_loop(config, backend, backend)
+    return HostRun(loop, nullcontext(), note, threads=torch.get_num_threads())
 
 
 def find_device(device: Any) -> str:
@@ -61,14 +61,14 @@ def best_threads(config: Any) -> dict[int, float]:
     PyTorch's own default can be several times slower on a small or busy machine.
     """
     limit, threads = cores(), 1
-    verbs = config.family.torch_backend(config, 0, "cpu")
+    backend = config.family.torch_backend(config, 0, "cpu")
     times: dict[int, float] = {}
     while threads <= limit:
         torch.set_num_threads(threads)
         trials = []
         for _ in range(6):
             begun = time.perf_counter()
-            verbs.rehearse()
+            backend.dry_run()
             trials.append(time.perf_counter() - begun)
         times[threads] = 1000 * float(np.median(trials[1:]))
         threads *= 2

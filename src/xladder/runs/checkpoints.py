@@ -80,7 +80,7 @@ class Checkpoints:
         before = self.steps()
         turn = 1 - self._read_manifest(before[-1])["turn"] if before and self._is_readable(before[-1]) else 0
         self.folder.mkdir(exist_ok=True)
-        for left in self.folder.glob("draft-*"):  # by a life that ended while it saved
+        for left in self.folder.glob("draft-*"):  # by a session that ended while it saved
             _remove(left)
         draft = self.folder / f"draft-{checkpoint.step:09d}"
         reached("draft")
@@ -116,7 +116,7 @@ class Checkpoints:
         _sync_tree(draft)
         final = self.path(checkpoint.step)
         replaced = self.folder / f"draft-{final.name}"
-        if os.path.lexists(final):  # the run went over this tick before, in a life that ended
+        if os.path.lexists(final):  # the run went over this tick before, in a session that ended
             os.replace(final, replaced)
         reached("rename")
         os.replace(draft, final)
@@ -155,7 +155,7 @@ class Checkpoints:
             first = (str(error).splitlines() or [""])[0][:200]
             raise Damaged(f"{type(error).__name__}: {first}") from None
 
-    def latest(self, say: Callable[[str], None]) -> Checkpoint | None:
+    def latest(self, notify: Callable[[str], None]) -> Checkpoint | None:
         """The newest sound checkpoint, or None if there has never been one.
 
         Damaged ones are set aside as `*.corrupt`, with a line each. If none is sound: `DamagedRun`.
@@ -169,12 +169,12 @@ class Checkpoints:
                 continue
             for bad, reason in damaged.items():
                 aside = set_aside(self.path(bad))
-                say(f"The checkpoint {self.path(bad).name} is damaged: {reason}. It is set aside as {aside.name}.")
+                notify(f"The checkpoint {self.path(bad).name} is damaged: {reason}. It is set aside as {aside.name}.")
             if damaged:
                 self._drop_segments(set(self.steps()))  # else a damaged piece would be taken for a good one
             return found
         for step, reason in damaged.items():
-            say(f"The checkpoint {self.path(step).name} is damaged: {reason}.")
+            notify(f"The checkpoint {self.path(step).name} is damaged: {reason}.")
         if damaged:
             raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to go on from.")
         return None
@@ -333,8 +333,8 @@ def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarra
     import orbax.checkpoint as ocp
 
     with _orbax() as orbax, _plainly_named(folder) as place:
-        told: Any = orbax.metadata(place).item_metadata
-        there = {name: told[name] for name in told}
+        metadata: Any = orbax.metadata(place).item_metadata
+        there = {name: metadata[name] for name in metadata}
         if set(there) != set(leaves):
             raise Damaged(f"it holds the arrays {sorted(there)[:3]} …, not those of its manifest")
         for name, leaf in leaves.items():

@@ -24,7 +24,7 @@ from xladder.worlds import names
 def compare(
     workload: str | object,
     rungs: Sequence[str] = ("torch", "hybrid", "sequential", "parallel", "fused"),
-    told: Callable[[dict[str, Any]], None] | None = None,
+    on_row: Callable[[dict[str, Any]], None] | None = None,
     mesh: str | None = None,
     *,
     seed: int = 0,
@@ -84,8 +84,8 @@ def compare(
     rows: list[dict[str, Any]] = []
     for one in plans:
         rows.append(measure_apart(one))
-        if told:
-            told(rows[-1])
+        if on_row:
+            on_row(rows[-1])
     reference = next((row[time_key] for row in rows if row["rung"] == "torch"), None)
     for row in rows:
         row["speedup"] = reference / row[time_key] if reference else None

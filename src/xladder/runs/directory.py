@@ -52,7 +52,7 @@ FINISHED = "finished.json"
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # it may go on elsewhere and is the same run
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
 FEWEST_KEPT = 2  # checkpoints
-MOST_LIVES = 20  # of a run that is taken up again and again, whose environments are remembered
+MOST_SESSIONS = 20  # of a run that is resumed again and again, whose environments are remembered
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
@@ -94,7 +94,7 @@ class RunDirectory:
     """Whether the folder existed before, empty."""
     pending: list[tuple[Sequence[int], int, Mapping[str, np.ndarray], float]] = field(default_factory=list)
     """Chunks that could not be written yet."""
-    taken_up_by: str = ""
+    resumed_by: str = ""
     """The command that goes on with it, where `xladder resume` alone does not."""
 
     @classmethod
@@ -141,12 +141,12 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Checkpoints:
         """What it may go on from."""
-        return Checkpoints(self.path / "checkpoints", told_of(self.plan), self.keeping.keep)
+        return Checkpoints(self.path / "checkpoints", run_metadata(self.plan), self.keeping.keep)
 
     @property
     def resume_command(self) -> str:
         """What to type to go on."""
-        return self.taken_up_by or command("resume", self.path)
+        return self.resumed_by or command("resume", self.path)
 
     @property
     def way_on(self) -> str:
@@ -180,23 +180,23 @@ class RunDirectory:
         """Record where the run takes place, and where it did before; no environment variables."""
         before = self.read_environment()
         earlier = before.pop("earlier", [])
-        lives = [*(earlier if isinstance(earlier, list) else []), *([before] if before else [])]
-        told = environment(device) | {"note": note} | ({"earlier": lives[-MOST_LIVES:]} if lives else {})
-        write_json(self.path / "environment.json", told)
+        sessions = [*(earlier if isinstance(earlier, list) else []), *([before] if before else [])]
+        metadata = environment(device) | {"note": note} | ({"earlier": sessions[-MOST_SESSIONS:]} if sessions else {})
+        write_json(self.path / "environment.json", metadata)
 
     def read_environment(self) -> dict[str, Any]:
         """What was recorded, as far as it can be read: it is no more than a note."""
         try:
-            told = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+            metadata = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return told if isinstance(told, dict) else {}
+        return metadata if isinstance(metadata, dict) else {}
 
     def record_rung(self, note: str, threads: int | None) -> None:
         """Record how the rung runs. Threads that were measured belong to the plan from now on: they change sums."""
         with suppress(OSError):
-            told = {"rung": note} | ({"threads": threads} if threads else {})
-            write_json(self.path / "environment.json", self.read_environment() | told)
+            metadata = {"rung": note} | ({"threads": threads} if threads else {})
+            write_json(self.path / "environment.json", self.read_environment() | metadata)
             if threads and threads != self.plan.options.threads:
                 self.plan = replace(self.plan, options=replace(self.plan.options, threads=threads))
                 self.write_config()
@@ -223,9 +223,9 @@ class RunDirectory:
     def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Write what was seen of the first seed while it trained, so that it can be drawn again."""
         if snapshots:
-            told = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
+            metadata = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
             arrays = {str(i): snapshot.picture for i, snapshot in enumerate(snapshots)}
-            self._save_arrays(SNAPSHOTS, arrays, {"snapshots": told})
+            self._save_arrays(SNAPSHOTS, arrays, {"snapshots": metadata})
 
     def _save_arrays(
         self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
@@ -250,7 +250,7 @@ class RunDirectory:
         return (self.path / FINISHED).exists()
 
     def mark_begun(self) -> None:
-        """Something is left to do; and what an earlier life left behind does not hold any more."""
+        """Something is left to do; and what an earlier session left behind does not hold any more."""
         for name in (FINISHED, "diverged.json"):
             (self.path / name).unlink(missing_ok=True)
 
@@ -351,8 +351,8 @@ def evaluate(
 def _read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
     """Seconds of compiling and per tick, as far as they can be read: they are no more than a note."""
     try:
-        told = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
-        compile_seconds, each = told["compile_seconds"], told[f"seconds_per_{plan.workload.tick}"]
+        metadata = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
+        compile_seconds, each = metadata["compile_seconds"], metadata[f"seconds_per_{plan.workload.tick}"]
         return float(compile_seconds), [] if each is None else [float(each)]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return 0.0, []
@@ -364,8 +364,10 @@ def _read_snapshots(folder: Path) -> list[Snapshot]:
 
     try:
         with safe_open(folder / SNAPSHOTS, framework="numpy") as file:
-            told = json.loads(file.metadata()["snapshots"])
-            return [Snapshot(int(tick), file.get_tensor(str(i)), str(label)) for i, (tick, label) in enumerate(told)]
+            metadata = json.loads(file.metadata()["snapshots"])
+            return [
+                Snapshot(int(tick), file.get_tensor(str(i)), str(label)) for i, (tick, label) in enumerate(metadata)
+            ]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
@@ -397,10 +399,10 @@ def load_agents(folder: Path, plan: Plan) -> Params:
 
 def read_keeping(file: Path) -> Keeping:
     """How the run of a config.json is kept; one from elsewhere may not say. `read_plan` says whether it is one."""
-    told = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
+    settings = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
     try:
-        keeping = Keeping(**told)
-        whole = all(v is None or (type(v) is int and v >= 0) for k, v in told.items() if k != "on_nan")
+        keeping = Keeping(**settings)
+        whole = all(v is None or (type(v) is int and v >= 0) for k, v in settings.items() if k != "on_nan")
         sound = whole and keeping.keep is not None
     except TypeError:
         sound = False
@@ -423,7 +425,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
     }
 
 
-def told_of(plan: Plan) -> dict[str, Any]:
+def run_metadata(plan: Plan) -> dict[str, Any]:
     """What says which run a checkpoint belongs to, wherever that goes on."""
     return {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
 
@@ -455,13 +457,15 @@ def parse_plan(data: Any, where: str) -> Plan:
     device = data.get("device")
     if device not in (None, "cpu", "gpu"):
         raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
-    told = data.get("options") or {}
+    rung_options = data.get("options") or {}
     kinds = typing.get_type_hints(RungOptions)
-    if not isinstance(told, dict) or any(k not in kinds or not _is_kind(v, kinds[k]) for k, v in told.items()):
-        raise UsageError(f"`options` in {where} is {told!r}, which is not what xladder wrote.")
+    if not isinstance(rung_options, dict) or any(
+        k not in kinds or not _is_kind(v, kinds[k]) for k, v in rung_options.items()
+    ):
+        raise UsageError(f"`options` in {where} is {rung_options!r}, which is not what xladder wrote.")
     options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
     changes = _read(data["config"])
-    found = make_plan(data["workload"], **options, device=device, options=RungOptions(**told), changes=changes)
+    found = make_plan(data["workload"], **options, device=device, options=RungOptions(**rung_options), changes=changes)
     recorded = data.get("code") or {}
     if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
         raise UsageError(f"`code` in {where} is {recorded!r}, which is not what xladder wrote.")

@@ -28,7 +28,7 @@ from xladder.plans import Plan
 from xladder.results import Result
 from xladder.runs import nets, state_files
 from xladder.runs.directory import RunDirectory
-from xladder.runs.nets import Place, in_words
+from xladder.runs.nets import Place, format_numbers
 
 if TYPE_CHECKING:
     from xladder.parity.levels import Level
@@ -134,7 +134,8 @@ def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imp
     for seed, numbers in by_seed.items():
         if numbers != list(range(agents)):
             raise UsageError(
-                f"`{file}` holds agents {in_words(numbers)} of seed {seed}, and with these settings there are {agents}."
+                f"`{file}` holds agents {format_numbers(numbers)} of seed {seed}, and with these settings "
+                f"there are {agents}."
             )
     return Imported(dict(placed), shared=False)
 

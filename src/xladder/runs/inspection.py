@@ -88,7 +88,7 @@ def costs(plan: Plan, running: Any, compiler: Any, calls: list[int]) -> dict[str
     counted = list(zip(whole, calls, strict=True))
     if plan.rung == "fused":
         # A chunk is a loop whose length is an argument, so that XLA would count one tick and whatever is round it.
-        tick = compiler.program(running.program.tick, (0, 1), running.clock, running.runs)
+        tick = compiler.program(running.program.tick, (0, 1), running.counters, running.runs)
         counted = [(tick, 1)]
         compiler.built.remove(tick)
     accounts = [(account(program), times) for program, times in counted]

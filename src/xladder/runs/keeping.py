@@ -10,18 +10,18 @@ from xladder.core.state import Arrays
 from xladder.errors import ResourceError
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import RunDirectory
-from xladder.trainer import Keeper
+from xladder.trainer import Checkpointer
 
 SECONDS_BETWEEN = 60.0
 SHARE_OF_TIME = 0.03  # that saving may take: large states are saved less often
 MOST_FAILURES = 3  # in a row
 
 
-class DiskKeeper(Keeper):
-    """Keeps checkpoints in a run directory."""
+class DiskCheckpointer(Checkpointer):
+    """Writes checkpoints into a run directory."""
 
-    def __init__(self, directory: RunDirectory, say: Callable[[str], None]):
-        self.directory, self.say = directory, say
+    def __init__(self, directory: RunDirectory, notify: Callable[[str], None]):
+        self.directory, self.notify = directory, notify
         asked = directory.keeping.checkpoint_every
         self.keeps, self.every = asked != 0, asked or 0
         self.failures, self._saved_at, self._wait = 0, time.monotonic(), SECONDS_BETWEEN
@@ -37,12 +37,12 @@ class DiskKeeper(Keeper):
         begun = time.monotonic()
         try:
             self.directory.write_pending()
-            told = {**facts, **self.directory.writer.sync()}
-            path = self.directory.checkpoints.save(Checkpoint(step, arrays, told), score)
+            metadata = {**facts, **self.directory.writer.sync()}
+            path = self.directory.checkpoints.save(Checkpoint(step, arrays, metadata), score)
         except (OSError, ValueError, RuntimeError) as error:  # Orbax passes on what its storage raises
             self.failures += 1
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            self.say(f"The checkpoint at {step} could not be saved ({reason}); the last is {self.last or 'none'}.")
+            self.notify(f"The checkpoint at {step} could not be saved ({reason}); the last is {self.last or 'none'}.")
             if self.failures >= MOST_FAILURES:
                 raise ResourceError(
                     f"Saving failed {self.failures} times in a row in `{self.directory.path}`. "

@@ -105,10 +105,10 @@ def main() -> int:
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        told = json.load(sys.stdin)
-        for module in told.pop("imports", []):
+        metadata = json.load(sys.stdin)
+        for module in metadata.pop("imports", []):
             user_code.allow(module)
-        plan = parse_plan(told, "the plan")
+        plan = parse_plan(metadata, "the plan")
         if plan.device == "cpu":
             os.environ["JAX_PLATFORMS"] = "cpu"
         row = measure(plan)

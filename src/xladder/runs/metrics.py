@@ -52,7 +52,7 @@ class MetricsWriter:
         self.position += len(text)
         self._digest.update(text)
         self.elapsed = elapsed
-        with suppress(OSError):  # they are a copy, and are written anew when a run is taken up again
+        with suppress(OSError):  # they are a copy, and are written anew when a run is resumed
             self._add_events(seeds, first, columns)
 
     def sync(self) -> dict[str, Any]:
@@ -71,20 +71,20 @@ class MetricsWriter:
         if self.path.exists():
             os.replace(self.path, self.path.with_suffix(".csv.old"))
 
-    def go_back(self, told: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def go_back(self, metadata: Mapping[str, Any]) -> dict[str, np.ndarray]:
         """Forget what was written after a checkpoint, and write the events anew. Returns the metrics by then."""
-        position = told["metrics_bytes"]
+        position = metadata["metrics_bytes"]
         digest = hashlib.sha256()
         if self.path.is_file():
             with self.path.open("rb") as file:
                 digest.update(file.read(position))
-        if digest.hexdigest() != told["metrics_sha256"]:
+        if digest.hexdigest() != metadata["metrics_sha256"]:
             raise DamagedRun(
                 f"`{self.path}` is not what it was when the checkpoint was saved, so the run cannot go on from it: put "
                 "the file back, or begin a new run with `xladder train --config`."
             )
         shutil.rmtree(self.folder / "events", ignore_errors=True)
-        self.position, self.elapsed, self._digest = position, told["elapsed_seconds"], digest
+        self.position, self.elapsed, self._digest = position, metadata["elapsed_seconds"], digest
         os.truncate(self.path, position)
         table = read(self.path, self.tick)
         self._add_events(read_seeds(self.path), 0, table)

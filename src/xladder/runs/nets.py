@@ -26,9 +26,9 @@ def places(result: Result, seed: int | None = None, agent: int | None = None) ->
     kept = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]  # a stopped run may not have come to all
     agents = range(plan.config.num_learners if plan.config.agent_axis else 1)
     if seed is not None and seed not in kept:
-        raise UsageError(f"There is no seed {seed} in this run: it has {in_words(kept)}.")
+        raise UsageError(f"There is no seed {seed} in this run: it has {format_numbers(kept)}.")
     if agent is not None and agent not in agents:
-        raise UsageError(f"There is no agent {agent} in this run: it has {in_words(agents)}.")
+        raise UsageError(f"There is no agent {agent} in this run: it has {format_numbers(agents)}.")
     return [(s, a) for s in kept for a in agents if seed in (None, s) and agent in (None, a)]
 
 
@@ -75,7 +75,7 @@ def check_twin(plan: Plan) -> None:
         raise UsageError(f"Its networks have no names in PyTorch: {why}.")
 
 
-def in_words(numbers: Iterable[int]) -> str:
+def format_numbers(numbers: Iterable[int]) -> str:
     """`0`, `0 … 7`, or `1, 5, 9` where there are gaps."""
     ordered = sorted(numbers)
     if len(ordered) == 1:

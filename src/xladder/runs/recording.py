@@ -11,7 +11,7 @@ import numpy as np
 
 from xladder import devices
 from xladder.callbacks import AFTER_START
-from xladder.plans import Plan, seeds_in_words
+from xladder.plans import Plan, format_seeds
 from xladder.progress import SHORTEST_COMPILE, Meter
 from xladder.results import Result
 from xladder.runs.directory import Keeping, RunDirectory
@@ -45,7 +45,7 @@ class Recorder(Observer):
         self.directory.write_environment(device, line)
         return line
 
-    def say(self, line: str) -> None:
+    def notify(self, line: str) -> None:
         """Write a line into log.txt, and show it."""
         self.directory.log(line)
         self.show(line)
@@ -73,7 +73,9 @@ class Recorder(Observer):
             self.unwritten = False
         except OSError as error:
             if not self.unwritten:  # once, until it works again: whether the run can go on, checkpoints decide
-                self.say(f"metrics.csv could not be written ({error.strerror or error}); its rows are kept for later.")
+                self.notify(
+                    f"metrics.csv could not be written ({error.strerror or error}); its rows are kept for later."
+                )
             self.unwritten = True
         meter = self._meter
         meter.add(first, columns)
@@ -81,14 +83,14 @@ class Recorder(Observer):
             self._logged = time.monotonic()
             self.directory.log(f"{meter.title}: {meter.text()}")
 
-    def told(self, line: str) -> None:
+    def metadata(self, line: str) -> None:
         """Log what has happened on the rung."""
         self.directory.log(line)
 
 
 def headline(plan: Plan, device: Any) -> str:
     """What is trained where, in a line."""
-    return f"{plan.workload.name} on {plan.rung}, {seeds_in_words(plan)}, on {devices.describe(device)}"
+    return f"{plan.workload.name} on {plan.rung}, {format_seeds(plan)}, on {devices.describe(device)}"
 
 
 def episodes_of(directory: RunDirectory) -> int:

@@ -11,14 +11,14 @@ from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
-from xladder.trainer import Past
+from xladder.trainer import ResumeState
 
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs whose state is the same
 Say = Callable[[str], None]
 
 
 def find_checkpoint(
-    directory: RunDirectory, say: Say, rung: str | None = None, mesh: str | None = None
+    directory: RunDirectory, notify: Say, rung: str | None = None, mesh: str | None = None
 ) -> Checkpoint | None:
     """Find the newest sound checkpoint, and plan the rest of the run.
 
@@ -31,13 +31,13 @@ def find_checkpoint(
     Returns:
         The checkpoint, or None if there has never been one.
     """
-    checkpoint = directory.checkpoints.latest(say)
+    checkpoint = directory.checkpoints.latest(notify)
     chosen = choose_rung(directory.plan, checkpoint, rung or ("mesh" if mesh else None))
     directory.plan = on_rung(directory.plan, chosen, mesh)
     return checkpoint
 
 
-def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, say: Say) -> Past | None:
+def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Say) -> ResumeState | None:
     """Take a run directory back to a checkpoint, or to its beginning if there is none.
 
     Args:
@@ -50,15 +50,15 @@ def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, say: Say) -> 
     """
     if checkpoint is None:
         refuse_to_replace(directory)
-        say("There is no checkpoint yet: the run begins anew.")
+        notify("There is no checkpoint yet: the run begins anew.")
         directory.write_config()  # nothing else says on which rung it is from now on
         directory.writer.begin_anew()
         return None
     metrics = directory.writer.go_back(checkpoint.facts)
-    say(f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
+    notify(f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
     if not directory.plan.config.world.jittable and not any(".worlds." in n for n in checkpoint.arrays):
-        say("Its games could not be saved, so new ones begin: not quite the run that it would have been.")
-    return Past(checkpoint.arrays, checkpoint.facts, metrics)
+        notify("Its games could not be saved, so new ones begin: not quite the run that it would have been.")
+    return ResumeState(checkpoint.arrays, checkpoint.facts, metrics)
 
 
 def refuse_to_replace(directory: RunDirectory) -> None:
@@ -94,7 +94,7 @@ def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) ->
     reason = ""
     if asked not in EXCHANGEABLE or saved not in EXCHANGEABLE:
         alone = saved if saved not in EXCHANGEABLE else asked
-        reason = f"what `{alone}` holds no other can take up; {', '.join(EXCHANGEABLE)} hold the same state"
+        reason = f"what `{alone}` holds no other can resume from; {', '.join(EXCHANGEABLE)} hold the same state"
     elif len(plan.seeds) > 1 and seed_groups(plan) != seed_groups(replace(plan, rung=asked)):
         reason = "one has all seeds side by side, the other one after another"
     elif "fused" in (asked, saved) and not plan.config.world.jittable:

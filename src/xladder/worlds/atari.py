@@ -1,9 +1,9 @@
-"""Copies of an Atari game inside an XLA program: ale-py's emulators as foreign calls.
+"""Envs of an Atari game inside an XLA program: ale-py's emulators as foreign calls.
 
 The games themselves stay on the host: what the program carries is the address of the emulators. On a GPU the device
-waits while they run, so where speed counts step `AtariCopies` on the host while the device learns.
+waits while they run, so where speed counts step `AtariEnvs` on the host while the device learns.
 
-Shapes: N copies.
+Shapes: N envs.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import jax.numpy as jnp
 
 from xladder.core.packages import is_installed
 from xladder.errors import missing_extra
-from xladder.worlds.atari_host import Options, emulator_view, frames_before, open_emulator, options
-from xladder.worlds.copies import Step, View, copy_seeds
+from xladder.worlds.atari_host import Options, emulator_spec, frames_before, open_emulator, options
+from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
 
 class AtariState(NamedTuple):
@@ -27,11 +27,11 @@ class AtariState(NamedTuple):
 
 
 class AtariXla:
-    """N copies of a game for `jit`, `scan` and `fori_loop`; equal to no other, and hashed by identity.
+    """N envs of a game for `jit`, `scan` and `fori_loop`; equal to no other, and hashed by identity.
 
-    The same games as `AtariCopies` with the same seed and actions. Keys are ignored: the emulators draw their own
+    The same games as `AtariEnvs` with the same seed and actions. Keys are ignored: the emulators draw their own
     numbers, from `seed`. There is one set of games, whatever happens to the state: `reset` begins them anew for every
-    state there is, an old state cannot be gone back to, and copies cannot be mapped over (`vmap` over seeds is
+    state there is, an old state cannot be gone back to, and envs cannot be mapped over (`vmap` over seeds is
     impossible: all would play in the same games, so make one for each seed).
     """
 
@@ -41,11 +41,11 @@ class AtariXla:
         if not is_installed("chex"):  # the only thing that its XLA interface needs besides
             raise missing_extra("chex", "atari")
         self._handle, self._reset, self._step = self._emulator.xla()
-        self._seeds = copy_seeds(seed, num_envs)
-        self._view = emulator_view(self._emulator)
+        self._seeds = env_seeds(seed, num_envs)
+        self._view = emulator_spec(self._emulator)
 
     @property
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What its frames look like, and how many actions there are."""
         return self._view
 
@@ -55,7 +55,7 @@ class AtariXla:
         return AtariState(handle, frames_before(info)), stacks[:, 0]
 
     def step(self, keys: Any, state: AtariState, actions: jax.Array) -> tuple[AtariState, Step]:
-        """One step of every copy; actions int32 [N]; keys are ignored."""
+        """One step of every env; actions int32 [N]; keys are ignored."""
         handle, (stacks, rewards, terminated, truncated, info) = self._step(state.handle, actions.astype(jnp.int32))
         before = frames_before(info)
         cut = truncated & ~terminated
@@ -63,10 +63,10 @@ class AtariXla:
         return AtariState(handle, before), step
 
     def close(self) -> None:
-        """End the emulators' threads. No program that steps these copies may be run afterwards."""
+        """End the emulators' threads. No program that steps these envs may be run afterwards."""
         self._emulator = self._reset = self._step = None
 
 
 def inside(world: Any, seed: int) -> AtariXla:
-    """The copies of a configured game, for a program."""
+    """The envs of a configured game, for a program."""
     return AtariXla(world.name, world.num_envs, seed, **options(world))

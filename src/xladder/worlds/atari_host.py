@@ -1,9 +1,9 @@
-"""Copies of an Atari game on the host: ale-py's emulators, each step of which runs in threads of their own.
+"""Envs of an Atari game on the host: ale-py's emulators, each step of which runs in threads of their own.
 
 Frames are prepared as published (Mnih et al. 2015): an action lasts 4 frames, of the last 2 of which the brighter
 pixels are kept, in grey, 84×84. Stacking is left to the memory, and clipping rewards to the learner.
 
-Shapes: N copies, T steps, F frames per state, H × W pixels of the screen.
+Shapes: N envs, T steps, F frames per state, H × W pixels of the screen.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from xladder.devices import cores
 from xladder.errors import missing_extra
-from xladder.worlds.copies import Step, View, copy_seeds
+from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.names import find_atari
 
 SIDE = 84
 SKIP = 4
 FULL_CAP = 108_000  # frames: half an hour of play, or 27,000 steps
-REEL_STEPS = 2_000  # after which a copy's next game has a seed of its own: fewer to play again, more resets
+ACTION_LOG_STEPS = 2_000  # after which an env's next game has a seed of its own: fewer to play again, more resets
 
 
 class Options(TypedDict, total=False):
@@ -44,8 +44,8 @@ class Options(TypedDict, total=False):
     """Of the emulators; 0 takes one for each processor. It changes nothing but the speed."""
 
 
-class Reel(NamedTuple):
-    """All that happened to N copies since they were last given seeds: enough to bring them there again."""
+class ActionLog(NamedTuple):
+    """All that happened to N envs since they were last given seeds: enough to bring them there again."""
 
     seeds: np.ndarray  # int64 [N]
     renewals: np.ndarray  # int32 [N]: how often there was a new one
@@ -53,35 +53,35 @@ class Reel(NamedTuple):
     actions: np.ndarray  # int8 [N, most]
 
 
-class AtariCopies:
-    """N copies of a game, as `breakout` or `atari/SpaceInvaders`; see `copies.HostCopies`.
+class AtariEnvs:
+    """N envs of a game, as `breakout` or `atari/SpaceInvaders`; see `envs.HostEnvs`.
 
     Between `send` and `recv` the games run on by themselves. The emulators cannot be saved, but their games can be
-    played again: a copy is given a new seed with its first game after `REEL_STEPS` steps, and its actions since then
-    are kept.
+    played again: an env is given a new seed with its first game after `ACTION_LOG_STEPS` steps, and its actions since
+    then are kept.
     """
 
     def __init__(self, game: str, num_envs: int, seed: int, first: int = 0, **options: Unpack[Options]):
         self.num_envs, self._first = num_envs, first
         self._emulator: Any = open_emulator(game, num_envs, **options)
         self._seed, self._before, self._sent = seed, None, np.zeros(num_envs, np.int32)
-        most = REEL_STEPS + options.get("cap_frames", FULL_CAP) // SKIP + 2
-        self._reel = Reel(
-            copy_seeds(seed, num_envs, first=first),
+        most = ACTION_LOG_STEPS + options.get("cap_frames", FULL_CAP) // SKIP + 2
+        self._action_log = ActionLog(
+            env_seeds(seed, num_envs, first=first),
             np.zeros(num_envs, np.int32),
             np.zeros(num_envs, np.int32),
             np.zeros((num_envs, most), np.int8),
         )
-        self.view = emulator_view(self._emulator)
+        self.spec = emulator_spec(self._emulator)
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [N, 84, 84]."""
-        self._reel.seeds[:] = copy_seeds(self._seed, self.num_envs, first=self._first)
-        self._reel.renewals[:] = self._reel.steps[:] = 0
+        self._action_log.seeds[:] = env_seeds(self._seed, self.num_envs, first=self._first)
+        self._action_log.renewals[:] = self._action_log.steps[:] = 0
         return self._begin(np.ones(self.num_envs, bool))
 
     def send(self, actions: np.ndarray) -> None:
-        """Begin a step of every copy; actions int [N]."""
+        """Begin a step of every env; actions int [N]."""
         self._sent = np.asarray(actions, np.int32)
         self._emulator.send(self._sent)
 
@@ -89,34 +89,34 @@ class AtariCopies:
         """Wait for what `send` began."""
         stacks, rewards, terminated, truncated, info = self._emulator.recv()
         before, self._before = self._before, frames_before(info)
-        frames, first = stacks[:, 0], self._before != before
-        reel, each = self._reel, np.arange(self.num_envs)
-        reel.actions[each, reel.steps] = self._sent
-        reel.steps[:] += 1
-        full = first & (reel.steps >= REEL_STEPS)
+        frames, is_first = stacks[:, 0], self._before != before
+        action_log, each = self._action_log, np.arange(self.num_envs)
+        action_log.actions[each, action_log.steps] = self._sent
+        action_log.steps[:] += 1
+        full = is_first & (action_log.steps >= ACTION_LOG_STEPS)
         if full.any():
-            reel.renewals[full] += 1
-            reel.seeds[full] = copy_seeds(self._seed, self.num_envs, reel.renewals, self._first)[full]
-            reel.steps[full] = 0
+            action_log.renewals[full] += 1
+            action_log.seeds[full] = env_seeds(self._seed, self.num_envs, action_log.renewals, self._first)[full]
+            action_log.steps[full] = 0
             frames = self._begin(full)
-        return Step(frames, rewards.astype(np.float32), terminated, truncated & ~terminated, first)
+        return Step(frames, rewards.astype(np.float32), terminated, truncated & ~terminated, is_first)
 
-    def place(self) -> Reel:
-        """Where the copies stand, as far as it can be told."""
-        return self._reel
+    def place(self) -> ActionLog:
+        """Where the envs stand, as far as it can be told."""
+        return self._action_log
 
-    def go_to(self, reel: Reel, steps: int = 0) -> np.ndarray:
+    def go_to(self, action_log: ActionLog, steps: int = 0) -> np.ndarray:
         """Play the games again up to there. Returns the frames [N, 84, 84] that are seen now."""
-        self._reel = Reel(*(np.array(column) for column in reel))
-        longest = int(self._reel.steps.max())
-        begins = longest - self._reel.steps
+        self._action_log = ActionLog(*(np.array(column) for column in action_log))
+        longest = int(self._action_log.steps.max())
+        begins = longest - self._action_log.steps
         frames = self._begin(np.ones(self.num_envs, bool))
         for step in range(longest):
             if step and (begins == step).any():
                 self._begin(begins == step)
-            # A copy whose turn has not come does something or other: it is about to begin.
+            # An env whose turn has not come does something or other: it is about to begin.
             place = np.maximum(step - begins, 0)
-            self._emulator.send(self._reel.actions[np.arange(self.num_envs), place].astype(np.int32))
+            self._emulator.send(self._action_log.actions[np.arange(self.num_envs), place].astype(np.int32))
             stacks, *_, info = self._emulator.recv()
             frames, self._before = stacks[:, 0], frames_before(info)
         if longest and (begins == longest).any():
@@ -125,15 +125,15 @@ class AtariCopies:
 
     def state(self) -> dict[str, Any]:
         """All that makes it go on as it would have."""
-        return self._reel._asdict()
+        return self._action_log._asdict()
 
     def take_state(self, state: Mapping[str, Any]) -> None:
         """Go on from there."""
-        self.go_to(Reel(**state))
+        self.go_to(ActionLog(**state))
 
     def _begin(self, chosen: np.ndarray) -> np.ndarray:
-        """New games for the chosen copies, bool [N], from their seeds. Returns what all copies show."""
-        stacks, info = self._emulator.reset(seed=self._reel.seeds[chosen], options={"reset_mask": chosen})
+        """New games for the chosen envs, bool [N], from their seeds. Returns what all envs show."""
+        stacks, info = self._emulator.reset(seed=self._action_log.seeds[chosen], options={"reset_mask": chosen})
         self._before = frames_before(info)
         frames: np.ndarray = stacks[:, 0]
         return frames
@@ -143,7 +143,7 @@ class AtariCopies:
         self._emulator = None
 
 
-class Played(NamedTuple):
+class RecordedGame(NamedTuple):
     """One game."""
 
     screens: np.ndarray  # uint8 [T + 1, H, W, 3]: the screen before each step, and the last
@@ -160,20 +160,20 @@ def play_rgb(
     frames_per_state: int = 4,
     most_steps: int = 3_000,
     **options: Unpack[Options],
-) -> Played:
+) -> RecordedGame:
     """Play one game for a video; `policy` is shown uint8 [F, 84, 84], the newest frame last, and answers an action.
 
-    What it sees is what copy 0 of `AtariCopies` shows for the same seed and actions, with zeros before the first frame.
+    What it sees is what env 0 of `AtariEnvs` shows for the same seed and actions, with zeros before the first frame.
     A step's screen takes 100 kB, so a game is left after `most_steps`.
     """
     options = {**options, "life_loss": False, "num_threads": 1}
     # The same game twice, in lock step: once as it is learned from, once in colour.
-    seen = AtariCopies(game, 1, seed, **options)
+    seen = AtariEnvs(game, 1, seed, **options)
     shown = open_emulator(game, 1, size=screen_size(game), colour=True, **options)
     try:
         state = np.zeros((frames_per_state, SIDE, SIDE), np.uint8)
         state[-1] = seen.reset()[0]
-        screens = [shown.reset(seed=copy_seeds(seed, 1))[0][0, 0]]
+        screens = [shown.reset(seed=env_seeds(seed, 1))[0][0, 0]]
         actions: list[int] = []
         rewards: list[float] = []
         over = False
@@ -186,7 +186,7 @@ def play_rgb(
             screens.append(colours[0, 0])
             rewards.append(float(step.reward[0]))
             over = bool(step.terminated[0] or step.truncated[0])
-        return Played(np.stack(screens), np.array(actions), np.array(rewards, np.float32), over)
+        return RecordedGame(np.stack(screens), np.array(actions), np.array(rewards, np.float32), over)
     finally:
         seen.close()
 
@@ -249,9 +249,9 @@ def open_emulator(
     )
 
 
-def emulator_view(emulator: Any) -> View:
+def emulator_spec(emulator: Any) -> EnvSpec:
     """What the frames of an open emulator look like, and how many actions it takes."""
-    return View((SIDE, SIDE), np.dtype(np.uint8), int(emulator.single_action_space.n), 255)
+    return EnvSpec((SIDE, SIDE), np.dtype(np.uint8), int(emulator.single_action_space.n), 255)
 
 
 def frames_before(info: Mapping[str, Any]) -> Any:
@@ -282,14 +282,14 @@ def _load(game: str) -> Any:
 
 
 @cache
-def view(world: Any) -> View:
+def spec(world: Any) -> EnvSpec:
     """What the frames of a configured game look like, and how many actions there are."""
-    return View((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name), 255)
+    return EnvSpec((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name), 255)
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> AtariCopies:
-    """Copies of a configured game, on the host."""
-    return AtariCopies(world.name, num_envs, seed, first, **options(world))
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> AtariEnvs:
+    """Envs of a configured game, on the host."""
+    return AtariEnvs(world.name, num_envs, seed, first, **options(world))
 
 
 def options(world: Any) -> Options:

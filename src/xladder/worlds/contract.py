@@ -1,10 +1,10 @@
 """Whether a world keeps its contract: `xladder check`.
 
-Each finding is a sentence that names the world's function and field. Worlds are played at random, many copies at once,
+Each finding is a sentence that names the world's function and field. Worlds are played at random, many envs at once,
 and what they return is held against what they promise: shapes, dtypes, spaces, ends, and that the same keys give the
 same episodes.
 
-Shapes: N copies, T steps.
+Shapes: N envs, T steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from xladder import user_code
 from xladder.core import keys
 from xladder.errors import XladderError, brief
 from xladder.worlds import gymnax_world, marl_world
-from xladder.worlds.copies import Copies, Step
+from xladder.worlds.envs import Envs, Step
 
 COPIES, STEPS, LONGEST = 8, 256, 10_240
 TWIN_STEPS = 200
@@ -76,15 +76,15 @@ def check_world(source: str, name: str) -> Iterator[Finding]:
 
 def _check_jittable(name: str) -> Iterator[Finding]:
     several = name.startswith(("marl/", "jaxmarl/"))
-    copies: Copies = marl_world.MarlCopies(name, COPIES) if several else gymnax_world.GymnaxCopies(name, COPIES)
-    view = copies.view
+    envs: Envs = marl_world.MarlEnvs(name, COPIES) if several else gymnax_world.GymnaxEnvs(name, COPIES)
+    spec = envs.spec
     step_name = "step_env"
-    shown = f"{np.dtype(view.dtype)} {list(view.shape)}"
-    who = f", {len(view.agents)} agents ({', '.join(view.agents)})" if view.agents else ""
-    yield kept(f"it can be reset and stepped under `jit` and `vmap`: frames are {shown}, {view.actions} actions{who}")
-    if view.masked:
+    shown = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
+    who = f", {len(spec.agents)} agents ({', '.join(spec.agents)})" if spec.agents else ""
+    yield kept(f"it can be reset and stepped under `jit` and `vmap`: frames are {shown}, {spec.actions} actions{who}")
+    if spec.masked:
         yield noted("which actions are available is appended to the frames")
-    play = jax.jit(lambda key, begin: _play(copies, key, begin), static_argnums=1)
+    play = jax.jit(lambda key, begin: _play(envs, key, begin), static_argnums=1)
     first, second = (jax.device_get(play(keys.root(0), 0)) for _ in range(2))
     if not _same(first, second):
         yield broken(f"the same keys do not give the same episodes: `{step_name}` or the reset draws from elsewhere")
@@ -99,7 +99,7 @@ def _check_jittable(name: str) -> Iterator[Finding]:
             return
     yield kept("observations and rewards are finite numbers")
     found = marl_world.load(name) if several else gymnax_world.load(name)
-    yield from _ends(step_name, copies, steps, limited=bool(getattr(found, "truncates", False)))
+    yield from _ends(step_name, envs, steps, limited=bool(getattr(found, "truncates", False)))
     yield from _recompiles(found, several)
     if not several:
         yield from _spaces(found)
@@ -110,28 +110,28 @@ def _check_jittable(name: str) -> Iterator[Finding]:
         yield from _compare_twin(found, user_code.instantiate(twin, f"{name}'s twin"), several)
 
 
-def _play(copies: Copies, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
+def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
     """Random play: frames and steps, leaves [T, …]."""
-    view = copies.view
-    state, frames = copies.reset(keys.reset_keys(key, COPIES))
-    lead = frames.shape[: frames.ndim - len(view.shape)]
+    spec = envs.spec
+    state, frames = envs.reset(keys.reset_keys(key, COPIES))
+    lead = frames.shape[: frames.ndim - len(spec.shape)]
 
     def one(carry: Any, t: jax.Array) -> tuple[Any, Any]:
         state = carry
         uniforms = jax.random.uniform(keys.address(key, t, 0, keys.Stream.ACT), lead)
-        actions = jnp.minimum((uniforms * view.actions).astype(jnp.int32), view.actions - 1)
-        state, step = copies.step(keys.step_keys(key, t, COPIES), state, actions)
+        actions = jnp.minimum((uniforms * spec.actions).astype(jnp.int32), spec.actions - 1)
+        state, step = envs.step(keys.step_keys(key, t, COPIES), state, actions)
         return state, step
 
     _, steps = jax.lax.scan(one, state, begin + jnp.arange(STEPS))
     return jnp.concatenate([frames[None], steps.frame]), steps
 
 
-def _ends(step_name: str, copies: Copies, steps: Step, limited: bool) -> Iterator[Finding]:
+def _ends(step_name: str, envs: Envs, steps: Step, limited: bool) -> Iterator[Finding]:
     """Whether episodes end, and how; `limited`: a time limit is told apart."""
     absent = steps.terminated & steps.truncated
-    ends, cuts, begun = (steps.terminated & ~absent).sum(), (steps.truncated & ~absent).sum(), steps.first.any()
-    if not begun and not _ends_ever(copies):
+    ends, cuts, begun = (steps.terminated & ~absent).sum(), (steps.truncated & ~absent).sum(), steps.is_first.any()
+    if not begun and not _ends_ever(envs):
         yield broken(
             f"no episode ended within {LONGEST:,} steps of random play: `{step_name}` never says that it is done, and "
             "there is no time limit"
@@ -145,16 +145,16 @@ def _ends(step_name: str, copies: Copies, steps: Step, limited: bool) -> Iterato
         yield noted("none was truncated: if there is a time limit, it counts as a termination")
 
 
-def _ends_ever(copies: Copies) -> bool:
+def _ends_ever(envs: Envs) -> bool:
     def one(carry: Any) -> Any:
         state, t, over = carry
         uniforms = jax.random.uniform(keys.address(keys.root(0), t, 0, keys.Stream.ACT), lead)
-        actions = jnp.minimum((uniforms * copies.view.actions).astype(jnp.int32), copies.view.actions - 1)
-        state, step = copies.step(keys.step_keys(keys.root(0), t, COPIES), state, actions)
-        return state, t + 1, over | step.first.any()
+        actions = jnp.minimum((uniforms * envs.spec.actions).astype(jnp.int32), envs.spec.actions - 1)
+        state, step = envs.step(keys.step_keys(keys.root(0), t, COPIES), state, actions)
+        return state, t + 1, over | step.is_first.any()
 
-    state, frames = copies.reset(keys.reset_keys(keys.root(0), COPIES))
-    lead = frames.shape[: frames.ndim - len(copies.view.shape)]
+    state, frames = envs.reset(keys.reset_keys(keys.root(0), COPIES))
+    lead = frames.shape[: frames.ndim - len(envs.spec.shape)]
     begin = state, jnp.int32(0), jnp.bool_(False)
     return bool(jax.jit(lambda c: jax.lax.while_loop(lambda c: (c[1] < LONGEST) & ~c[2], one, c))(begin)[2])
 
@@ -242,13 +242,11 @@ def _compare_twin(found: Any, twin: Any, several: bool) -> Iterator[Finding]:
 
 def _check_gym(name: str) -> Iterator[Finding]:
     """Gymnasium's own opinion, then ours."""
-    from xladder.worlds.gym_host import GymCopies
+    from xladder.worlds.gym_host import GymEnvs
 
-    copies = GymCopies(name, 2, 0)
-    yield kept(
-        f"it can be stepped: frames are {copies.view.dtype} {list(copies.view.shape)}, {copies.view.actions} actions"
-    )
-    copies.close()
+    envs = GymEnvs(name, 2, 0)
+    yield kept(f"it can be stepped: frames are {envs.spec.dtype} {list(envs.spec.shape)}, {envs.spec.actions} actions")
+    envs.close()
     import gymnasium
     from gymnasium.utils.env_checker import check_env
 
@@ -269,20 +267,20 @@ def _check_gym(name: str) -> Iterator[Finding]:
 
 def _check_zoo(name: str) -> Iterator[Finding]:
     """PettingZoo's own opinion, then ours."""
-    from xladder.worlds.zoo_host import ZooCopies
+    from xladder.worlds.zoo_host import ZooEnvs
 
-    copies = ZooCopies(name, 2, 0)
-    view = copies.view
-    yield kept(f"frames are {view.dtype} {list(view.shape)}, {view.actions} actions, {len(view.agents)} agents")
+    envs = ZooEnvs(name, 2, 0)
+    spec = envs.spec
+    yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {len(spec.agents)} agents")
     rng, ended = np.random.default_rng(0), False
-    copies.reset()
+    envs.reset()
     for _ in range(LONGEST // 10):
-        copies.send(rng.integers(0, view.actions, (len(view.agents), 2)))
-        ended = ended or bool(copies.recv().first.any())
+        envs.send(rng.integers(0, spec.actions, (len(spec.agents), 2)))
+        ended = ended or bool(envs.recv().is_first.any())
         if ended:
             break
     yield kept("episodes end and begin anew") if ended else noted(f"no episode ended within {LONGEST // 10:,} steps")
-    copies.close()
+    envs.close()
     from pettingzoo.test import parallel_api_test
 
     made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)

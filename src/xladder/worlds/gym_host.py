@@ -1,9 +1,9 @@
-"""Copies of a Gymnasium world on the host, one after another in this process.
+"""Envs of a Gymnasium world on the host, one after another in this process.
 
 Actions have to be a few to choose from, and observations an array. Pictures (uint8) stay as they are, anything else
 becomes a vector of float32.
 
-Shapes: N copies, D numbers in a vector.
+Shapes: N envs, D numbers in a vector.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy as np
 
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, missing_extra
-from xladder.worlds.copies import Step, View, copy_seeds
+from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
 MOST_PICTURE_AXES = 3  # height, width, channels
 MOST_ACTIONS = 127  # what the memory's bytes can tell apart
 
 
-class GymCopies:
-    """N copies of the world with this id, as `CartPole-v1` or `gym/CartPole-v1`; see `copies.HostCopies`.
+class GymEnvs:
+    """N envs of the world with this id, as `CartPole-v1` or `gym/CartPole-v1`; see `envs.HostEnvs`.
 
     `module:ID` imports the module first, which may register a world of one's own.
     """
@@ -38,12 +38,12 @@ class GymCopies:
         self.num_envs, self._id = num_envs, env_id
         self._envs: Any = _make(env_id, num_envs)
         try:
-            self.view = _view(env_id, self._envs)
+            self.spec = _spec(env_id, self._envs)
         except UsageError:
             self.close()
             raise
         self._lowest_action = int(self._envs.single_action_space.start)
-        self._seeds = [int(copy_seed) for copy_seed in copy_seeds(seed, num_envs, first=first)]
+        self._seeds = [int(env_seed) for env_seed in env_seeds(seed, num_envs, first=first)]
         self._over = np.zeros(num_envs, bool)
         self._actions: Any = None
 
@@ -54,38 +54,40 @@ class GymCopies:
         return self._frames(observations)
 
     def send(self, actions: np.ndarray) -> None:
-        """Say what every copy does next; actions int [N]."""
+        """Say what every env does next; actions int [N]."""
         self._actions = np.asarray(actions, np.int64) + self._lowest_action
 
     def recv(self) -> Step:
         """Take the step that `send` asked for."""
         observations, rewards, terminated, truncated, _ = self._ask("step", self._actions)
-        first = self._over
-        step = Step(self._frames(observations), rewards.astype(np.float32), terminated, truncated & ~terminated, first)
+        is_first = self._over
+        step = Step(
+            self._frames(observations), rewards.astype(np.float32), terminated, truncated & ~terminated, is_first
+        )
         self._over = step.terminated | step.truncated
         return step
 
     def close(self) -> None:
-        """Close every copy."""
+        """Close every env."""
         if self._envs is not None:
             self._envs.close()
         self._envs = None
 
-    def _ask(self, verb: str, *given: Any, **named: Any) -> Any:
+    def _ask(self, method: str, *given: Any, **named: Any) -> Any:
         """Call the worlds. What goes wrong in there is theirs, and is said so."""
         try:
-            return getattr(self._envs, verb)(*given, **named)
+            return getattr(self._envs, method)(*given, **named)
         except Exception as error:
             raise XladderError(
-                f"`gym/{self._id}` failed in its `{verb}`: {brief(error)}. Put that right in the world, and train "
-                "again."
+                f"`gym/{self._id}` failed in its `{method}`: {brief(error)}. Put that right in the world, "
+                "and train again."
             ) from error
 
     def _frames(self, observations: np.ndarray) -> np.ndarray:
-        return observations.reshape(self.num_envs, *self.view.shape).astype(self.view.dtype)
+        return observations.reshape(self.num_envs, *self.spec.shape).astype(self.spec.dtype)
 
 
-def _view(env_id: str, envs: Any) -> View:
+def _spec(env_id: str, envs: Any) -> EnvSpec:
     """What its frames look like; or a sentence on why it cannot be played in."""
     from gymnasium.spaces import Box, Discrete
 
@@ -113,8 +115,8 @@ def _view(env_id: str, envs: Any) -> View:
             "picture: wrap it so that it shows one of these, and register that."
         )
     if picture and shape:
-        return View(shape, np.dtype(np.uint8), int(actions.n), max(1, int(observations.high.max())))
-    return View((size,), np.dtype(np.float32), int(actions.n))
+        return EnvSpec(shape, np.dtype(np.uint8), int(actions.n), max(1, int(observations.high.max())))
+    return EnvSpec((size,), np.dtype(np.float32), int(actions.n))
 
 
 def _make(env_id: str, num_envs: int) -> Any:
@@ -159,13 +161,13 @@ def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
 
 
 @cache
-def view(world: Any) -> View:
+def spec(world: Any) -> EnvSpec:
     """What the frames of a configured environment look like, and how many actions there are."""
-    copies = GymCopies(world.name, 1, 0)
-    copies.close()
-    return copies.view
+    envs = GymEnvs(world.name, 1, 0)
+    envs.close()
+    return envs.spec
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> GymCopies:
-    """Copies of a configured environment."""
-    return GymCopies(world.name, num_envs, seed, first)
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> GymEnvs:
+    """Envs of a configured environment."""
+    return GymEnvs(world.name, num_envs, seed, first)

@@ -1,10 +1,10 @@
-"""Copies of a world with gymnax's API, as pure functions: gymnax's own, and any subclass of its `Environment`.
+"""Envs of a world with gymnax's API, as pure functions: gymnax's own, and any subclass of its `Environment`.
 
 gymnax resets a world in the step that ends it. Here its single steps and resets are put together anew, so that the
-last frame of a game is seen, and the next step begins another (see `copies.py`). What gymnax calls its time limit is a
+last frame of a game is seen, and the next step begins another (see `envs.py`). What gymnax calls its time limit is a
 truncation, whatever else ends a game a termination.
 
-Shapes: N copies, D numbers in a vector.
+Shapes: N envs, D numbers in a vector.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from xladder import user_code
 from xladder.core.keys import Stream
 from xladder.core.types import Compiled
 from xladder.errors import UsageError, brief, missing_extra
-from xladder.worlds.copies import Step, View
-from xladder.worlds.hosted import HostedCopies
+from xladder.worlds.envs import EnvSpec, Step
+from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.names import GYMNAX, find_gymnax
 from xladder.worlds.observations import Layout, describe, layout_of
 
@@ -31,7 +31,7 @@ MOST_PICTURE_AXES = 3  # height, width, channels
 
 
 class GymnaxState(NamedTuple):
-    """Where N copies stand."""
+    """Where N envs stand."""
 
     world: Any  # gymnax's own state, leaves [N, …]
     over: jax.Array  # bool [N]: the game is over, and the next step begins another
@@ -49,8 +49,8 @@ class Environment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GymnaxCopies:
-    """N copies of a world; see `copies.Copies`.
+class GymnaxEnvs:
+    """N envs of a world; see `envs.Envs`.
 
     `name` is a name of ours (`cartpole`), an id of gymnax's, or `jax/module:Name` for a world of the user's.
     """
@@ -63,19 +63,19 @@ class GymnaxCopies:
             object.__setattr__(self, "name", find_gymnax(self.name).name)  # so that equal worlds are equal, and hash so
 
     @property
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What its frames look like, and how many actions there are."""
         if is_own(self.name):
             found = load(self.name)
-            return View(
+            return EnvSpec(
                 found.layout.shape,
                 found.layout.dtype,
                 found.actions,
-                found.layout.brightest,
+                found.layout.max_value,
                 fields=found.layout.fields,
             )
         world = GYMNAX[self.name]
-        return View(world.shape, np.dtype(world.dtype), world.actions)
+        return EnvSpec(world.shape, np.dtype(world.dtype), world.actions)
 
     def reset(self, keys: jax.Array) -> tuple[GymnaxState, jax.Array]:
         """State and first frames [N, *shape], from keys [N]."""
@@ -83,7 +83,7 @@ class GymnaxCopies:
         return GymnaxState(world, jnp.zeros(keys.shape, bool)), frames
 
     def step(self, keys: jax.Array, state: GymnaxState, actions: jax.Array) -> tuple[GymnaxState, Step]:
-        """One step of every copy; actions int32 [N], keys [N]."""
+        """One step of every env; actions int32 [N], keys [N]."""
         return jax.vmap(self._step_one)(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
@@ -103,14 +103,14 @@ class GymnaxCopies:
                 truncated = jnp.asarray(found.env.is_truncated(moved, found.params), bool) & ~terminated
             frame = found.layout.flatten(observation)
         fresh, first_frame = self._reset_one(jax.random.fold_in(key, int(Stream.RESET)))
-        first = state.over
-        world = jax.tree.map(lambda new, old: jnp.where(first, new, old), fresh, settled(moved))
+        is_first = state.over
+        world = jax.tree.map(lambda new, old: jnp.where(is_first, new, old), fresh, settled(moved))
         step = Step(
-            frame=jnp.where(first, first_frame, frame),
-            reward=jnp.where(first, 0.0, jnp.asarray(reward).astype(jnp.float32)),
-            terminated=terminated & ~first,
-            truncated=truncated & ~first,
-            first=first,
+            frame=jnp.where(is_first, first_frame, frame),
+            reward=jnp.where(is_first, 0.0, jnp.asarray(reward).astype(jnp.float32)),
+            terminated=terminated & ~is_first,
+            truncated=truncated & ~is_first,
+            is_first=is_first,
         )
         return GymnaxState(world, step.terminated | step.truncated), step
 
@@ -246,16 +246,16 @@ def _gymnax() -> Any:
     return gymnax
 
 
-def view(world: Any) -> View:
+def spec(world: Any) -> EnvSpec:
     """What the frames of a configured world look like, and how many actions there are."""
-    return GymnaxCopies(world.name, 1).view
+    return GymnaxEnvs(world.name, 1).spec
 
 
-def inside(world: Any, seed: int) -> GymnaxCopies:
-    """The copies of a configured world, for a program; the seed comes with the keys."""
-    return GymnaxCopies(world.name, world.num_envs)
+def inside(world: Any, seed: int) -> GymnaxEnvs:
+    """The envs of a configured world, for a program; the seed comes with the keys."""
+    return GymnaxEnvs(world.name, world.num_envs)
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
-    """Copies of a configured world, to be stepped from the host."""
-    return HostedCopies(GymnaxCopies(world.name, num_envs), seed, compiled, first)
+def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
+    """Envs of a configured world, to be stepped from the host."""
+    return HostedEnvs(GymnaxEnvs(world.name, num_envs), seed, compiled, first)

@@ -1,6 +1,6 @@
-"""Copies of a jittable world, called from the host step by step.
+"""Envs of a jittable world, called from the host step by step.
 
-Shapes: N copies, A agents.
+Shapes: N envs, A agents.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy as np
 from xladder.core.keys import reset_keys, root, step_keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled
-from xladder.worlds.copies import Copies, Step
+from xladder.worlds.envs import Envs, Step
 
 
-class HostedCopies(Stateful):
-    """A `Copies` as `HostCopies`.
+class HostedEnvs(Stateful):
+    """A `Envs` as `HostEnvs`.
 
     Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games, as far as the compiler
-    rounds alike in both. `seed` may also be the root key itself. Copies are counted from `first`, where others play
+    rounds alike in both. `seed` may also be the root key itself. Envs are counted from `first`, where others play
     those before.
     """
 
     STATE = ("_state", "_steps")
 
-    def __init__(self, copies: Copies, seed: int | jax.Array, compiled: Compiled, first: int = 0):
-        self.copies, self._first = copies, np.int32(first)
-        self.num_envs, self.view = copies.num_envs, copies.view
+    def __init__(self, envs: Envs, seed: int | jax.Array, compiled: Compiled, first: int = 0):
+        self.envs, self._first = envs, np.int32(first)
+        self.num_envs, self.spec = envs.num_envs, envs.spec
         self._root = seed if isinstance(seed, jax.Array) else root(seed)
         self._reset = compiled(_reset)
         self._step = compiled(_step, donate=(4,))
@@ -39,15 +39,15 @@ class HostedCopies(Stateful):
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [N, *shape], or [A, N, *shape]."""
-        self._state, frames = self._reset(self.copies, self._root, self._first)
+        self._state, frames = self._reset(self.envs, self._root, self._first)
         self._steps = 0
         return np.asarray(frames)
 
     def send(self, actions: np.ndarray) -> None:
-        """Begin a step of every copy; actions int [N], or [A, N]."""
+        """Begin a step of every env; actions int [N], or [A, N]."""
         actions = np.asarray(actions, np.int32)
         given = self._root, self._first, np.int32(self._steps), self._state, actions
-        self._state, self._answer = self._step(self.copies, *given)
+        self._state, self._answer = self._step(self.envs, *given)
         self._steps += 1
 
     def recv(self) -> Step:
@@ -55,7 +55,7 @@ class HostedCopies(Stateful):
         return jax.device_get(self._answer)
 
     def place(self) -> Any:
-        """Where the copies stand, as a program would hold it."""
+        """Where the envs stand, as a program would hold it."""
         return self._state
 
     def go_to(self, state: Any, steps: int) -> None:
@@ -67,11 +67,11 @@ class HostedCopies(Stateful):
         self._state = self._answer = None
 
 
-def _reset(copies: Copies, run: jax.Array, first: jax.Array) -> tuple[Any, jax.Array]:
-    return copies.reset(reset_keys(run, copies.num_envs, first))
+def _reset(envs: Envs, run: jax.Array, first: jax.Array) -> tuple[Any, jax.Array]:
+    return envs.reset(reset_keys(run, envs.num_envs, first))
 
 
 def _step(
-    copies: Copies, run: jax.Array, first: jax.Array, step: jax.Array, state: Any, actions: jax.Array
+    envs: Envs, run: jax.Array, first: jax.Array, step: jax.Array, state: Any, actions: jax.Array
 ) -> tuple[Any, Step]:
-    return copies.step(step_keys(run, step, copies.num_envs, first), state, actions)
+    return envs.step(step_keys(run, step, envs.num_envs, first), state, actions)

@@ -1,4 +1,4 @@
-"""Copies of a world that several agents share, with JaxMARL's API: `MultiAgentEnv`, JaxMARL's own or the user's.
+"""Envs of a world that several agents share, with JaxMARL's API: `MultiAgentEnv`, JaxMARL's own or the user's.
 
 Every agent has its own network and memory. Networks are trained side by side, so all agents are given frames and
 actions of one size: smaller observations are padded with zeros, smaller sets of actions with ones that are never
@@ -8,10 +8,10 @@ state, is appended to the frame.
 JaxMARL knows one kind of end, `dones`, which is a termination here. A world that is cut short by a time limit may say
 so in `infos["truncated"]`, a flag or a dict of flags by agent.
 
-With `SharedCopies` one network serves all agents: each is a copy of a world with one agent, and told by the frame which
+With `SharedEnvs` one network serves all agents: each is a copy of a world with one agent, and told by the frame which
 one it is.
 
-Shapes: N copies, A agents, D numbers in a frame, K actions.
+Shapes: N envs, A agents, D numbers in a frame, K actions.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from xladder import user_code
 from xladder.core.keys import Stream
 from xladder.core.types import Compiled
 from xladder.errors import UsageError, brief, missing_extra, unknown
-from xladder.worlds.copies import Copies, Step, View
+from xladder.worlds.envs import Envs, EnvSpec, Step
 from xladder.worlds.gymnax_world import attempt, difference, kinds, settled
-from xladder.worlds.hosted import HostedCopies
+from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.observations import Layout, describe, layout_of
 
 ALL = "__all__"
 
 
 class MarlState(NamedTuple):
-    """Where N copies stand."""
+    """Where N envs stand."""
 
     world: Any  # the world's own state, leaves [N, …]
     over: jax.Array  # bool [N]: the episode is over for all, and the next step begins another
@@ -63,26 +63,26 @@ class Environment(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MarlCopies:
-    """N copies of a world, frames and steps [A, N, …]; see `copies.Copies`."""
+class MarlEnvs:
+    """N envs of a world, frames and steps [A, N, …]; see `envs.Envs`."""
 
     name: str
     num_envs: int
 
     @property
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What frames look like, and how many actions there are."""
         found = load(self.name)
-        shape, dtype, brightest = (found.layouts[0].shape, found.layouts[0].dtype, found.layouts[0].brightest)
+        shape, dtype, max_value = (found.layouts[0].shape, found.layouts[0].dtype, found.layouts[0].max_value)
         if not found.picture:
             size = max(math.prod(layout.shape) for layout in found.layouts)
             shape, dtype = (size + max(found.actions) * found.masked,), np.dtype(np.float32)
         same = len(set(found.layouts)) == 1 and not found.masked
-        return View(
+        return EnvSpec(
             shape,
             dtype,
             max(found.actions),
-            brightest,
+            max_value,
             agents=found.agents,
             masked=found.masked,
             absences=True,
@@ -96,7 +96,7 @@ class MarlCopies:
         return MarlState(world, over, jnp.zeros((*keys.shape, len(load(self.name).agents)), bool)), frames
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
-        """One step of every copy; actions int32 [A, N], keys [N]."""
+        """One step of every env; actions int32 [A, N], keys [N]."""
         return jax.vmap(self._step_one, in_axes=(0, 0, 1), out_axes=(0, 1))(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
@@ -119,18 +119,18 @@ class MarlCopies:
             cut = _by_agent(infos.get("truncated", False) if isinstance(infos, dict) else False, found.agents)
             reward = jnp.stack([jnp.asarray(rewards[agent]).astype(jnp.float32) for agent in found.agents])
         fresh, first_frames = self._reset_one(jax.random.fold_in(key, int(Stream.RESET)))
-        first = state.over
-        world = jax.tree.map(lambda new, old: jnp.where(first, new, old), fresh, settled(moved))
-        counts = ~state.absent & ~first
+        is_first = state.over
+        world = jax.tree.map(lambda new, old: jnp.where(is_first, new, old), fresh, settled(moved))
+        counts = ~state.absent & ~is_first
         step = Step(
-            frame=jnp.where(first, first_frames, frames),
+            frame=jnp.where(is_first, first_frames, frames),
             reward=jnp.where(counts, reward, 0.0),
-            terminated=((over & ~cut) & counts) | (state.absent & ~first),
-            truncated=((over & cut) & counts) | (state.absent & ~first),
-            first=jnp.broadcast_to(first, over.shape),
+            terminated=((over & ~cut) & counts) | (state.absent & ~is_first),
+            truncated=((over & cut) & counts) | (state.absent & ~is_first),
+            is_first=jnp.broadcast_to(is_first, over.shape),
         )
-        gone = (over | state.absent) & ~first
-        ends = (all_over | gone.all()) & ~first
+        gone = (over | state.absent) & ~is_first
+        ends = (all_over | gone.all()) & ~is_first
         # In the step that ends it for all, an absent agent shows its last frame like the others.
         return MarlState(world, ends, gone & ~ends), step
 
@@ -151,35 +151,35 @@ class MarlCopies:
 
 
 @dataclass(frozen=True)
-class SharedCopies:
-    """The agents of N copies of a world as N·A copies of a world with one agent, which is told who it is.
+class SharedEnvs:
+    """The agents of N envs of a world as N·A copies of a world with one agent, which is told who it is.
 
     The agents of a copy lie side by side: row n·A + a is agent a of copy n.
     """
 
-    several: MarlCopies
+    several: MarlEnvs
 
     @property
     def num_envs(self) -> int:
-        """Rows: every agent of every copy."""
-        return self.several.num_envs * len(self.several.view.agents)
+        """Rows: every agent of every env."""
+        return self.several.num_envs * len(self.several.spec.agents)
 
     @property
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What frames look like: the number of the agent, one-hot, comes before what it sees."""
-        view = self.several.view
-        if len(view.shape) > 1:
-            return view._replace(agents=(), fields=())
-        return view._replace(shape=(view.shape[0] + len(view.agents),), agents=(), fields=())
+        spec = self.several.spec
+        if len(spec.shape) > 1:
+            return spec._replace(agents=(), fields=())
+        return spec._replace(shape=(spec.shape[0] + len(spec.agents),), agents=(), fields=())
 
     def reset(self, keys: jax.Array) -> tuple[MarlState, jax.Array]:
-        """State and first frames [N·A, *shape], from as many keys, of which each copy uses one."""
-        state, frames = self.several.reset(keys[:: len(self.several.view.agents)])
+        """State and first frames [N·A, *shape], from as many keys, of which each env uses one."""
+        state, frames = self.several.reset(keys[:: len(self.several.spec.agents)])
         return state, self._rows(self._named(frames))
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
-        """One step of every copy; actions int32 [N·A]."""
-        agents = len(self.several.view.agents)
+        """One step of every env; actions int32 [N·A]."""
+        agents = len(self.several.spec.agents)
         state, step = self.several.step(keys[::agents], state, actions.reshape(-1, agents).T)
         step = step._replace(frame=self._named(step.frame))
         return state, Step(*(self._rows(leaf) for leaf in step))
@@ -328,22 +328,22 @@ def _jaxmarl() -> Any:
     return jaxmarl
 
 
-def copies(world: Any, num_envs: int) -> Copies:
-    """Copies of a configured world."""
-    several = MarlCopies(world.name, num_envs)
-    return SharedCopies(several) if world.shared else several
+def envs(world: Any, num_envs: int) -> Envs:
+    """Envs of a configured world."""
+    several = MarlEnvs(world.name, num_envs)
+    return SharedEnvs(several) if world.shared else several
 
 
-def view(world: Any) -> View:
+def spec(world: Any) -> EnvSpec:
     """What the frames of a configured world look like, and how many actions there are."""
-    return copies(world, 1).view
+    return envs(world, 1).spec
 
 
-def inside(world: Any, seed: int) -> Copies:
-    """The copies of a configured world, for a program; the seed comes with the keys."""
-    return copies(world, world.num_envs)
+def inside(world: Any, seed: int) -> Envs:
+    """The envs of a configured world, for a program; the seed comes with the keys."""
+    return envs(world, world.num_envs)
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
-    """Copies of a configured world, to be stepped from the host."""
-    return HostedCopies(copies(world, num_envs), seed, compiled, first)
+def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
+    """Envs of a configured world, to be stepped from the host."""
+    return HostedEnvs(envs(world, num_envs), seed, compiled, first)

@@ -29,7 +29,7 @@ class Layout:
 
     shape: tuple[int, ...]
     dtype: Any
-    brightest: int = 1
+    max_value: int = 1
     fields: tuple[tuple[str, tuple[int, ...], str], ...] = ()
     """Name, shape and dtype of the leaves of a flattened tree."""
 

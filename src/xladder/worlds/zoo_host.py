@@ -1,10 +1,10 @@
-"""Copies of a world with PettingZoo's parallel API on the host, one after another in this process.
+"""Envs of a world with PettingZoo's parallel API on the host, one after another in this process.
 
 Agents are the world's `possible_agents`; one that is no longer among its `agents` is absent until the next episode.
 Frames and actions are of one size for all agents: smaller ones are padded, and actions that an agent does not have, or
 that its `action_mask` forbids, are never available (see `marl_world.py`).
 
-Shapes: N copies, A agents, D numbers in a frame, K actions.
+Shapes: N envs, A agents, D numbers in a frame, K actions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, missing_extra
-from xladder.worlds.copies import Step, View, copy_seeds
+from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
 MASK = "action_mask"  # beside "observation", where a world says which actions are available
 PICTURE_AXES = 3
@@ -45,28 +45,28 @@ class Layout(NamedTuple):
         return self.tells or len(set(self.actions)) > 1
 
     @property
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What frames look like."""
         most = max(self.actions)
         if self.picture:
-            return View(self.picture, np.dtype(np.uint8), most, 255, agents=self.agents, absences=True)
+            return EnvSpec(self.picture, np.dtype(np.uint8), most, 255, agents=self.agents, absences=True)
         size = max(self.sizes) + self.masked * most
-        return View((size,), np.dtype(np.float32), most, agents=self.agents, masked=self.masked, absences=True)
+        return EnvSpec((size,), np.dtype(np.float32), most, agents=self.agents, masked=self.masked, absences=True)
 
 
-class ZooCopies:
-    """N copies of the world called `zoo/module:parallel_env`; see `copies.HostCopies`. Frames are [A, N, *shape]."""
+class ZooEnvs:
+    """N envs of the world called `zoo/module:parallel_env`; see `envs.HostEnvs`. Frames are [A, N, *shape]."""
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0):
         self.num_envs, self._name = num_envs, name
         self._envs = [_make(name) for _ in range(num_envs)]
         self.layout = _layout(name, self._envs[0])
-        self.view = self.layout.view
-        self._seeds = [int(each) for each in copy_seeds(seed, num_envs, first=first)]
+        self.spec = self.layout.spec
+        self._seeds = [int(each) for each in env_seeds(seed, num_envs, first=first)]
         self._over = np.zeros(num_envs, bool)
         self._gone = np.zeros((len(self.layout.agents), num_envs), bool)
         self._actions: Any = None
-        self._frames = np.zeros((len(self.layout.agents), num_envs, *self.view.shape), self.view.dtype)
+        self._frames = np.zeros((len(self.layout.agents), num_envs, *self.spec.shape), self.spec.dtype)
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [A, N, *shape]."""
@@ -83,9 +83,9 @@ class ZooCopies:
         """Take the step that `send` asked for."""
         shape = self._gone.shape
         reward, ends, cut = np.zeros(shape, np.float32), np.zeros(shape, bool), np.zeros(shape, bool)
-        first = self._over.copy()
+        is_first = self._over.copy()
         for n, env in enumerate(self._envs):
-            if first[n]:
+            if is_first[n]:
                 self._begin(n, None)
                 self._gone[:, n], self._over[n] = False, False
                 continue
@@ -110,10 +110,10 @@ class ZooCopies:
             self._over[n] = bool(self._gone[:, n].all()) or not env.agents
             if self._over[n]:
                 self._gone[:, n] = False
-        return Step(self._frames.copy(), reward, ends, cut, np.broadcast_to(first, shape).copy())
+        return Step(self._frames.copy(), reward, ends, cut, np.broadcast_to(is_first, shape).copy())
 
     def close(self) -> None:
-        """Close every copy."""
+        """Close every env."""
         for env in self._envs:
             env.close()
         self._envs = []
@@ -213,11 +213,11 @@ def layout(name: str) -> Layout:
         env.close()
 
 
-def view(world: Any) -> View:
+def spec(world: Any) -> EnvSpec:
     """What the frames of a configured world look like, and how many actions there are."""
-    return layout(world.name).view
+    return layout(world.name).spec
 
 
-def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> ZooCopies:
-    """Copies of a configured world."""
-    return ZooCopies(world.name, num_envs, seed, first)
+def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> ZooEnvs:
+    """Envs of a configured world."""
+    return ZooEnvs(world.name, num_envs, seed, first)

@@ -15,10 +15,10 @@ from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.protocols import Family, Measurement
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.host_loop import HostExperiment
-    from xladder.families.gflownet.jax_backend import Verbs
+    from xladder.families.gflownet.host_loop import HostLoop
+    from xladder.families.gflownet.jax_backend import Backend
     from xladder.families.gflownet.program import Program
-    from xladder.families.gflownet.torch_backend import Verbs as TorchVerbs
+    from xladder.families.gflownet.torch_backend import Backend as TorchBackend
     from xladder.parity.levels import Level
     from xladder.pictures.curves import Panel
     from xladder.policy import Policy
@@ -38,7 +38,7 @@ class GFlowNetFamily(Family):
 
     check = staticmethod(settings.check)
     compared = staticmethod(settings.compared)
-    laid_over = staticmethod(settings.laid_over)
+    for_mesh = staticmethod(settings.for_mesh)
     columns = staticmethod(settings.columns)
     measured = staticmethod(settings.measured)
     label = staticmethod(settings.label)
@@ -61,37 +61,37 @@ class GFlowNetFamily(Family):
         """The iteration as it suits a platform."""
         from xladder.families.gflownet.program import Program
 
-        return Program.laid_out(config, platform, seeds)
+        return Program.for_platform(config, platform, seeds)
 
-    def host_loop(self, config: GFlowNetConfig, actor: Any, learner: Any) -> HostExperiment:
+    def host_loop(self, config: GFlowNetConfig, actor: Any, learner: Any) -> HostLoop:
         """The iteration in Python."""
-        from xladder.families.gflownet.host_loop import HostExperiment
+        from xladder.families.gflownet.host_loop import HostLoop
 
-        return HostExperiment(config, actor, learner)
+        return HostLoop(config, actor, learner)
 
-    def jax_backend(self, config: GFlowNetConfig, seed: int, compiled: Compiled) -> Verbs:
+    def jax_backend(self, config: GFlowNetConfig, seed: int, compiled: Compiled) -> Backend:
         """The sampler in JAX, one call at a time."""
-        from xladder.families.gflownet.jax_backend import Verbs
+        from xladder.families.gflownet.jax_backend import Backend
 
-        return Verbs(config, seed, compiled)
+        return Backend(config, seed, compiled)
 
-    def torch_backend(self, config: GFlowNetConfig, seed: int, device: str) -> TorchVerbs:
+    def torch_backend(self, config: GFlowNetConfig, seed: int, device: str) -> TorchBackend:
         """The sampler in PyTorch."""
-        from xladder.families.gflownet.torch_backend import Verbs
+        from xladder.families.gflownet.torch_backend import Backend
 
-        return Verbs(config, seed, device)
+        return Backend(config, seed, device)
 
-    def to_program(self, loop: HostExperiment) -> tuple[Any, Any]:
+    def to_program(self, loop: HostLoop) -> tuple[Any, Any]:
         """A host loop's state as the program holds it."""
         from xladder.families.gflownet.jax_backend import to_program
 
         return to_program(loop)
 
-    def from_program(self, loop: HostExperiment, clock: Any, runs: Any) -> None:
+    def from_program(self, loop: HostLoop, counters: Any, runs: Any) -> None:
         """The inverse."""
         from xladder.families.gflownet.jax_backend import from_program
 
-        from_program(loop, clock, runs)
+        from_program(loop, counters, runs)
 
     def score(
         self, config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled

@@ -198,7 +198,7 @@ def check(config: GFlowNetConfig) -> None:
         )
 
 
-def laid_over(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
+def for_mesh(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
     """Settings whose trajectories so many devices can share; a `UsageError` if these cannot be."""
     if config.loss == "vargrad":
         raise UsageError("`--loss vargrad` compares all trajectories of a batch: lay seeds over devices, not data.")

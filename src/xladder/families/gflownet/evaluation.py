@@ -104,16 +104,16 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
     config = replace(config, eval_samples=episodes)
     found = measure(config, params, seed, compiled).columns
     mean, interval = mean_and_interval(found["mean_return"])
-    said: dict[str, Any] = {"mean_return": float(mean), "ci95": float(interval), "seeds": len(found["mean_return"])}
+    scores: dict[str, Any] = {"mean_return": float(mean), "ci95": float(interval), "seeds": len(found["mean_return"])}
     drawn = -(-episodes // at_once(config.world)) * at_once(config.world)
-    said |= {"random_return": random_return(config, compiled), "exact": config.exact}
-    said["episodes"] = None if config.exact else drawn
+    scores |= {"random_return": random_return(config, compiled), "exact": config.exact}
+    scores["episodes"] = None if config.exact else drawn
     for name, values in found.items():
         if name != "mean_return":
             mean, interval = mean_and_interval(values)
-            said |= {name: float(mean), f"{name}_ci95": float(interval)}
+            scores |= {name: float(mean), f"{name}_ci95": float(interval)}
     world = config.world.build()
-    return said | {"log_z": world.log_z(), "num_modes": world.num_modes(), "enumerable": config.world.enumerable}
+    return scores | {"log_z": world.log_z(), "num_modes": world.num_modes(), "enumerable": config.world.enumerable}
 
 
 def draw_objects(
@@ -281,8 +281,8 @@ def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[ex
     count, size = known.states.shape
     parts = -(-count // ROWS_AT_ONCE)
     padded = jnp.pad(known.states, ((0, parts * min(ROWS_AT_ONCE, count) - count), (0, 0)))
-    said = jax.lax.map(partial(program.learner.log_policies, params), padded.reshape(parts, -1, size))
-    log_pf, log_pb, log_flow = (x.reshape(-1, *x.shape[2:])[:count] for x in said)
+    outputs = jax.lax.map(partial(program.learner.log_policies, params), padded.reshape(parts, -1, size))
+    log_pf, log_pb, log_flow = (x.reshape(-1, *x.shape[2:])[:count] for x in outputs)
     if program.config.loss == "fm":
         log_pb = exact.backward_of_flow(known, log_pf, log_flow)
     return exact.Policies(log_pf, log_pb), _log_z(program, params, log_flow[known.levels[0, 0]])

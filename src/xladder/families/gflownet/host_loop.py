@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
 
-class Actor(Protocol):
+class HostActor(Protocol):
     """What samples."""
 
     def draw(self, tick: int) -> Draws:
@@ -36,7 +36,7 @@ class Actor(Protocol):
         """float32 [B, A − 1]: with what probability each action is undone."""
 
 
-class Learner(Protocol):
+class HostLearner(Protocol):
     """What learns."""
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
@@ -46,20 +46,20 @@ class Learner(Protocol):
         """The parameters as the JAX pytree."""
 
 
-class HostExperiment(Stateful):
+class HostLoop(Stateful):
     """One experiment: a world, a GFlowNet and its memory of objects."""
 
-    STATE = ("tick", "memory", "minds")
+    STATE = ("tick", "memory", "agents")
 
-    def __init__(self, config: GFlowNetConfig, actor: Actor, learner: Learner):
+    def __init__(self, config: GFlowNetConfig, actor: HostActor, learner: HostLearner):
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
-        self.minds = unique(actor, learner)
+        self.agents = unique(actor, learner)
         self.world = config.world.host()
         self.memory = HostObjects(config.learner.memory, self.world.state_size) if config.remembered else None
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
     def advance(self) -> dict[str, Any]:
-        """One iteration: sample, remember, study."""
+        """One iteration: sample, store, learn."""
         begun = time.perf_counter()
         explore, draws = self.explore(), self.actor.draw(self.tick)
         batch = self.sample(explore, draws.steps)
@@ -67,7 +67,7 @@ class HostExperiment(Stateful):
         log_rewards = self.world.log_reward(found)
         if self.memory is not None:
             self.memory.add(found, log_rewards)
-            known = self.memory.sample(draws.picks, self.config.learner.replay == "prioritised")
+            known = self.memory.sample(draws.indices, self.config.learner.replay == "prioritised")
             old = self.sample_backward(known, draws.back)
             batch = Trajectories(
                 np.concatenate([batch.states, old.states], axis=1),
@@ -79,9 +79,9 @@ class HostExperiment(Stateful):
         self.seconds["sampling"].append(sampled - begun)
         self.seconds["update"].append(time.perf_counter() - sampled)
         self.tick += 1
-        said = np.exp(log_rewards).mean(), learned.loss, learned.log_z, batch.length.mean(), *explore
+        values = np.exp(log_rewards).mean(), learned.loss, learned.log_z, batch.length.mean(), *explore
         names = ("reward", "loss", "log_z", "length", "epsilon", "temperature")
-        return {name: np.float32(value) for name, value in zip(names, said, strict=True)}
+        return {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
     def explore(self) -> Explore:
         """Epsilon and temperature at this tick."""
@@ -133,7 +133,7 @@ class HostExperiment(Stateful):
         return Trajectories(states, actions, moves + 1)
 
 
-def choose(chances: np.ndarray, draw: np.ndarray) -> np.ndarray:
-    """int64 [B]: the actions that uniform numbers [B] stand for, given chances [B, A]."""
-    heights = np.cumsum(chances, axis=-1)
+def choose(probs: np.ndarray, draw: np.ndarray) -> np.ndarray:
+    """int64 [B]: the actions that uniform numbers [B] stand for, given probabilities [B, A]."""
+    heights = np.cumsum(probs, axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)

@@ -1,4 +1,4 @@
-"""A GFlowNet's verbs in JAX, each called by itself; the caller says how a verb is compiled."""
+"""A GFlowNet's backend in JAX: each function is called by itself, and the caller says how it is compiled."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from xladder.core import keys
 from xladder.core.keys import Stream
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
-from xladder.families.gflownet.program import Clock, Draws, Experiment, Program
+from xladder.families.gflownet.program import Counters, Draws, Program, TrainState
 from xladder.learners.gflownet import Explore, GFlowNetLearner, Learned, Trajectories
 from xladder.replay import objects
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
-    from xladder.families.gflownet.host_loop import HostExperiment
+    from xladder.families.gflownet.host_loop import HostLoop
 
 
-class Verbs(Stateful):
+class Backend(Stateful):
     """One GFlowNet in JAX."""
 
     STATE = ("agent",)
@@ -33,7 +33,7 @@ class Verbs(Stateful):
         self._draw = compiled(Program.draw)
         self._forward = compiled(GFlowNetLearner.forward_policy)
         self._backward = compiled(GFlowNetLearner.backward_policy)
-        self._study = compiled(Program.study_one, donate=(1,))
+        self._learn = compiled(Program.learn_one, donate=(1,))
         self._init = compiled(GFlowNetLearner.init)
         self.agent = self._init(self.learner, keys.address(self.key, 0, 0, Stream.INIT))
 
@@ -51,7 +51,7 @@ class Verbs(Stateful):
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
         """One update from a batch."""
-        self.agent, learned = self._study(self.program, self.agent, batch)
+        self.agent, learned = self._learn(self.program, self.agent, batch)
         return Learned(*(float(value) for value in learned))
 
     def give(self, agent: int) -> Params:
@@ -63,7 +63,7 @@ class Verbs(Stateful):
         self.agent = self.agent._replace(params=jax.tree.map(jnp.array, params))
 
     def warm_up(self) -> None:
-        """Compile every verb, on a learner that is thrown away."""
+        """Compile every function, on a learner that is thrown away."""
         kept = self.agent
         self.agent = self._init(self.learner, self.key)
         b, old, steps = self.config.learner.batch_size, self.config.remembered, self.config.world.steps
@@ -81,23 +81,23 @@ class Verbs(Stateful):
         return self.agent.params
 
 
-def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
     """An experiment of this GFlowNet on the host as `fused` would hold it, leaves [1, …]."""
-    verbs, held = _verbs(experiment), experiment.memory
+    backend, held = _backend(loop), loop.memory
     memory = None
     if held is not None:
         full = held.size == len(held.log_rewards)
         added = held.size + held.index if full else held.size
         memory = objects.Objects(jnp.int32(held.states), jnp.asarray(held.log_rewards), jnp.int32(added))
-    alone = jax.tree.map(lambda x: x[None], (verbs.agent, memory))
-    return Clock(jnp.int32(experiment.tick)), Experiment(verbs.key[None], *alone)
+    alone = jax.tree.map(lambda x: x[None], (backend.agent, memory))
+    return Counters(jnp.int32(loop.tick)), TrainState(backend.key[None], *alone)
 
 
-def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
     """The inverse: the experiment goes on from there."""
-    verbs, held = _verbs(experiment), experiment.memory
-    experiment.tick = int(clock.tick)
-    verbs.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
+    backend, held = _backend(loop), loop.memory
+    loop.tick = int(counters.tick)
+    backend.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
     if held is not None:
         assert runs.memory is not None
         capacity, added = len(held.log_rewards), int(runs.memory.added[0])
@@ -106,6 +106,6 @@ def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> 
         held.index, held.size = added % capacity, min(added, capacity)
 
 
-def _verbs(experiment: HostExperiment) -> Verbs:
-    assert isinstance(experiment.learner, Verbs)
-    return experiment.learner
+def _backend(loop: HostLoop) -> Backend:
+    assert isinstance(loop.learner, Backend)
+    return loop.learner

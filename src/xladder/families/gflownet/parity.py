@@ -65,7 +65,7 @@ def forward(config: GFlowNetConfig, params: Params, state: Mapping[str, np.ndarr
     other = to_torch(config, parameters.to_tree("gflownet", state))
     states = random_states(config.world.host(), np.random.default_rng(0))
     with jax.default_matmul_precision("highest"):
-        return compare("forward", TRAINED, *say(Program(config).learner, params, other, states))
+        return compare("forward", TRAINED, *apply_both(Program(config).learner, params, other, states))
 
 
 def random_states(world: HostWorld, rng: np.random.Generator) -> np.ndarray:
@@ -93,7 +93,7 @@ def _levels(config: GFlowNetConfig, updates: int, seed: int) -> Iterator[Level]:
 
     run = compiled(Program.init)(program, np.int32(seed))
     other = to_torch(config, run.agent.params)
-    yield compare("forward", SAMPLING, *say(program.learner, run.agent.params, other, states))
+    yield compare("forward", SAMPLING, *apply_both(program.learner, run.agent.params, other, states))
 
     batches = record(program, run)
     # One batch that was sampled, and one that was sampled backward.
@@ -108,9 +108,9 @@ def _levels(config: GFlowNetConfig, updates: int, seed: int) -> Iterator[Level]:
 
     for count, share in ((1, ONE_UPDATE), (updates, MANY_UPDATES)):
         other = to_torch(config, run.agent.params)
-        pupil = study(program, run.agent, other, batches, count)
+        updated = learn_both(program, run.agent, other, batches, count)
         name = "one update" if count == 1 and share == ONE_UPDATE else f"{count} updates"
-        yield compare(name, share, *say(program.learner, pupil.params, other, states))
+        yield compare(name, share, *apply_both(program.learner, updated.params, other, states))
 
 
 def record(program: Program, run: Any) -> list[Trajectories]:
@@ -129,7 +129,7 @@ def record(program: Program, run: Any) -> list[Trajectories]:
             back = jax.random.uniform(jax.random.fold_in(run.key, BATCHES + number), (steps, size))
             batch = compiled(GFlowNetLearner.sample_backward)(learner, run.agent.params, ends, back)
         else:
-            explore = learner.explore(run.agent.knobs, jnp.int32(0))
+            explore = learner.explore(run.agent.hyperparams, jnp.int32(0))
             batch = compiled(GFlowNetLearner.sample)(learner, run.agent.params, explore, draws.steps)
         found.append(jax.tree.map(np.asarray, batch))
     return found
@@ -142,7 +142,7 @@ def to_torch(config: GFlowNetConfig, params: Params) -> TorchGFlowNet:
     return other
 
 
-def say(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
+def apply_both(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
     """What both networks say: how they sample, forwards with and without exploring and backwards, flow and log Z."""
     explores = [Explore(np.float32(0.0), np.float32(1.0)), Explore(np.float32(0.2), np.float32(2.0))]
     forward, backward = compiled(GFlowNetLearner.forward_policy), compiled(GFlowNetLearner.backward_policy)
@@ -157,9 +157,11 @@ def say(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: 
     return ours, theirs
 
 
-def study(program: Program, agent: Agent, other: TorchGFlowNet, batches: list[Trajectories], updates: int) -> Agent:
+def learn_both(
+    program: Program, agent: Agent, other: TorchGFlowNet, batches: list[Trajectories], updates: int
+) -> Agent:
     """Both sides learn from the batches in turn. Returns what the JAX side has become."""
-    update = compiled(Program.study_one)
+    update = compiled(Program.learn_one)
     for i in range(updates):
         batch = batches[i % len(batches)]
         agent, _ = update(program, agent, batch)
@@ -214,7 +216,7 @@ def _value_and_grad(program: Program, agent: Agent, batch: Trajectories) -> Any:
     def value_and_grad(program: Program, agent: Agent, batch: Trajectories) -> Any:
         bucket = program.config.world.steps * program.config.learner.batch_size
         function = jax.value_and_grad(program.learner.loss, has_aux=True)
-        return function(agent.params, agent.knobs, batch, bucket)
+        return function(agent.params, agent.hyperparams, batch, bucket)
 
     (loss, log_z), gradient = compiled(value_and_grad)(program, agent, batch)
     return [loss, log_z], gradient

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys
-from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
@@ -33,13 +33,13 @@ SMALLEST_BUCKET = 64
 GPU_UNROLL = 8
 
 
-class Clock(NamedTuple):
+class Counters(NamedTuple):
     """What all seeds share; kept off the mapped axis."""
 
     tick: jax.Array  # int32 []: iterations done
 
 
-class Experiment(NamedTuple):
+class TrainState(NamedTuple):
     """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
@@ -62,7 +62,7 @@ class Draws(NamedTuple):
     """What one iteration draws, uniform numbers. (On the host: the same as NumPy arrays.)"""
 
     steps: Array  # float32 [T, B − O]: forward steps
-    picks: Array  # float32 [O]: which objects are remembered
+    indices: Array  # float32 [O]: which objects are remembered
     back: Array  # float32 [T, O]: backward steps
 
 
@@ -78,11 +78,11 @@ class Program(Portable):
     mapped: bool = True
     unroll: int = 1
     compact: bool = False
-    crew: Crew = ALONE
+    data_parallel: DataParallel = SINGLE
     """Who the trajectories are shared with; what they ended in is remembered by all."""
 
     @classmethod
-    def laid_out(cls, config: GFlowNetConfig, platform: str, seeds: Sequence[int] = ()) -> Program:
+    def for_platform(cls, config: GFlowNetConfig, platform: str, seeds: Sequence[int] = ()) -> Program:
         """The program as it suits a kind of device.
 
         On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the
@@ -98,63 +98,65 @@ class Program(Portable):
     @property
     def buckets(self) -> tuple[int, ...]:
         """How many rows an update may have, ascending; the last holds the longest batch there can be."""
-        size = self.config.learner.batch_size // self.crew.size
+        size = self.config.learner.batch_size // self.data_parallel.size
         buckets = [self.config.world.steps * size]
         while buckets[-1] / BUCKET_GROWTH > max(SMALLEST_BUCKET, size):
             buckets.append(-int(-buckets[-1] // BUCKET_GROWTH))
         return tuple(reversed(buckets))
 
-    def init_clock(self) -> Clock:
+    def init_counters(self) -> Counters:
         """Before the first iteration."""
-        return Clock(jnp.int32(0))
+        return Counters(jnp.int32(0))
 
-    def init(self, seed: jax.Array) -> Experiment:
+    def init(self, seed: jax.Array) -> TrainState:
         """One fresh experiment; map it over seeds for a population."""
         key = keys.root(seed)
         memory = None
         if self.config.remembered:
             memory = objects.init(self.config.learner.memory, self.config.world.state_size)
-        return Experiment(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
+        return TrainState(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
 
-    def params(self, runs: Experiment) -> Params:
+    def params(self, runs: TrainState) -> Params:
         """What a population has learned, leaves [S, …]."""
         return runs.agent.params
 
-    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
+    def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics]:
         """One iteration of a population, leaves [S, …]."""
         if not self.mapped and runs.key.shape[0] > 1:
-            return Clock(clock.tick + 1), *one_by_one(partial(self._tick_alone, clock))(runs)
-        batch, memory, reward, explore = self.rehearse(clock, runs)
-        agent, learned = self.study(runs.agent, batch)
-        reward, learned, length = self.crew.average((reward, learned, batch.length.mean(1, dtype=jnp.float32)))
+            return Counters(counters.tick + 1), *one_by_one(partial(self._tick_alone, counters))(runs)
+        batch, memory, reward, explore = self.rollout_only(counters, runs)
+        agent, learned = self.learn(runs.agent, batch)
+        reward, learned, length = self.data_parallel.mean((reward, learned, batch.length.mean(1, dtype=jnp.float32)))
         metrics = Metrics(reward, learned.loss, learned.log_z, length, *explore)
-        return Clock(clock.tick + 1), Experiment(runs.key, agent, memory), metrics
+        return Counters(counters.tick + 1), TrainState(runs.key, agent, memory), metrics
 
-    def _tick_alone(self, clock: Clock, run: Experiment) -> tuple[Experiment, Metrics]:
-        _, *changed = self.tick(clock, jax.tree.map(lambda x: x[None], run))
+    def _tick_alone(self, counters: Counters, run: TrainState) -> tuple[TrainState, Metrics]:
+        _, *changed = self.tick(counters, jax.tree.map(lambda x: x[None], run))
         return jax.tree.map(lambda x: x[0], tuple(changed))
 
-    def rehearse(
-        self, clock: Clock, runs: Experiment
+    def rollout_only(
+        self, counters: Counters, runs: TrainState
     ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
         """A batch of trajectories per seed and what the memories hold then, without learning from it."""
-        sample = partial(self.sample, clock.tick)
+        sample = partial(self.sample, counters.tick)
         return over_seeds(sample, runs) if self.mapped or runs.key.shape[0] == 1 else one_by_one(sample)(runs)
 
     def sample(
-        self, tick: jax.Array, run: Experiment
+        self, tick: jax.Array, run: TrainState
     ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
         """The same for one experiment. float32 [] is the mean reward of new objects."""
         draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
-        explore = learner.explore(run.agent.knobs, tick)
-        batch = learner.sample(params, explore, self.crew.mine(draws.steps, axis=1))
+        explore = learner.explore(run.agent.hyperparams, tick)
+        batch = learner.sample(params, explore, self.data_parallel.local(draws.steps, axis=1))
         found = learner.objects(batch)
         log_rewards = learner.log_rewards(found)
         memory = run.memory
         if memory is not None:
-            memory = objects.add(memory, *self.crew.gather((found, log_rewards)))
-            known = objects.sample(memory, self.crew.mine(draws.picks), self.config.learner.replay == "prioritised")
-            old = learner.sample_backward(params, known, self.crew.mine(draws.back, axis=1))
+            memory = objects.add(memory, *self.data_parallel.gather((found, log_rewards)))
+            known = objects.sample(
+                memory, self.data_parallel.local(draws.indices), self.config.learner.replay == "prioritised"
+            )
+            old = learner.sample_backward(params, known, self.data_parallel.local(draws.back, axis=1))
             batch = Trajectories(
                 jnp.concatenate([batch.states, old.states], axis=1),
                 jnp.concatenate([batch.actions, old.actions], axis=1),
@@ -172,12 +174,12 @@ class Program(Portable):
             jax.random.uniform(at(Stream.BACK), (steps, old)),
         )
 
-    def study_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
+    def learn_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
         """One update of one experiment."""
-        changed = self.study(*jax.tree.map(lambda x: x[None], (agent, batch)))
+        changed = self.learn(*jax.tree.map(lambda x: x[None], (agent, batch)))
         return jax.tree.map(lambda x: x[0], changed)
 
-    def study(self, agents: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
+    def learn(self, agents: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
         """One update per seed, leaves [S, …], in a bucket that holds the steps of the seed that has most of them.
 
         The bucket is chosen for all seeds together: a choice of each would, mapped, compute every one.
@@ -192,5 +194,5 @@ class Program(Portable):
         branches = [partial(over_seeds, partial(gradient, bucket)) for bucket in buckets]
         gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
         # Put together outside the choice: others may need another bucket.
-        gradients = self.crew.average(gradients)
+        gradients = self.data_parallel.mean(gradients)
         return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned

@@ -1,4 +1,4 @@
-"""A GFlowNet's verbs in PyTorch; what sampling draws comes from NumPy's generator."""
+"""A GFlowNet's backend in PyTorch; what sampling draws comes from NumPy's generator."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import torch
 
 from xladder import bridge
 from xladder.core.types import Params
-from xladder.families.gflownet.host_loop import HostExperiment
+from xladder.families.gflownet.host_loop import HostLoop
 from xladder.families.gflownet.program import Draws
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
-from xladder.learners.state_torch import TorchVerbs
+from xladder.learners.state_torch import TorchBackend
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
 
-class Verbs(TorchVerbs):
+class Backend(TorchBackend):
     """One GFlowNet in PyTorch."""
 
     STATE = ("rng", "learner")
@@ -56,11 +56,11 @@ class Verbs(TorchVerbs):
         """Go on with these parameters."""
         self.learner.net.load_state_dict(bridge.to_torch("gflownet", params))
 
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """A few iterations from the start: what the number of threads is chosen by."""
-        experiment = HostExperiment(self.config, self, self)
+        loop = HostLoop(self.config, self, self)
         for _ in range(3):
-            experiment.advance()
+            loop.advance()
 
     def params(self) -> Params:
         """The parameters as the JAX pytree."""

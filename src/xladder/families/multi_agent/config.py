@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from xladder.core.statistics import in_words
+from xladder.core.statistics import format_mean
 from xladder.errors import UsageError, uneven
 from xladder.protocols import Family
 
@@ -105,9 +105,9 @@ class LearnerConfig:
     """Where the Huber loss turns from square to linear."""
     clip: float = 1.0
     """Largest norm of a gradient."""
-    soft: float = 0.001
+    tau: float = 0.001
     """Share of the online network that the target network takes over after each update."""
-    sync_freq: int = 200
+    target_update_period: int = 200
     """Epochs between hard copies of the online network into the target network."""
     epsilon: float = 1.0
     """Probability of a random action at the start."""
@@ -178,12 +178,12 @@ def check(config: Config) -> None:
         ("learner.cosines", learner.cosines),
         ("learner.quantiles", learner.quantiles),
         ("learner.act-quantiles", learner.act_quantiles),
-        ("learner.sync-freq", learner.sync_freq),
+        ("learner.target-update-period", learner.target_update_period),
     ]:
         need(value >= 1, flag, value, "it has to be 1 or more")
     for flag, fraction in [
         ("learner.gamma", learner.gamma),
-        ("learner.soft", learner.soft),
+        ("learner.tau", learner.tau),
         ("learner.epsilon", learner.epsilon),
         ("learner.epsilon-decay", learner.epsilon_decay),
         ("learner.epsilon-min", learner.epsilon_min),
@@ -214,7 +214,7 @@ def check(config: Config) -> None:
     world.check(need)
 
 
-def laid_over(config: C, devices: int) -> C:
+def for_mesh(config: C, devices: int) -> C:
     """Settings whose batches so many devices can share; a `UsageError` if these cannot be."""
     if config.learner.batch_size % devices:
         raise uneven("learner.batch-size", config.learner.batch_size, devices)
@@ -230,7 +230,7 @@ def summary(config: Config, metrics: Mapping[str, np.ndarray]) -> list[str]:
     """How training went, in words."""
     returns = metrics["return"]
     tenth = max(1, returns.shape[1] // 10)
-    first, last = (in_words(part.mean(1)) for part in (returns[:, :tenth], returns[:, -tenth:]))
+    first, last = (format_mean(part.mean(1)) for part in (returns[:, :tenth], returns[:, -tenth:]))
     return [f"return per epoch: {first} at first, {last} at the end (means of the first and last tenth)"]
 
 

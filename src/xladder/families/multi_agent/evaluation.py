@@ -15,7 +15,7 @@ from xladder.core import keys
 from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
-from xladder.families.multi_agent.program import Played, Program
+from xladder.families.multi_agent.program import EpochRollout, Program
 from xladder.learners.iqn import Agent
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
@@ -57,20 +57,20 @@ def score(config: Config, params: Params, episodes: int, seed: int, compiled: Co
 
 def evaluate(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> Evaluation:
     """Play `episodes` epochs with ε = 0 and as many with ε = 1. `params` has leaves [S, N, …]."""
-    program, play = Program(config), compiled(_returns)
+    program, rollout = Program(config), compiled(_returns)
     seeds = jax.tree.leaves(params)[0].shape[0]
     parts = []
     for begin in range(0, episodes, AT_ONCE):
         # A short last call would compile again, so it plays too many and drops them.
         numbers = begin + np.arange(min(AT_ONCE, episodes), dtype=np.int32)
         kept = min(AT_ONCE, episodes - begin)
-        greedy = [play(program, pick(params, s), seed, numbers, 0.0)[:kept] for s in range(seeds)]
-        chance = [play(program, pick(params, s), seed, numbers, 1.0)[:kept] for s in range(seeds)]
+        greedy = [rollout(program, pick(params, s), seed, numbers, 0.0)[:kept] for s in range(seeds)]
+        chance = [rollout(program, pick(params, s), seed, numbers, 1.0)[:kept] for s in range(seeds)]
         parts.append((np.stack(greedy), np.stack(chance)))
     return Evaluation(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
 
-def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> Played:
+def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> EpochRollout:
     """One greedy epoch of the agents with leaves [N, …], as NumPy arrays."""
     return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, 0, 0.0))
 
@@ -90,14 +90,14 @@ def _values(program: Program, params: Params, states: jax.Array) -> jax.Array:
     return program.learner.value.values(params, states, taus, None)
 
 
-def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Array, epsilon: jax.Array) -> Played:
+def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Array, epsilon: jax.Array) -> EpochRollout:
     count, n_frames = program.config.world.num_agents, program.config.learner.n_frames
     key = keys.evaluation(seed)
     epsilons = jnp.full((count,), epsilon, jnp.float32)
     # Acting uses the parameters and epsilon; what learning needs is left out.
     agents: Any = Agent(params, None, None, epsilons, None)  # type: ignore[arg-type]
     before = jnp.zeros((count, n_frames - 1, program.learner.cells), jnp.int8)  # code 0 shows nothing
-    return program.play(program.draw_play(key, number), agents, before)
+    return program.rollout(program.draw_rollout(key, number), agents, before)
 
 
 def _returns(program: Program, params: Params, seed: jax.Array, numbers: jax.Array, epsilon: jax.Array) -> jax.Array:

@@ -15,27 +15,27 @@ import numpy as np
 
 from xladder.core.mapping import pick
 from xladder.core.state import Stateful, unique
-from xladder.families.multi_agent.program import PlayDraws
-from xladder.replay.frames_host import HostRing
+from xladder.families.multi_agent.program import RolloutDraws
+from xladder.replay.frames_host import HostFrameRing
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
 
 
-class Actor(Protocol):
+class HostActor(Protocol):
     """What N agents do while they play."""
 
-    def draw(self, tick: int) -> PlayDraws:
+    def draw(self, tick: int) -> RolloutDraws:
         """The draws of an epoch's play, as NumPy arrays."""
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in a state, int8 [F, V]."""
 
 
-class Learner(Protocol):
-    """What N agents do while they study."""
+class HostLearner(Protocol):
+    """What N agents do while they learn."""
 
-    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
         """One update from a memory. Returns the loss."""
 
     def sync(self) -> None:
@@ -45,27 +45,27 @@ class Learner(Protocol):
         """The parameters of all agents as the JAX pytree, leaves [N, …]."""
 
 
-class HostExperiment(Stateful):
+class HostLoop(Stateful):
     """One experiment: a world, N agents and their memories. Every epoch begins the world afresh."""
 
-    STATE = ("tick", "rings", "epsilon", "minds")
+    STATE = ("tick", "rings", "epsilon", "agents")
 
-    def __init__(self, config: Config, actor: Actor, learner: Learner):
+    def __init__(self, config: Config, actor: HostActor, learner: HostLearner):
         c = config.learner
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
-        self.minds = unique(actor, learner)
+        self.agents = unique(actor, learner)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.world = w = config.world.on_host()
-        self.rings = [HostRing(c.memory, w.num_cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
+        self.rings = [HostFrameRing(c.memory, w.num_cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
         self.epsilon = np.float32(c.epsilon)
 
     def advance(self) -> dict[str, np.ndarray]:
-        """One epoch: sync, play, remember, study."""
+        """One epoch: sync, roll out, store, learn."""
         c, epsilon = self.config.learner, self.epsilon
-        if self.tick % c.sync_freq == 0:
+        if self.tick % c.target_update_period == 0:
             self.learner.sync()
         begun = time.perf_counter()
-        events = self.play(self.actor.draw(self.tick))
+        events = self.rollout(self.actor.draw(self.tick))
         played = time.perf_counter()
         losses = [
             self.learner.learn(self.tick, i, ring) if ring.can_sample(c.batch_size) else np.nan
@@ -83,7 +83,7 @@ class HostExperiment(Stateful):
             "events": self.world.count(events),
         }
 
-    def play(self, draws: PlayDraws) -> np.ndarray:
+    def rollout(self, draws: RolloutDraws) -> np.ndarray:
         """One epoch in a fresh world, into the memories. Returns what each agent's actions led to, int [T, N]."""
         w, world, n = self.config.world, self.world, self.world.num_agents
         for ring in self.rings:
@@ -102,7 +102,7 @@ class HostExperiment(Stateful):
 
         def move(i: int, turn: int, action: int) -> None:
             events[turn, i] = event = world.move(i, action)
-            self.rings[i].add(stacks[i, -1], action, world.reward(event), done=False, first=turn == 0)
+            self.rings[i].add(stacks[i, -1], action, world.reward(event), done=False, is_first=turn == 0)
 
         for turn in range(w.max_turns):
             world.begin_turn(pick(draws.turns, turn))

@@ -1,4 +1,4 @@
-"""The agents in JAX, each verb called by itself; the caller says how a verb is compiled."""
+"""The agents in JAX, each function called by itself; the caller says how it is compiled."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from xladder.core import keys
 from xladder.core.keys import Stream
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
-from xladder.families.multi_agent.program import Clock, Experiment, PlayDraws, Program
+from xladder.families.multi_agent.program import Counters, Program, RolloutDraws, TrainState
 from xladder.learners.iqn import Agent, IQNLearner
 from xladder.replay import frames
-from xladder.replay.frames_host import HostRing
+from xladder.replay.frames_host import HostFrameRing
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
-    from xladder.families.multi_agent.host_loop import HostExperiment
+    from xladder.families.multi_agent.host_loop import HostLoop
 
 
-class Verbs(Stateful):
+class Backend(Stateful):
     """N JAX agents, each called by itself."""
 
     STATE = ("agents",)
@@ -33,26 +33,26 @@ class Verbs(Stateful):
         self.learner = self.program.learner
         self.key = keys.root(seed)
         self._init = compiled(IQNLearner.init)
-        self._draw_play, self._draw_study = compiled(Program.draw_play), compiled(Program.draw_study)
+        self._draw_rollout, self._draw_learn = compiled(Program.draw_rollout), compiled(Program.draw_learn)
         self._greedy, self._update = compiled(_greedy), compiled(IQNLearner.update, donate=(1,))
         n = config.world.num_agents
         self.agents: list[Agent] = [
             self._init(self.learner, keys.address(self.key, 0, i, Stream.INIT)) for i in range(n)
         ]
 
-    def draw(self, tick: int) -> PlayDraws:
+    def draw(self, tick: int) -> RolloutDraws:
         """The draws of an epoch's play, from the keys that `fused` uses."""
-        return jax.tree.map(np.asarray, self._draw_play(self.program, self.key, tick))
+        return jax.tree.map(np.asarray, self._draw_rollout(self.program, self.key, tick))
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in a state."""
         return int(self._greedy(self.learner, self.agents[agent].params, codes, taus))
 
-    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
         """One update from a memory."""
-        draws = self._draw_study(self.program, self.key, tick, agent)
-        starts = ring.choose(np.asarray(draws.scores), self.config.learner.batch_size)
-        batch = ring.cut(starts, self.config.learner.gamma)
+        draws = self._draw_learn(self.program, self.key, tick, agent)
+        starts = ring.sample_indices(np.asarray(draws.scores), self.config.learner.batch_size)
+        batch = ring.gather(starts, self.config.learner.gamma)
         self.agents[agent], loss = self._update(self.learner, self.agents[agent], batch, draws)
         return float(loss)
 
@@ -61,12 +61,12 @@ class Verbs(Stateful):
         self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
     def warm_up(self) -> None:
-        """Compile every verb, on an agent and a memory that are thrown away."""
+        """Compile every function, on an agent and a memory that are thrown away."""
         c = self.config.learner
         agent = self._init(self.learner, self.key)
-        draws = self._draw_study(self.program, self.key, 0, 0)
-        ring = HostRing(c.memory, self.learner.cells, c.n_frames, c.n_step)
-        batch = ring.cut(np.arange(c.batch_size), c.gamma)
+        draws = self._draw_learn(self.program, self.key, 0, 0)
+        ring = HostFrameRing(c.memory, self.learner.cells, c.n_frames, c.n_step)
+        batch = ring.gather(np.arange(c.batch_size), c.gamma)
         self.greedy(0, batch.states[0], self.draw(0).acts.taus[0, 0])
         jax.block_until_ready(self._update(self.learner, agent, batch, draws))
 
@@ -88,30 +88,30 @@ def _greedy(learner: IQNLearner, params: Params, codes: jax.Array, taus: jax.Arr
     return learner.greedy(params, codes, learner.embed(params, taus))
 
 
-def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
     """An experiment of these agents on the host as `fused` would hold it, leaves [1, …]."""
-    verbs, rings = _verbs(experiment), experiment.rings
-    epsilon = jnp.float32(experiment.epsilon)
-    agents = [agent._replace(epsilon=epsilon) for agent in verbs.agents]
-    held = [frames.Ring(*(getattr(ring, name) for name in frames.Ring._fields)) for ring in rings]
+    backend, rings = _backend(loop), loop.rings
+    epsilon = jnp.float32(loop.epsilon)
+    agents = [agent._replace(epsilon=epsilon) for agent in backend.agents]
+    held = [frames.FrameRing(*(getattr(ring, name) for name in frames.FrameRing._fields)) for ring in rings]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves)[None], *agents)
     memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *held)
     cursor = frames.Cursor(jnp.int32(rings[0].index), jnp.int32(rings[0].size))
-    return Clock(jnp.int32(experiment.tick), cursor), Experiment(verbs.key[None], stacked, memories)
+    return Counters(jnp.int32(loop.tick), cursor), TrainState(backend.key[None], stacked, memories)
 
 
-def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
     """The inverse: the experiment goes on from there."""
-    verbs, one = _verbs(experiment), jax.tree.map(lambda x: x[0], runs)
-    n = len(verbs.agents)
-    verbs.agents = [jax.tree.map(lambda x, i=i: jnp.array(x[i]), one.agents) for i in range(n)]
-    experiment.tick, experiment.epsilon = int(clock.tick), np.float32(one.agents.epsilon[0])
-    for i, ring in enumerate(experiment.rings):
-        for name in frames.Ring._fields:
+    backend, one = _backend(loop), jax.tree.map(lambda x: x[0], runs)
+    n = len(backend.agents)
+    backend.agents = [jax.tree.map(lambda x, i=i: jnp.array(x[i]), one.agents) for i in range(n)]
+    loop.tick, loop.epsilon = int(counters.tick), np.float32(one.agents.epsilon[0])
+    for i, ring in enumerate(loop.rings):
+        for name in frames.FrameRing._fields:
             setattr(ring, name, np.array(getattr(one.rings, name)[i]))
-        ring.index, ring.size = int(clock.cursor.head), int(clock.cursor.size)
+        ring.index, ring.size = int(counters.cursor.head), int(counters.cursor.size)
 
 
-def _verbs(experiment: HostExperiment) -> Verbs:
-    assert isinstance(experiment.learner, Verbs)
-    return experiment.learner
+def _backend(loop: HostLoop) -> Backend:
+    assert isinstance(loop.learner, Backend)
+    return loop.learner

@@ -29,7 +29,7 @@ from xladder.parity import learner as learner_levels
 from xladder.parity.levels import Level, compare
 from xladder.replay import frames
 from xladder.replay.batch import Batch
-from xladder.replay.frames_host import HostRing
+from xladder.replay.frames_host import HostFrameRing
 from xladder.worlds.turns import State
 
 from xladder.learners.iqn_torch import TorchAgent  # isort: skip - after the sentence about a missing PyTorch
@@ -147,14 +147,16 @@ def walk_host(settings: WorldSettings, draws: WalkDraws) -> Walk:
     return Walk(states, views, events, world.reward(events), world.count(events))
 
 
-def remember(config: Config, walks: list[WalkDraws], seen: list[Walk]) -> tuple[frames.Cursor, frames.Ring, HostRing]:
+def remember(
+    config: Config, walks: list[WalkDraws], seen: list[Walk]
+) -> tuple[frames.Cursor, frames.FrameRing, HostFrameRing]:
     """What agent 0 saw on its walks, in both memories."""
     c = config.learner
     cursor, ring = frames.init_cursor(), frames.init(c.memory, seen[0].views.shape[-1])
-    host = HostRing(c.memory, seen[0].views.shape[-1], c.n_frames, c.n_step)
+    host = HostFrameRing(c.memory, seen[0].views.shape[-1], c.n_frames, c.n_step)
     turns: Any = np.arange(config.world.max_turns)
     for draws, saw in zip(walks, seen, strict=True):
-        rows = frames.Ring(
+        rows = frames.FrameRing(
             frames=saw.views[:, 0],
             actions=draws.actions[:, 0],
             rewards=saw.rewards[:, 0],
@@ -169,8 +171,8 @@ def remember(config: Config, walks: list[WalkDraws], seen: list[Walk]) -> tuple[
 
 
 def _remember_epoch(
-    n_frames: int, cursor: frames.Cursor, ring: frames.Ring, rows: frames.Ring
-) -> tuple[frames.Cursor, frames.Ring]:
+    n_frames: int, cursor: frames.Cursor, ring: frames.FrameRing, rows: frames.FrameRing
+) -> tuple[frames.Cursor, frames.FrameRing]:
     ring = frames.mark_break(cursor, ring)
     cursor = frames.skip(cursor, ring.dones.size, n_frames)
     ring = frames.add(cursor, ring, rows)
@@ -178,19 +180,19 @@ def _remember_epoch(
 
 
 def _recall(
-    config: Config, cursor: frames.Cursor, ring: frames.Ring, host: HostRing, scores: np.ndarray
+    config: Config, cursor: frames.Cursor, ring: frames.FrameRing, host: HostFrameRing, scores: np.ndarray
 ) -> tuple[Any, Any]:
     """All that the two memories hold, and what they hand out."""
     c = config.learner
     held = host.frames, host.actions, host.rewards, host.dones, host.breaks
-    starts = host.choose(scores, c.batch_size)
-    theirs = (host.index, host.size), held, host.recent(), starts, tuple(host.cut(starts, c.gamma))
-    return compiled(_choose_and_cut)(c, cursor, ring, scores), theirs
+    starts = host.sample_indices(scores, c.batch_size)
+    theirs = (host.index, host.size), held, host.recent(), starts, tuple(host.gather(starts, c.gamma))
+    return compiled(_sample_and_gather)(c, cursor, ring, scores), theirs
 
 
-def _choose_and_cut(c: LearnerConfig, cursor: frames.Cursor, ring: frames.Ring, scores: jax.Array) -> Any:
-    starts = frames.choose(cursor, scores, c.batch_size, c.n_frames, c.n_step)
-    batch = frames.cut(cursor, ring, starts, jnp.float32(c.gamma), c.n_frames, c.n_step)
+def _sample_and_gather(c: LearnerConfig, cursor: frames.Cursor, ring: frames.FrameRing, scores: jax.Array) -> Any:
+    starts = frames.sample_indices(cursor, scores, c.batch_size, c.n_frames, c.n_step)
+    batch = frames.gather(cursor, ring, starts, jnp.float32(c.gamma), c.n_frames, c.n_step)
     return tuple(cursor), tuple(ring), frames.recent(cursor, ring, c.n_frames), starts, tuple(batch)
 
 
@@ -207,9 +209,9 @@ def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws
     return jax.tree.map(np.asarray, compiled(IQNLearner.draw_update)(learner, *address))
 
 
-def record(config: Config, host: HostRing, draws: UpdateDraws) -> Batch:
+def record(config: Config, host: HostFrameRing, draws: UpdateDraws) -> Batch:
     """The batch that both sides learn from."""
-    return host.cut(host.choose(np.asarray(draws.scores), config.learner.batch_size), config.learner.gamma)
+    return host.gather(host.sample_indices(np.asarray(draws.scores), config.learner.batch_size), config.learner.gamma)
 
 
 def twin(config: Config) -> TorchAgent:

@@ -1,4 +1,4 @@
-"""One tick of several agents on one board, for XLA: an epoch of *play*, then one *study* per agent.
+"""One tick of several agents on one board, for XLA: a rollout of an epoch, then one update per agent.
 
 A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
 `host_loop.py` is the same for a world on the host.
@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys
-from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 MOST_UNROLLED = 8  # agents written out one after another, so that none's weights are copied out of the stack
 
 
-class Clock(NamedTuple):
+class Counters(NamedTuple):
     """What all agents and all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
 
     tick: jax.Array  # int32 []: epochs done
     cursor: frames.Cursor
 
 
-class Experiment(NamedTuple):
+class TrainState(NamedTuple):
     """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agents: Agent  # every leaf [N, …]
-    rings: frames.Ring  # every leaf [N, …]
+    rings: frames.FrameRing  # every leaf [N, …]
 
 
 class Metrics(NamedTuple):
@@ -55,7 +55,7 @@ class Metrics(NamedTuple):
     events: jax.Array  # int32 [S, K]: how often each counted event happened, all agents together
 
 
-class PlayDraws(NamedTuple):
+class RolloutDraws(NamedTuple):
     """What the world and the choices of an epoch draw. (On the host: the same as NumPy arrays.)"""
 
     reset: Any  # what the world's `draw_reset` gives
@@ -63,10 +63,10 @@ class PlayDraws(NamedTuple):
     acts: ActDraws  # leaves [N, T, …]
 
 
-class Played(NamedTuple):
-    """What an epoch of play leaves behind."""
+class EpochRollout(NamedTuple):
+    """What the rollout of an epoch leaves behind."""
 
-    rows: frames.Ring  # leaves [T, N, …], to go into the memories
+    rows: frames.FrameRing  # leaves [T, N, …], to go into the memories
     events: jax.Array  # int8 [T, N]: what each agent's action led to
     states: State  # the world at the end of each turn, leaves [T, …]
 
@@ -83,11 +83,11 @@ class Program(Portable):
     mapped: bool = True
     align: int = 1
     unroll: int = 1
-    crew: Crew = ALONE
+    data_parallel: DataParallel = SINGLE
     """Who the batches are shared with: all play the same."""
 
     @classmethod
-    def laid_out(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
+    def for_platform(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
         """The program as it suits a kind of device.
 
         On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores
@@ -106,68 +106,70 @@ class Program(Portable):
     def learner(self) -> IQNLearner:
         """The agents' learner, fitted to this world's views."""
         w = self.world
-        return IQNLearner(self.config.learner, w.num_actions, w.num_codes, w.num_cells, self.align, self.crew)
+        return IQNLearner(self.config.learner, w.num_actions, w.num_codes, w.num_cells, self.align, self.data_parallel)
 
-    def init_clock(self) -> Clock:
+    def init_counters(self) -> Counters:
         """Before the first epoch."""
-        return Clock(jnp.int32(0), frames.init_cursor())
+        return Counters(jnp.int32(0), frames.init_cursor())
 
-    def init(self, seed: jax.Array) -> Experiment:
+    def init(self, seed: jax.Array) -> TrainState:
         """One fresh experiment; map it over seeds for a population."""
         n, key = self.config.world.num_agents, keys.root(seed)
         agents = jax.vmap(self.learner.init)(keys.addresses(key, 0, n, Stream.INIT))
         ring = frames.init(self.config.learner.memory, self.learner.cells)
         rings = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), ring)
-        return Experiment(key, agents, rings)
+        return TrainState(key, agents, rings)
 
-    def params(self, runs: Experiment) -> Params:
+    def params(self, runs: TrainState) -> Params:
         """What a population has learned, leaves [S, N, …]."""
         return self.learner.narrow(runs.agents.params)
 
-    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics]:
-        """One epoch of a population, leaves [S, …]: every experiment plays and remembers, then all agents study."""
+    def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics]:
+        """One epoch of a population, leaves [S, …]: every experiment rolls out and stores, then all agents learn."""
         c = self.config.learner
-        runs = runs._replace(agents=self.learner.sync(runs.agents, clock.tick % c.sync_freq == 0))
-        cursor, rings, played = self.rehearse(clock, runs)
+        runs = runs._replace(agents=self.learner.sync(runs.agents, counters.tick % c.target_update_period == 0))
+        cursor, rings, played = self.rollout_only(counters, runs)
         ready = frames.can_sample(cursor, c.batch_size, c.n_frames, c.n_step)
-        agents, losses = self.study(runs.key, clock.tick, ready, cursor, runs.agents, rings)
+        agents, losses = self.learn_if_ready(runs.key, counters.tick, ready, cursor, runs.agents, rings)
         metrics = Metrics(
             returns=played.rows.rewards.sum(1),
             loss=jnp.where(ready, losses.mean(1), jnp.nan),
             epsilon=runs.agents.epsilon.mean(1),
             events=jax.vmap(self.world.count)(played.events),
         )
-        return Clock(clock.tick + 1, cursor), Experiment(runs.key, self.learner.decay(agents), rings), metrics
+        return Counters(counters.tick + 1, cursor), TrainState(runs.key, self.learner.decay(agents), rings), metrics
 
-    def rehearse(self, clock: Clock, runs: Experiment) -> tuple[frames.Cursor, frames.Ring, Played]:
-        """An epoch of play and what the memories [S, N, …] hold then, without learning from it."""
+    def rollout_only(
+        self, counters: Counters, runs: TrainState
+    ) -> tuple[frames.Cursor, frames.FrameRing, EpochRollout]:
+        """A rollout of an epoch and what the memories [S, N, …] hold then, without learning from it."""
         c = self.config.learner
-        cursor = frames.skip(clock.cursor, c.memory, c.n_frames)
+        cursor = frames.skip(counters.cursor, c.memory, c.n_frames)
 
-        def play(run: Experiment) -> tuple[frames.Ring, Played]:
-            rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(clock.cursor, run.rings)
+        def rollout(run: TrainState) -> tuple[frames.FrameRing, EpochRollout]:
+            rings = jax.vmap(frames.mark_break, in_axes=(None, 0))(counters.cursor, run.rings)
             before = jax.vmap(frames.recent, in_axes=(None, 0, None))(cursor, rings, c.n_frames)
-            played = self.play(self.draw_play(run.key, clock.tick), run.agents, before)
+            played = self.rollout(self.draw_rollout(run.key, counters.tick), run.agents, before)
             return jax.vmap(frames.add, in_axes=(None, 0, 1))(cursor, rings, played.rows), played
 
-        rings, played = over_seeds(play, runs)
+        rings, played = over_seeds(rollout, runs)
         return frames.advance(cursor, c.memory, self.config.world.max_turns), rings, played
 
-    def draw_play(self, key: jax.Array, tick: jax.Array | int) -> PlayDraws:
-        """The draws for one epoch of play."""
+    def draw_rollout(self, key: jax.Array, tick: jax.Array | int) -> RolloutDraws:
+        """The draws for the rollout of one epoch."""
         world, turns = self.world, self.config.world.max_turns
         reset = world.draw_reset(keys.address(key, tick, keys.WORLD, Stream.RESET))
         drawn = world.draw_turns(keys.address(key, tick, keys.WORLD, Stream.SPAWN), turns)
         agents = keys.addresses(key, tick, world.num_agents, Stream.ACT)
-        return PlayDraws(reset, drawn, jax.vmap(lambda k: self.learner.draw_act(k, turns))(agents))
+        return RolloutDraws(reset, drawn, jax.vmap(lambda k: self.learner.draw_act(k, turns))(agents))
 
-    def draw_study(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
+    def draw_learn(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
         """The draws for one agent's update."""
         return self.learner.draw_update(
             keys.address(key, tick, agent, Stream.SAMPLE), keys.address(key, tick, agent, Stream.NOISE)
         )
 
-    def play(self, draws: PlayDraws, agents: Agent, before: jax.Array) -> Played:
+    def rollout(self, draws: RolloutDraws, agents: Agent, before: jax.Array) -> EpochRollout:
         """One epoch in a fresh world. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
         world = self.world
         map_over = jax.vmap if self.mapped else one_by_one
@@ -184,23 +186,23 @@ class Program(Portable):
 
         first = (world.reset(draws.reset), before)
         _, (views, actions, events, states) = jax.lax.scan(step, first, (draws.turns, *turn_first), unroll=self.unroll)
-        rows = frames.Ring(
+        rows = frames.FrameRing(
             frames=views,
             actions=actions,
             rewards=world.reward(events),
             dones=jnp.zeros(events.shape, bool),
             breaks=jnp.zeros(events.shape, bool).at[0].set(True),
         )
-        return Played(rows, events, states)
+        return EpochRollout(rows, events, states)
 
-    def study(
+    def learn_if_ready(
         self,
         key: jax.Array,
         tick: jax.Array,
         ready: jax.Array,
         cursor: frames.Cursor,
         agents: Agent,
-        rings: frames.Ring,
+        rings: frames.FrameRing,
     ) -> tuple[Agent, jax.Array]:
         """If the memories are full enough, one update for each agent of each seed, leaves [S, N, …].
 
@@ -208,12 +210,12 @@ class Program(Portable):
         """
         shape = agents.epsilon.shape
         who = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
-        draws = jax.vmap(lambda k, i: self.draw_study(k, tick, i))(*who)  # [S·N, …]
+        draws = jax.vmap(lambda k, i: self.draw_learn(k, tick, i))(*who)  # [S·N, …]
 
         def learn(agents: Agent) -> tuple[Agent, jax.Array]:
             flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, rings))  # [S·N, …]
             map_over = jax.vmap if self.mapped else one_by_one
-            changed = map_over(lambda one: self.learner.study(cursor, *one))((*flat, draws))
+            changed = map_over(lambda one: self.learner.learn(cursor, *one))((*flat, draws))
             return jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), changed)
 
         nothing = jnp.zeros(shape, jnp.float32)

@@ -10,17 +10,17 @@ import torch
 
 from xladder import bridge
 from xladder.core.types import Params
-from xladder.families.multi_agent.program import PlayDraws
+from xladder.families.multi_agent.program import RolloutDraws
 from xladder.learners.iqn import ActDraws
 from xladder.learners.iqn_torch import TorchAgent
-from xladder.learners.state_torch import TorchVerbs
-from xladder.replay.frames_host import HostRing
+from xladder.learners.state_torch import TorchBackend
+from xladder.replay.frames_host import HostFrameRing
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
 
 
-class Verbs(TorchVerbs):
+class Backend(TorchBackend):
     """N PyTorch agents. Draws come from NumPy's and PyTorch's generators."""
 
     STATE = ("rng", "agents")
@@ -34,7 +34,7 @@ class Verbs(TorchVerbs):
             TorchAgent(config.learner, w.num_actions, w.num_codes, w.num_cells, device) for _ in range(w.num_agents)
         ]
 
-    def draw(self, tick: int) -> PlayDraws:
+    def draw(self, tick: int) -> RolloutDraws:
         """The draws of an epoch's play."""
         turns = self.config.world.max_turns
         shape = self.world.num_agents, turns
@@ -43,17 +43,17 @@ class Verbs(TorchVerbs):
             action=self.rng.integers(0, self.world.num_actions, shape, dtype=np.int8),
             taus=self.rng.random((*shape, self.config.learner.act_quantiles), dtype=np.float32),
         )
-        return PlayDraws(self.world.draw_reset(self.rng), self.world.draw_turns(self.rng, turns), acts)
+        return RolloutDraws(self.world.draw_reset(self.rng), self.world.draw_turns(self.rng, turns), acts)
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in a state."""
         return self.agents[agent].greedy(codes, taus)
 
-    def learn(self, tick: int, agent: int, ring: HostRing) -> float:
+    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
         """One update from a memory."""
         c = self.config.learner
         starts = self.rng.choice(ring.limit(), c.batch_size, replace=False)
-        return self.agents[agent].update(ring.cut(starts, c.gamma))[0]
+        return self.agents[agent].update(ring.gather(starts, c.gamma))[0]
 
     def sync(self) -> None:
         """The hard update of every target network."""
@@ -72,11 +72,11 @@ class Verbs(TorchVerbs):
         """Parameters as the JAX pytree, leaves [N, …]."""
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """An update and ten actions on made-up data: what the number of threads is chosen by."""
         c = self.config.learner
-        ring = HostRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
-        batch = ring.cut(np.arange(c.batch_size), c.gamma)
+        ring = HostFrameRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
+        batch = ring.gather(np.arange(c.batch_size), c.gamma)
         self.agents[0].update(batch)
         for _ in range(10):
             self.agents[0].greedy(batch.states[0], np.zeros(c.act_quantiles, np.float32))

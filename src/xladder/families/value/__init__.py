@@ -1,4 +1,4 @@
-"""Value learners (DQN and its successors, PQN) in copies of a world."""
+"""Value learners (DQN and its successors, PQN) in envs of a world."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from xladder.families.value.torsos import is_own
 from xladder.protocols import Family, Measurement
 
 if TYPE_CHECKING:
-    from xladder.families.value.acting import Games
-    from xladder.families.value.host_loop import HostExperiment
-    from xladder.families.value.jax_backend import Verbs
+    from xladder.families.value.acting import ActingProgram
+    from xladder.families.value.host_loop import HostLoop
+    from xladder.families.value.jax_backend import Backend
     from xladder.families.value.overlapped import Overlapped
-    from xladder.families.value.torch_backend import Verbs as TorchVerbs
+    from xladder.families.value.torch_backend import Backend as TorchBackend
     from xladder.parity.levels import Level
     from xladder.pictures.curves import Panel
     from xladder.policy import Policy
@@ -37,7 +37,7 @@ class ValueFamily(Family):
     presets = staticmethod(named.presets)
     check = staticmethod(named.check)
     compared = staticmethod(settings.compared)
-    laid_over = staticmethod(settings.laid_over)
+    for_mesh = staticmethod(settings.for_mesh)
     missing = staticmethod(settings.lacking)
     memory_bytes = staticmethod(settings.memory_bytes)
     columns = staticmethod(settings.columns)
@@ -54,9 +54,9 @@ class ValueFamily(Family):
 
     def program_for(self, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Any:
         """The tick as it suits a platform, with the worlds inside."""
-        return self._program(config).laid_out(config, platform, seeds)
+        return self._program(config).for_platform(config, platform, seeds)
 
-    def _program(self, config: Any) -> type[Games]:
+    def _program(self, config: Any) -> type[ActingProgram]:
         if config.algorithm == "pqn":
             from xladder.families.value import pqn
 
@@ -77,7 +77,7 @@ class ValueFamily(Family):
             return None
         from xladder.families.value import torso_twins_torch
 
-        return torso_twins_torch.torso_names(config.learner.torso, config.world.view(), config.world.stack)
+        return torso_twins_torch.torso_names(config.learner.torso, config.world.spec(), config.world.stack)
 
     def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Overlapped:
         """Worlds on the host, stepped while the device learns."""
@@ -86,41 +86,41 @@ class ValueFamily(Family):
         return Overlapped(config, seed, platform, compiled)
 
     def sharded_fields(self, config: Any) -> Mapping[str, int]:
-        """Copies of the world and what belongs to each, behind the axis of agents where there is one."""
+        """Envs and what belongs to each, behind the axis of agents where there is one."""
         if config.algorithm == "pqn":
             return {}
         by_agent = {name: 1 + config.agent_axis for name in ("memory", "seen", "score", "row")}
         return {**by_agent, "worlds": 1}
 
-    def host_loop(self, config: Any, actor: Any, learner: Any) -> HostExperiment:
+    def host_loop(self, config: Any, actor: Any, learner: Any) -> HostLoop:
         """The tick in Python."""
-        from xladder.families.value.host_loop import HostExperiment
+        from xladder.families.value.host_loop import HostLoop
 
-        return HostExperiment(config, actor, learner)
+        return HostLoop(config, actor, learner)
 
-    def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Verbs:
+    def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Backend:
         """The agents in JAX, one call at a time."""
-        from xladder.families.value.jax_backend import Verbs
+        from xladder.families.value.jax_backend import Backend
 
-        return Verbs(config, seed, compiled)
+        return Backend(config, seed, compiled)
 
-    def torch_backend(self, config: Any, seed: int, device: str) -> TorchVerbs:
+    def torch_backend(self, config: Any, seed: int, device: str) -> TorchBackend:
         """The agents in PyTorch."""
-        from xladder.families.value.torch_backend import Verbs
+        from xladder.families.value.torch_backend import Backend
 
-        return Verbs(config, seed, device)
+        return Backend(config, seed, device)
 
-    def to_program(self, loop: HostExperiment) -> tuple[Any, Any]:
+    def to_program(self, loop: HostLoop) -> tuple[Any, Any]:
         """A host loop's state as the program holds it."""
         from xladder.families.value.jax_backend import to_program
 
         return to_program(loop)
 
-    def from_program(self, loop: HostExperiment, clock: Any, runs: Any) -> None:
+    def from_program(self, loop: HostLoop, counters: Any, runs: Any) -> None:
         """The inverse."""
         from xladder.families.value.jax_backend import from_program
 
-        from_program(loop, clock, runs)
+        from_program(loop, counters, runs)
 
     def score(self, config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
         """Episodes of the trained agent and random ones."""

@@ -1,6 +1,6 @@
-"""Copies of a world and a network that plays in them: what every program of a value learner begins with.
+"""Envs of a world and a network that plays in them: what every program of a value learner begins with.
 
-Shapes: S seeds, N copies, T steps per tick, F frames per state, A actions, Q fractions.
+Shapes: S seeds, N envs, T steps per tick, F frames per state, A actions, Q fractions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys, schedules
-from xladder.core.data_parallel import ALONE, Crew
+from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.keys import Stream
 from xladder.core.mapping import over_seeds
 from xladder.core.state import Portable
@@ -28,20 +28,20 @@ from xladder.nets.heads import Head
 from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
 from xladder.nets.value import ValueNet
 from xladder.replay import history
-from xladder.worlds.copies import Copies, Step, View
+from xladder.worlds.envs import Envs, EnvSpec, Step
 
 MOST_UNROLLED = 5  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
 
 
 class Seen(NamedTuple):
-    """What N copies show."""
+    """What N envs show."""
 
     stack: jax.Array  # [N, F, *frame]: the state to act in
-    first: jax.Array  # bool [N]: whether its newest frame begins a game
+    is_first: jax.Array  # bool [N]: whether its newest frame begins a game
 
 
-class Score(NamedTuple):
-    """What the games of N copies have come to."""
+class EpisodeTotals(NamedTuple):
+    """What the games of N envs have come to."""
 
     total: jax.Array  # float32 [N]: reward of the game under way
     steps: jax.Array  # int32 [N]: its length
@@ -71,7 +71,7 @@ class AgentMetrics(NamedTuple):
 
 
 class ActDraws(NamedTuple):
-    """What one choice of action of every copy draws."""
+    """What one choice of action of every env draws."""
 
     explore: Array  # float32 [N], compared with ε
     action: Array  # int32 [N], taken when exploring; where some are not available, a uniform number instead
@@ -80,11 +80,11 @@ class ActDraws(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Games(Portable):
-    """Games that a network plays in copies of a world.
+class ActingProgram(Portable):
+    """Games that a network plays in envs of a world.
 
     How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
-    are computed; `unroll`, how many updates stand side by side in the program. `copies` are the worlds, where they are
+    are computed; `unroll`, how many updates stand side by side in the program. `envs` are the worlds, where they are
     inside the program.
     """
 
@@ -92,29 +92,29 @@ class Games(Portable):
     mapped: bool = True
     patches: bool = True
     unroll: int = 1
-    copies: Copies | None = None
-    crew: Crew = ALONE
-    """Who the copies, their memories and the batches are shared with."""
+    envs: Envs | None = None
+    data_parallel: DataParallel = SINGLE
+    """Who the envs, their memories and the batches are shared with."""
     norm: ClassVar[bool] = False
     """Whether hidden layers are normalised."""
 
     @classmethod
-    def laid_out(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
+    def for_platform(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
         """The program as it suits a kind of device, with the worlds inside.
 
         On a CPU seeds learn one after another, on a GPU all at once, with several updates between two steps of the
         loop. Convolutions are products with patches on both: XLA has no fast convolution inside a loop on a CPU, and
         on a GPU products, unlike convolutions, become one graph that is launched at once.
         """
-        copies = config.world.inside(seeds[0])
-        return cls.for_device(config, platform, copies)
+        envs = config.world.inside(seeds[0])
+        return cls.for_device(config, platform, envs)
 
     @classmethod
-    def for_device(cls, config: Any, platform: str, copies: Copies | None = None) -> Self:
+    def for_device(cls, config: Any, platform: str, envs: Envs | None = None) -> Self:
         """The same with other worlds inside, or none."""
         if platform == "cpu":
-            return cls(config, mapped=False, copies=copies)
-        return cls(config, mapped=True, unroll=MOST_UNROLLED, copies=copies)
+            return cls(config, mapped=False, envs=envs)
+        return cls(config, mapped=True, unroll=MOST_UNROLLED, envs=envs)
 
     def carried(self, runs: Any) -> Any:
         """What of a population is kept: all of it, but for games that only their emulators know."""
@@ -127,24 +127,24 @@ class Games(Portable):
         return kept if kept.worlds else kept._replace(worlds=fresh.worlds, seen=fresh.seen, score=fresh.score)
 
     @property
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What the world's frames look like, and how many actions there are."""
-        return self.config.world.view()
+        return self.config.world.spec()
 
     @property
     def learner(self) -> ValueLearner:
         """The learner, fitted to the world's frames."""
-        learner = build(self.config.learner, self.view, self.config.world.stack, self.patches, self.norm)
-        return replace(learner, crew=self.crew)
+        learner = build(self.config.learner, self.spec, self.config.world.stack, self.patches, self.norm)
+        return replace(learner, data_parallel=self.data_parallel)
 
     @property
     def num_agents(self) -> int:
         """How many agents learn independently in one world."""
-        return max(1, len(self.view.agents))
+        return max(1, len(self.spec.agents))
 
     def as_rows(self, runs: Any) -> Any:
         """A population [S, A, …] with its agents in one row, [S·A, …]; the worlds stay [S, …]."""
-        if not self.view.agents:
+        if not self.spec.agents:
             return runs
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), runs._replace(worlds=()))._replace(
             worlds=runs.worlds
@@ -152,21 +152,21 @@ class Games(Portable):
 
     def from_rows(self, rows: Any) -> Any:
         """The inverse."""
-        if not self.view.agents:
+        if not self.spec.agents:
             return rows
         split = jax.tree.map(lambda x: x.reshape(-1, self.num_agents, *x.shape[1:]), rows._replace(worlds=()))
         return split._replace(worlds=rows.worlds)
 
     def step_worlds(self, key: jax.Array, worlds: Any, actions: jax.Array, step: jax.Array) -> tuple[Any, Step]:
         """One step of every world [S, …]; keys [S·A], actions and what comes back [S·A, N, …]."""
-        assert self.copies is not None
-        copies = self.copies
+        assert self.envs is not None
+        envs = self.envs
 
         def one(given: tuple[jax.Array, Any, jax.Array]) -> tuple[Any, Step]:
             key, world, actions = given
-            return copies.step(self.crew.mine(self.step_keys(key, step)), world, actions)
+            return envs.step(self.data_parallel.local(self.step_keys(key, step)), world, actions)
 
-        if not self.view.agents:
+        if not self.spec.agents:
             return over_seeds(one, (key, worlds, actions))
         agents = self.num_agents
         by_seed = actions.reshape(-1, agents, *actions.shape[1:])
@@ -176,46 +176,46 @@ class Games(Portable):
     def fresh_params(self, seed: jax.Array) -> Params:
         """The parameters of one fresh run, leaves […], or [A, …]."""
         key = keys.root(seed)
-        if not self.view.agents:
+        if not self.spec.agents:
             return self.init_params(key)
         return jax.vmap(self.init_params)(keys.of_agents(key, self.num_agents))
 
     def init_params(self, key: jax.Array) -> Params:
         """Parameters that know nothing, of the run with this root key."""
-        state = jnp.zeros((self.config.world.stack, *self.view.seen), self.view.dtype)
+        state = jnp.zeros((self.config.world.stack, *self.spec.seen), self.spec.dtype)
         learner = self.learner
         taus = jnp.zeros((max(1, learner.fractions),), jnp.float32) if learner.fractions else None
         noise = learner.split_noise(jnp.zeros((learner.noise_size,), jnp.float32))
         return learner.net.init(keys.address(key, 0, 0, Stream.INIT), state, taus, noise)["params"]
 
-    def open_games(self, frames: jax.Array) -> tuple[Seen, Score]:
-        """What is seen and counted where every copy begins a game with these frames [N, *frame]."""
-        n, view = frames.shape[0], self.view
-        first = jnp.ones((n,), bool)
-        stack = jnp.zeros((n, self.config.world.stack, *view.shape), view.dtype)
-        score = Score(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
-        return Seen(history.push(stack, frames, first), first), score
+    def open_games(self, frames: jax.Array) -> tuple[Seen, EpisodeTotals]:
+        """What is seen and counted where every env begins a game with these frames [N, *frame]."""
+        n, spec = frames.shape[0], self.spec
+        is_first = jnp.ones((n,), bool)
+        stack = jnp.zeros((n, self.config.world.stack, *spec.shape), spec.dtype)
+        score = EpisodeTotals(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
+        return Seen(history.push(stack, frames, is_first), is_first), score
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
-        """Keys [N] of the copies' first games."""
+        """Keys [N] of the envs' first games."""
         return keys.reset_keys(key, self.config.world.rows)
 
     def step_keys(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
-        """Keys [N] of one step of the copies."""
+        """Keys [N] of one step of the envs."""
         return keys.step_keys(key, step, self.config.world.rows)
 
     def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
-        """The draws for one choice of action of every copy."""
+        """The draws for one choice of action of every env."""
         c, n, learner = self.config.learner, self.config.world.rows, self.learner
         fractions = c.act_quantiles if learner.fractions else 0
         uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
         noise = jnp.zeros((n, 0), jnp.float32)
         if learner.noise_size:
             noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
-        if self.view.masked:
+        if self.spec.masked:
             return ActDraws(uniforms[:, 0], uniforms[:, 1], uniforms[:, 2:], noise)
-        action = (uniforms[:, 1] * self.view.actions).astype(jnp.int32)
-        return ActDraws(uniforms[:, 0], jnp.minimum(action, self.view.actions - 1), uniforms[:, 2:], noise)
+        action = (uniforms[:, 1] * self.spec.actions).astype(jnp.int32)
+        return ActDraws(uniforms[:, 0], jnp.minimum(action, self.spec.actions - 1), uniforms[:, 2:], noise)
 
     def epsilon(self, tick: Array) -> Array:
         """float32 []: how often actions are random in a tick."""
@@ -226,24 +226,26 @@ class Games(Portable):
 
     def random_actions(self, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: the actions that exploring takes, uniform over those that are available."""
-        if not self.view.masked:
+        if not self.spec.masked:
             return draws.action
-        return random_available(stack[:, -1, -self.view.actions :] > 0, draws.action)
+        return random_available(stack[:, -1, -self.spec.actions :] > 0, draws.action)
 
     def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: the best actions in states [N, F, …]."""
         noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
         return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
 
-    def watch(self, seen: Seen, score: Score, step: Step) -> tuple[Seen, Score, jax.Array, jax.Array]:
+    def watch(self, seen: Seen, score: EpisodeTotals, step: Step) -> tuple[Seen, EpisodeTotals, jax.Array, jax.Array]:
         """What is seen and counted after a step; and the total and length of each game that ended, or nan."""
-        totals = jnp.where(step.first, score.total, jnp.nan)
-        lengths = jnp.where(step.first, score.steps.astype(jnp.float32), jnp.nan)
+        totals = jnp.where(step.is_first, score.total, jnp.nan)
+        lengths = jnp.where(step.is_first, score.steps.astype(jnp.float32), jnp.nan)
         longer = score.steps + 1
-        if self.view.absences:
+        if self.spec.absences:
             longer = jnp.where(step.terminated & step.truncated, score.steps, longer)
-        score = Score(jnp.where(step.first, 0.0, score.total + step.reward), jnp.where(step.first, 0, longer))
-        return Seen(history.push(seen.stack, step.frame, step.first), step.first), score, totals, lengths
+        score = EpisodeTotals(
+            jnp.where(step.is_first, 0.0, score.total + step.reward), jnp.where(step.is_first, 0, longer)
+        )
+        return Seen(history.push(seen.stack, step.frame, step.is_first), step.is_first), score, totals, lengths
 
     def reward(self, step: Step) -> Array:
         """float32 [N]: what is learned from."""
@@ -255,15 +257,15 @@ class Games(Portable):
         """The metrics of a tick, from the totals and lengths of games [S·A, T·N], nan where none ended."""
         rows = totals.shape[0]
         ended = jnp.isfinite(totals)
-        count = self.crew.add(ended.sum(1))
+        count = self.data_parallel.add(ended.sum(1))
 
         def mean(values: jax.Array) -> jax.Array:
             # Nothing is computed with nan, so that `--debug nans` finds only those that are a fault.
-            total = self.crew.add(jnp.where(ended, values, 0.0).sum(1))
+            total = self.data_parallel.add(jnp.where(ended, values, 0.0).sum(1))
             return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
 
         epsilon, updates = jnp.broadcast_to(self.epsilon(tick), (rows,)), jnp.broadcast_to(updates, (rows,))
-        if not self.view.agents:
+        if not self.spec.agents:
             return Metrics(mean(totals), mean(lengths), count, loss, epsilon, updates)
         by_agent = partial(jnp.reshape, shape=(-1, self.num_agents))
         returns, each = by_agent(mean(totals)), by_agent(count)
@@ -286,7 +288,7 @@ def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
 
 
 @cache
-def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
+def build(config: Any, spec: EnvSpec, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
     """The learner that the settings describe, for a world's frames; with `norm`, hidden layers are normalised."""
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
@@ -295,18 +297,18 @@ def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool 
     elif config.torso == "nature":
         torso = NatureCnn(norm, patches=patches, dtype=dtype)
     elif config.torso == "minatar":
-        torso = MinAtarCnn(norm, patches=patches, dtype=dtype, brightest=view.brightest)
+        torso = MinAtarCnn(norm, patches=patches, dtype=dtype, max_value=spec.max_value)
     else:
-        torso = Mlp(config.hidden, norm, dtype=dtype, brightest=view.brightest)
-    fields = view.fields if getattr(torso, "by_key", False) else ()
-    example = jax.ShapeDtypeStruct((stack, *view.seen), view.dtype)
+        torso = Mlp(config.hidden, norm, dtype=dtype, max_value=spec.max_value)
+    fields = spec.fields if getattr(torso, "by_key", False) else ()
+    example = jax.ShapeDtypeStruct((stack, *spec.seen), spec.dtype)
 
     def features(state: jax.Array) -> Any:
         return torso.init_with_output(jax.random.key(0), unflatten(state, fields) if fields else state)[0]
 
     kind = make_head(config)
     head = Head(
-        actions=view.actions,
+        actions=spec.actions,
         features=jax.eval_shape(features, example).shape[-1],
         width=config.width,
         atoms=kind.outputs,
@@ -316,4 +318,4 @@ def build(config: Any, view: View, stack: int, patches: bool = True, norm: bool 
         norm=norm,
         dtype=dtype,
     )
-    return ValueLearner(config, ValueNet(torso, head, fields), masked=view.masked)
+    return ValueLearner(config, ValueNet(torso, head, fields), masked=spec.masked)

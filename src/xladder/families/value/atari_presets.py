@@ -17,8 +17,8 @@ from xladder.worlds import names
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
     from xladder.worlds.atari import AtariXla
-    from xladder.worlds.atari_host import AtariCopies
-    from xladder.worlds.copies import View
+    from xladder.worlds.atari_host import AtariEnvs
+    from xladder.worlds.envs import EnvSpec
 
 FRAMES_PER_STEP = 4
 SHAPE = (84, 84)
@@ -26,13 +26,13 @@ SHAPE = (84, 84)
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Copies of an Atari game, preprocessed as published: 4 frames per step, the last two maximised, grey, 84 × 84."""
+    """Envs of an Atari game, preprocessed as published: 4 frames per step, the last two maximised, grey, 84 × 84."""
 
     jittable: ClassVar[bool] = False
     name: str = "atari/breakout"
     """Which game; the workload's name says it already."""
     num_envs: int = 32
-    """How many copies are played at once; `sequential` and `torch` are the paper's with 1."""
+    """How many envs are played at once; `sequential` and `torch` are the paper's with 1."""
     stack: int = 4
     """Frames stacked into a state."""
     sticky: float = 0.0
@@ -48,20 +48,20 @@ class WorldConfig(ValueWorld):
     threads: int = 0
     """Threads that step the games; 0: one for every core but two."""
 
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What is known of the world before it starts."""
-        from xladder.worlds.atari_host import view
+        from xladder.worlds.atari_host import spec
 
-        return view(self)
+        return spec(self)
 
     def inside(self, seed: int) -> AtariXla:
-        """The copies, for a compiled program."""
+        """The envs, for a compiled program."""
         from xladder.worlds.atari import inside
 
         return inside(self, seed)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> AtariCopies:
-        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> AtariEnvs:
+        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.atari_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -69,7 +69,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """A value learner in copies of an Atari game."""
+    """A value learner in envs of an Atari game."""
 
     length: ClassVar[str] = "frames"
     length_per_step: ClassVar[int] = FRAMES_PER_STEP
@@ -81,7 +81,7 @@ class Config(Ticks):
     protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
     """Under whose rules a score is compared; as a preset it also sets them."""
     frames: int = 10_000_000
-    """How long to train: frames of all copies together, 4 for each agent step."""
+    """How long to train: frames of all envs together, 4 for each agent step."""
     evaluate_every: int = 0
     """Frames between two evaluations; 0: a tenth of the run."""
     evaluate_episodes: int = 8
@@ -116,7 +116,7 @@ class Config(Ticks):
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""
-        return f"{self.tick_in_words}; protocol {self.protocol}"
+        return f"{self.tick_description}; protocol {self.protocol}"
 
     def judge(self, score: float, frames: int) -> dict[str, Any]:
         """An evaluation's mean after so many frames, beside humans' and published scores, ready for JSON.
@@ -128,7 +128,9 @@ class Config(Ticks):
         placing = atari_scores.place(self.world.name, self.protocol, frames, score)
         verdict, caveats = placing.verdict if placing else "nothing", []
         text = (
-            atari_scores.in_words(placing) if placing else f"No published score of `{self.world.name}` is known here."
+            atari_scores.format_placing(placing)
+            if placing
+            else f"No published score of `{self.world.name}` is known here."
         )
         other_rules = _differing(self.world, rules.world, "world.", but=("name", "num_envs", "threads"))
         if self.evaluate_epsilon != rules.evaluate_epsilon:
@@ -177,7 +179,7 @@ NATURE = Config(
         memory=1_000_000,
         learning_starts=50_000,
         steps_per_update=4,
-        sync_every=40_000,
+        target_update_period=40_000,
         epsilon_end=0.1,
         epsilon_steps=1_000_000,
         explore_from=50_000,
@@ -195,7 +197,7 @@ DOPAMINE = replace(
         optimiser_eps=1.5e-4,
         loss="squared",
         learning_starts=20_000,
-        sync_every=8000,
+        target_update_period=8000,
         epsilon_end=0.01,
         epsilon_steps=250_000,
         explore_from=20_000,
@@ -213,7 +215,7 @@ CLEANRL = replace(
         optimiser_eps=1e-8,
         loss="squared",
         learning_starts=80_000,
-        sync_every=1000,
+        target_update_period=1000,
         epsilon_end=0.01,
         epsilon_steps=0,
         epsilon_share=0.1,

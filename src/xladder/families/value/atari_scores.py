@@ -146,7 +146,7 @@ def place(game: str, protocol: str, frames: int, score: float) -> Placing | None
     return Placing(GAMES[key_of(game)].name, protocol, frames, score, verdict, nearest)
 
 
-def in_words(placing: Placing) -> str:
+def format_placing(placing: Placing) -> str:
     """A placing as a sentence."""
     point = placing.published
     figure = _plain(point.score) + ("" if point.spread is None else f" ± {_plain(point.spread)}")

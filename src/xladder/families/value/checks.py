@@ -32,8 +32,8 @@ _UNUSED_BY_PQN = (
     "memory",
     "learning_starts",
     "steps_per_update",
-    "sync_every",
-    "soft",
+    "target_update_period",
+    "tau",
     "atoms",
     "v_min",
     "v_max",
@@ -65,7 +65,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         *(("learner.hidden", width) for width in c.hidden),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
-    for name in ("learning_starts", "sync_every", "epsilon_steps", "explore_from"):
+    for name in ("learning_starts", "target_update_period", "epsilon_steps", "explore_from"):
         need(getattr(c, name) >= 0, f"learner.{name.replace('_', '-')}", getattr(c, name), "it cannot be negative")
     for flag, positive in [
         ("learner.lr", c.lr),
@@ -75,10 +75,10 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
     ]:
         need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
     need(c.clip > 0.0, "learner.clip", c.clip, "it has to be positive (inf for no clipping)")
-    for name in ("gamma", "soft", "epsilon", "epsilon_end", "epsilon_share", "alpha", "beta", "munchausen_scale"):
+    for name in ("gamma", "tau", "epsilon", "epsilon_end", "epsilon_share", "alpha", "beta", "munchausen_scale"):
         flag, fraction = f"learner.{name.replace('_', '-')}", getattr(c, name)
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
-    need(0.0 <= p.trace <= 1.0, "pqn.trace", p.trace, "it has to lie in [0, 1]")
+    need(0.0 <= p.lambda_ <= 1.0, "pqn.lambda_", p.lambda_, "it has to lie in [0, 1]")
     need(0.0 <= c.sigma < float("inf"), "learner.sigma", c.sigma, "it cannot be negative")
     need(-float("inf") < c.munchausen_floor <= 0.0, "learner.munchausen-floor", c.munchausen_floor, "it cannot be > 0")
     need(
@@ -102,17 +102,17 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
     )
     per, replays = c.steps_per_update, config.algorithm != "pqn"
     need(
-        c.sync_every > 0 or c.soft > 0 or not replays,
-        "learner.sync-every",
-        c.sync_every,
-        "without it `--learner.soft` has to be positive, or the target network never learns",
+        c.target_update_period > 0 or c.tau > 0 or not replays,
+        "learner.target-update-period",
+        c.target_update_period,
+        "without it `--learner.tau` has to be positive, or the target network never learns",
     )
     fitting = [n for n in range(1, envs + 1) if envs % n == 0] + [max(1, round(per / envs)) * envs]
     need(
         per % envs == 0 or envs % per == 0 or not replays,
         "learner.steps-per-update",
         per,
-        f"with {envs} copies of the world it has to divide them or be a multiple of them: "
+        f"with {envs} envs it has to divide them or be a multiple of them: "
         f"{min(fitting, key=lambda n: abs(n - per))} is the nearest",
     )
     rows = c.memory // envs
@@ -120,7 +120,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         not replays or rows >= config.world.stack + c.n_step + 1,
         "learner.memory",
         c.memory,
-        f"{envs} copies with {config.world.stack} frames and {c.n_step} steps per sample need at least "
+        f"{envs} envs with {config.world.stack} frames and {c.n_step} steps per sample need at least "
         f"{(config.world.stack + c.n_step + 1) * envs}",
     )
     shared = math.gcd(envs, c.batch_size)
@@ -128,7 +128,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         shared % c.strata == 0,
         "learner.strata",
         c.strata,
-        f"it has to divide both {envs} copies of the world and batches of {c.batch_size}: the largest is {shared}",
+        f"it has to divide both {envs} envs and batches of {c.batch_size}: the largest is {shared}",
     )
     need(
         c.strata == 1 or not c.prioritised,
@@ -142,7 +142,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
             size % p.minibatches == 0,
             "pqn.minibatches",
             p.minibatches,
-            f"a rollout of {p.rollout} steps of {envs} copies has {size} transitions, which it has to divide",
+            f"a rollout of {p.rollout} steps of {envs} envs has {size} transitions, which it has to divide",
         )
         need(c.head == "scalar", "learner.head", c.head, "PQN learns values: use scalar")
         own = presets(config.name)["pqn"].learner
@@ -156,7 +156,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         steps % tick == 0,
         config.length,
         getattr(config, config.length),
-        f"{config.tick_in_words}, so it has to be a multiple of {tick * config.length_per_step}: "
+        f"{config.tick_description}, so it has to be a multiple of {tick * config.length_per_step}: "
         + " or ".join(str(n * tick * config.length_per_step) for n in sorted({steps // tick, -(-steps // tick)}) if n),
     )
     most = (2**31 - 1) * config.length_per_step

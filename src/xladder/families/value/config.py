@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from xladder.core.statistics import in_words, signed
+from xladder.core.statistics import format_mean, signed
 from xladder.errors import UsageError, uneven
 from xladder.families.value import own_torsos
 from xladder.families.value.torsos import is_own, suited, takes
@@ -71,16 +71,16 @@ class LearnerConfig:
     batch_size: int = 64
     """Transitions per update."""
     strata: int = 1
-    """Groups of copies that give an equal part of each batch; a mesh needs a multiple of its devices."""
+    """Groups of envs that give an equal part of each batch; a mesh needs a multiple of its devices."""
     memory: int = 20_000
-    """Steps remembered, of all copies together."""
+    """Steps remembered, of all envs together."""
     learning_starts: int = 1000
     """Steps before the first update."""
     steps_per_update: int = 8
-    """Agent steps for each update; a multiple of the copies, or they a multiple of it."""
-    sync_every: int = 500
+    """Agent steps for each update; a multiple of the envs, or they a multiple of it."""
+    target_update_period: int = 500
     """Agent steps between hard updates of the target network; 0 for none."""
-    soft: float = 0.0
+    tau: float = 0.0
     """Share of the online network that the target network takes over after each update."""
     epsilon: float = 1.0
     """Probability of a random action at the start."""
@@ -91,7 +91,7 @@ class LearnerConfig:
     epsilon_share: float = 0.2
     """The part of the run in which ε falls."""
     explore_from: int = 0
-    """Agent steps before it begins to."""
+    """Steps before ε starts to decay."""
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
     """How it falls."""
     atoms: int = 51
@@ -127,12 +127,12 @@ class PQNConfig:
     """What the replay-free learner has of its own (Gallici et al. 2024); torso, width, lr … are the learner's."""
 
     rollout: int = 32
-    """Steps of every copy between two rounds of learning."""
+    """Steps of every env between two rounds of learning."""
     minibatches: int = 8
-    """Parts that a rollout is learned from in."""
+    """Minibatches per rollout."""
     passes: int = 2
-    """How often each is."""
-    trace: float = 0.65
+    """Passes over each rollout."""
+    lambda_: float = 0.65
     """λ of Q(λ)."""
 
 
@@ -197,10 +197,10 @@ def memory_bytes(config: Any) -> int:
     from xladder.replay.history import num_bytes  # imports JAX
 
     n, memory = config.world.rows, config.learner.memory
-    view = config.world.view()
-    agents = max(1, len(view.agents))
+    spec = config.world.spec()
+    agents = max(1, len(spec.agents))
     return (
-        agents * num_bytes(n, memory // n, view.shape, view.dtype, view.actions)
+        agents * num_bytes(n, memory // n, spec.shape, spec.dtype, spec.actions)
         + agents * 4 * memory * config.learner.prioritised
     )
 
@@ -208,23 +208,23 @@ def memory_bytes(config: Any) -> int:
 def lacking(config: Any) -> dict[str, tuple[str, str]]:
     """Rungs that cannot run these settings: why, and which can."""
     if config.algorithm == "pqn":
-        why = "PQN learns from many copies at once, inside the program"
+        why = "PQN learns from many envs at once, inside the program"
         none = "PQN remembers nothing that actors could send"
         return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")} | {"actors": (none, "fused")}
     found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
-        found["actors"] = ("its memories draw from all their copies alike (`--learner.strata 1`)", "parallel")
+        found["actors"] = ("its memories draw from all their envs alike (`--learner.strata 1`)", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
     if is_own(config.learner.torso):
         torch = own_torsos.why_no_twin(config.learner.torso) or torch
     return found | ({rung: (torch, "sequential") for rung in ("torch", "hybrid")} if torch else {})
 
 
-def laid_over(config: Any, devices: int) -> Any:
-    """Settings whose copies and batches so many devices can share; a `UsageError` if these cannot be."""
+def for_mesh(config: Any, devices: int) -> Any:
+    """Settings whose envs and batches so many devices can share; a `UsageError` if these cannot be."""
     c, envs = config.learner, config.world.rows
     if config.algorithm == "pqn":
-        raise UsageError("PQN shuffles the steps of all copies: lay seeds over devices, not data.")
+        raise UsageError("PQN shuffles the steps of all envs: lay seeds over devices, not data.")
     if c.prioritised:
         raise UsageError("Priorities are those of one memory: lay seeds over devices, not data, or replay uniformly.")
     for flag, count in (("learner.batch-size", c.batch_size), ("world.num-envs", config.world.num_envs)):
@@ -244,12 +244,12 @@ def check_torso(config: Any, shape: tuple[int, ...]) -> None:
     """Raise a `UsageError` if the torso cannot take the world's frames, of this shape; it says which one can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
-        view, stack = config.world.view(), config.world.stack
-        features = own_torsos.check(torso, view, stack, name)
+        spec, stack = config.world.spec(), config.world.stack
+        features = own_torsos.check(torso, spec, stack, name)
         if own_torsos.find_twin(torso) is not None and find_spec("torch") is not None:
             from xladder.families.value import torso_twins_torch
 
-            torso_twins_torch.check_twin(torso, view, stack, features)
+            torso_twins_torch.check_twin(torso, spec, stack, features)
         return
     if takes(torso, shape):
         return
@@ -294,12 +294,12 @@ class Ticks:
 
     @property
     def agent_steps(self) -> int:
-        """How long to train, in steps of all copies together."""
+        """How long to train, in steps of all envs together."""
         return getattr(self, self.length) // self.length_per_step
 
     @property
     def steps_per_tick(self) -> int:
-        """Steps of every copy in a tick."""
+        """Steps of every env in a tick."""
         if self.algorithm == "pqn":
             return self.pqn.rollout
         return max(1, self.learner.steps_per_update // self.world.rows)
@@ -327,7 +327,7 @@ class Ticks:
         return self.agent_steps // self.per_tick
 
     @property
-    def tick_in_words(self) -> str:
+    def tick_description(self) -> str:
         """What a tick is."""
         steps, envs, updates = self.steps_per_tick, self.world.rows, self.updates_per_tick
         play = f"{steps} step{'s' * (steps > 1)} of {envs} cop{'ies' if envs > 1 else 'y'}"
@@ -396,13 +396,13 @@ def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
     parts = returns[:, :tenth], returns[:, -tenth:]
     if not all(np.isfinite(part).any(axis=1).all() for part in parts):
         return [f"{int(np.nansum(metrics['episodes']))} episodes ended while training"]
-    first, last = (in_words(np.nanmean(part, axis=1)) for part in parts)
+    first, last = (format_mean(np.nanmean(part, axis=1)) for part in parts)
     return [f"return per episode while exploring: {first} at first, {last} at the end (first and last tenth)"]
 
 
 def headline(config: Any) -> str:
     """What a comparison runs, beyond the workload's name."""
-    return config.tick_in_words
+    return config.tick_description
 
 
 def describe_score(score: Mapping[str, Any]) -> list[str]:

@@ -1,9 +1,9 @@
 """How good a value learner is: whole games without learning, in worlds and on a key stream of their own.
 
-Every copy plays the same number of games, else short ones would count too often. ε is the protocol's; a game begins
+Every env plays the same number of games, else short ones would count too often. ε is the protocol's; a game begins
 with an empty stack of frames.
 
-Shapes: S seeds, E episodes, N copies, F frames per state.
+Shapes: S seeds, E episodes, N envs, F frames per state.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Measurement(NamedTuple):
     picture: None = None
 
 
-class Games(NamedTuple):
+class EvaluatedEpisodes(NamedTuple):
     """What came of some episodes."""
 
     returns: np.ndarray  # float [E, A]: of every agent; A = 1 where one is alone
@@ -50,7 +50,7 @@ def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measu
     """The mean return of every seed's agents, leaves [S, …], in a few episodes that are the same every time."""
     seeds = jax.tree.leaves(params)[0].shape[0]
     games = [
-        play(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
+        run_episodes(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
         for s in range(seeds)
     ]
     return Measurement({"eval_return": np.array([one.mean() for one in games], np.float32)})
@@ -66,10 +66,10 @@ def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compi
     """
     seeds = jax.tree.leaves(params)[0].shape[0]
     epsilon = config.evaluate_epsilon
-    games = [play(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
+    games = [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
     totals = [one.returns.sum(1) for one in games]
     mean, interval = mean_and_interval(np.array([total.mean() for total in totals]) if seeds > 1 else totals[0])
-    by_chance = play(config, pick(params, 0), episodes, seed, compiled, 1.0)
+    by_chance = run_episodes(config, pick(params, 0), episodes, seed, compiled, 1.0)
     chance, chance_interval = mean_and_interval(by_chance.returns.sum(1))
     found = {
         "mean_return": float(mean),
@@ -97,24 +97,26 @@ def against_random(config: Any, params: Params, episodes: int, seed: int, compil
     for s in range(seeds):
         for agent in range(agents):
             epsilons = np.where(np.arange(agents) == agent, config.evaluate_epsilon, 1.0)
-            found[s, agent] = play(config, pick(params, s), episodes, seed, compiled, epsilons).returns[:, agent].mean()
+            found[s, agent] = (
+                run_episodes(config, pick(params, s), episodes, seed, compiled, epsilons).returns[:, agent].mean()
+            )
     return [float(x) for x in found.mean(0)]
 
 
-def play(
+def run_episodes(
     config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float | np.ndarray
-) -> Games:
+) -> EvaluatedEpisodes:
     """Episodes of one seed's agents; ε is one for all, or [A].
 
     One that does not end is left after `config.longest_game` steps, and nobody plays on then.
     """
-    copies = min(episodes, AT_ONCE)
-    quota = -(-episodes // copies)
-    actor = Actor(config, params, copies, seed, compiled)
+    num_envs = min(episodes, AT_ONCE)
+    quota = -(-episodes // num_envs)
+    actor = EvaluationActor(config, params, num_envs, seed, compiled)
     try:
         agents = actor.agents
-        found: list[list[tuple[np.ndarray, bool]]] = [[] for _ in range(copies)]  # rewards, and whether it was left
-        steps, owing = np.zeros(copies, int), np.ones(copies, bool)
+        found: list[list[tuple[np.ndarray, bool]]] = [[] for _ in range(num_envs)]  # rewards, and whether it was left
+        steps, owing = np.zeros(num_envs, int), np.ones(num_envs, bool)
         for step in count():
             made = actor.advance(step, epsilon)
             totals = actor.by_copy(made.ended.totals)  # [N, A]
@@ -130,21 +132,23 @@ def play(
         actor.close()
     for i in np.flatnonzero(owing):
         found[i].append((under_way[i], True))  # what an episode that never ends has brought so far
-    # As many episodes of each copy as the one with the fewest has.
+    # As many episodes of each env as the one with the fewest has.
     games = [game for each in zip(*(games[:quota] for games in found), strict=False) for game in each][:episodes]
-    return Games(np.array([total for total, _ in games]).reshape(-1, agents), sum(left for _, left in games))
+    return EvaluatedEpisodes(
+        np.array([total for total, _ in games]).reshape(-1, agents), sum(left for _, left in games)
+    )
 
 
-class Actor:
+class EvaluationActor:
     """The agents of one seed in copies of their world on the host."""
 
-    def __init__(self, config: Any, params: Params, copies: int, seed: int, compiled: Compiled):
+    def __init__(self, config: Any, params: Params, num_envs: int, seed: int, compiled: Compiled):
         self.program = config.family.program(config)
         self.params = params if config.agent_axis else jax.tree.map(lambda x: x[None], params)
         # Apart from all training: a run's own seeds lie below 2³¹ as well, so the number is mixed.
         apart = int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
-        self.games = Stepper(config.world.on_host(copies, apart, compiled), config.world.stack)
-        self.copies, self.agents = copies, len(self.games.first) // copies
+        self.games = Stepper(config.world.on_host(num_envs, apart, compiled), config.world.stack)
+        self.num_envs, self.agents = num_envs, len(self.games.is_first) // num_envs
         self.learners = self.program.num_agents
         self.key = keys.evaluation(seed)
         self._choose = compiled(_choose)
@@ -154,7 +158,7 @@ class Actor:
         return self.games.reset()
 
     def advance(self, step: int, epsilon: float | np.ndarray) -> Transition:
-        """One step of every copy."""
+        """One step of every env."""
         epsilons = np.broadcast_to(np.asarray(epsilon, np.float32), (self.learners,))
         chosen = [
             self._choose(
@@ -167,7 +171,7 @@ class Actor:
 
     def by_copy(self, values: np.ndarray) -> np.ndarray:
         """[N, A] from values [R] of all rows: agents one after another, or within copies where they share a network."""
-        return values.reshape(self.learners, -1).T if self.learners > 1 else values.reshape(self.copies, -1)
+        return values.reshape(self.learners, -1).T if self.learners > 1 else values.reshape(self.num_envs, -1)
 
     def close(self) -> None:
         """End the worlds' threads."""
@@ -177,9 +181,9 @@ class Actor:
 def policy(config: Any, params: Params, compiled: Compiled) -> ValuePolicy:
     """What an agent does: the last frames, as the world gives them and noughts before a game's first, to actions."""
     program = config.family.program(config)
-    view, dtype = program.view, np.dtype(program.view.dtype)
+    spec, dtype = program.spec, np.dtype(program.spec.dtype)
     most = {"u": 256, "b": 2}.get(dtype.kind)
-    seen = Observation((config.world.stack, *view.shape), dtype, most, "frames")
+    seen = Observation((config.world.stack, *spec.shape), dtype, most, "frames")
     return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states))
 
 
@@ -201,13 +205,13 @@ def _choose(
     agent: jax.Array | int = 0,
 ) -> jax.Array:
     """int32 [N]: the best actions by the weights as they are, without noise, or random ones with probability ε."""
-    copies, learner = stack.shape[0], program.learner
+    num_envs, learner = stack.shape[0], program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
-    uniforms = jax.random.uniform(keys.address(key, step, agent, keys.Stream.ACT), (copies, 2 + fractions))
+    uniforms = jax.random.uniform(keys.address(key, step, agent, keys.Stream.ACT), (num_envs, 2 + fractions))
     values = learner.values(params, stack, uniforms[:, 2:], None)
-    action = jnp.minimum((uniforms[:, 1] * program.view.actions).astype(jnp.int32), program.view.actions - 1)
-    if program.view.masked:
-        action = random_available(stack[:, -1, -program.view.actions :] > 0, uniforms[:, 1])
+    action = jnp.minimum((uniforms[:, 1] * program.spec.actions).astype(jnp.int32), program.spec.actions - 1)
+    if program.spec.masked:
+        action = random_available(stack[:, -1, -program.spec.actions :] > 0, uniforms[:, 1])
     return jnp.where(uniforms[:, 0] < epsilon, action, jnp.argmax(values, axis=-1).astype(jnp.int32))
 
 

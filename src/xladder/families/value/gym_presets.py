@@ -13,30 +13,30 @@ from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
-    from xladder.worlds.copies import View
-    from xladder.worlds.gym_host import GymCopies
+    from xladder.worlds.envs import EnvSpec
+    from xladder.worlds.gym_host import GymEnvs
 
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Copies of an environment of Gymnasium."""
+    """Envs of an environment of Gymnasium."""
 
     jittable: ClassVar[bool] = False
     name: str = "gym/CartPole-v1"
     """Which environment; the workload's name says it already."""
     num_envs: int = 8
-    """How many copies are played at once."""
+    """How many envs are played at once."""
     stack: int = 1
     """Frames stacked into a state."""
 
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What is known of the world before it starts."""
-        from xladder.worlds.gym_host import view
+        from xladder.worlds.gym_host import spec
 
-        return view(self)
+        return spec(self)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> GymCopies:
-        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> GymEnvs:
+        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.gym_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -44,7 +44,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """A value learner in copies of an environment of Gymnasium."""
+    """A value learner in envs of an environment of Gymnasium."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -54,7 +54,7 @@ class Config(Ticks):
     algorithm: Literal["replay"] = "replay"
     """The value learner with its memory."""
     steps: int = 100_000
-    """How long to train: steps of all copies together."""
+    """How long to train: steps of all envs together."""
     evaluate_every: int = 0
     """Steps between two evaluations; 0: a tenth of the run."""
     evaluate_episodes: int = 10
@@ -69,9 +69,9 @@ class Config(Ticks):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the environment is not there, or cannot be played or seen."""
-        from xladder.worlds.gym_host import view
+        from xladder.worlds.gym_host import spec
 
-        check_torso(self, view(self.world).shape)
+        check_torso(self, spec(self.world).shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""
@@ -82,10 +82,10 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The named settings of an environment, which is asked what it shows."""
     if protocol is not None:
         raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
-    from xladder.worlds.gym_host import view
+    from xladder.worlds.gym_host import spec
 
     world = WorldConfig(place.name)
-    torso: Any = suited(view(world).shape) or "mlp"
+    torso: Any = suited(spec(world).shape) or "mlp"
     start = gymnax.VECTORS if torso == "mlp" else gymnax.PICTURES
     default = Config(world, replace(start.learner, torso=torso))
     return {"default": default, **gymnax.family(default)}

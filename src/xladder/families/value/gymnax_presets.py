@@ -11,37 +11,37 @@ from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
-    from xladder.worlds.copies import View
-    from xladder.worlds.gymnax_world import GymnaxCopies
-    from xladder.worlds.hosted import HostedCopies
+    from xladder.worlds.envs import EnvSpec
+    from xladder.worlds.gymnax_world import GymnaxEnvs
+    from xladder.worlds.hosted import HostedEnvs
 
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Copies of a world of gymnax."""
+    """Envs of a world of gymnax."""
 
     jittable: ClassVar[bool] = True
     name: str = "cartpole"
     """Which world; the workload's name says it already."""
     num_envs: int = 8
-    """How many copies are played at once."""
+    """How many envs are played at once."""
     stack: int = 1
     """Frames stacked into a state."""
 
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What is known of the world before it starts."""
-        from xladder.worlds.gymnax_world import view
+        from xladder.worlds.gymnax_world import spec
 
-        return view(self)
+        return spec(self)
 
-    def inside(self, seed: int) -> GymnaxCopies:
-        """The copies, for a compiled program."""
+    def inside(self, seed: int) -> GymnaxEnvs:
+        """The envs, for a compiled program."""
         from xladder.worlds.gymnax_world import inside
 
         return inside(self, seed)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
-        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
+        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.gymnax_world import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -49,7 +49,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """A value learner in copies of a world of gymnax."""
+    """A value learner in envs of a world of gymnax."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -57,9 +57,9 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay", "pqn"] = "replay"
-    """The value learner with its memory, or PQN, which needs none and many copies."""
+    """The value learner with its memory, or PQN, which needs none and many envs."""
     steps: int = 100_000
-    """How long to train: steps of all copies together."""
+    """How long to train: steps of all envs together."""
     evaluate_every: int = 0
     """Steps between two evaluations; 0: a tenth of the run."""
     evaluate_episodes: int = 10
@@ -90,8 +90,8 @@ VECTORS = Config(
         batch_size=128,
         memory=100_000,
         steps_per_update=8,
-        sync_every=0,
-        soft=0.01,
+        target_update_period=0,
+        tau=0.01,
         double=True,
         n_step=5,
         epsilon_share=0.3,
@@ -111,7 +111,7 @@ PICTURES = Config(
         memory=100_000,
         learning_starts=5000,
         steps_per_update=4,
-        sync_every=4000,
+        target_update_period=4000,
         epsilon_steps=100_000,
         epsilon_end=0.1,
         optimiser_eps=1e-5,
@@ -120,8 +120,8 @@ PICTURES = Config(
     steps=2_000_000,
 )
 # Atoms and quantiles do not run away, and learn sooner from a target network that is copied.
-COPIED_TARGET = {"sync_every": 200, "soft": 0.0}
-PQN_COPIES = {"mlp": 32, "minatar": 128}
+COPIED_TARGET = {"target_update_period": 200, "tau": 0.0}
+PQN_ENVS = {"mlp": 32, "minatar": 128}
 
 
 def family(start: Any) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def with_pqn(start: Any) -> dict[str, Any]:
     pqn = replace(
         start,
         algorithm="pqn",
-        world=replace(start.world, num_envs=PQN_COPIES.get(start.learner.torso, PQN_COPIES["minatar"])),
+        world=replace(start.world, num_envs=PQN_ENVS.get(start.learner.torso, PQN_ENVS["minatar"])),
         learner=replace(
             start.learner,
             double=False,
@@ -166,14 +166,14 @@ def with_pqn(start: Any) -> dict[str, Any]:
     if start.learner.torso == "mlp":
         pqn = replace(
             pqn,
-            pqn=PQNConfig(rollout=64, minibatches=16, passes=4, trace=0.9),
+            pqn=PQNConfig(rollout=64, minibatches=16, passes=4, lambda_=0.9),
             learner=replace(pqn.learner, hidden=(64,), width=64, lr=2e-3, epsilon_share=0.2),
             steps=409_600,
         )
     else:
         pqn = replace(
             pqn,
-            pqn=PQNConfig(rollout=32, minibatches=32, passes=2, trace=0.65),
+            pqn=PQNConfig(rollout=32, minibatches=32, passes=2, lambda_=0.65),
             learner=replace(pqn.learner, lr=5e-4, epsilon_share=0.1),
             steps=10_002_432,
         )

@@ -1,4 +1,4 @@
-"""The value learner in JAX, each verb called by itself; the caller says how a verb is compiled."""
+"""The value learner in JAX, each function called by itself; the caller says how it is compiled."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
-from xladder.families.value.acting import ActDraws, Score, Seen
-from xladder.families.value.host_loop import HostExperiment, HostMemory
-from xladder.families.value.program import Clock, Experiment, Program, StudyDraws
+from xladder.families.value.acting import ActDraws, EpisodeTotals, Seen
+from xladder.families.value.host_loop import HostLoop, HostMemory
+from xladder.families.value.program import Counters, LearnDraws, Program, TrainState
 from xladder.learners.value import ValueLearner
 from xladder.replay.batch import Batch
 from xladder.replay.history import Cursor, History
 from xladder.replay.priorities import Priorities
 
 
-class Verbs(Stateful):
+class Backend(Stateful):
     """JAX agents and the copies of their world, called step by step."""
 
     STATE = ("agents",)
@@ -31,10 +31,10 @@ class Verbs(Stateful):
         self.learner = self.program.learner
         self.keys = keys.of_agents(keys.root(seed), self.program.num_agents)
         self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
-        self._draw_act, self._draw_study = compiled(Program.draw_act), compiled(Program.draw_study)
+        self._draw_act, self._draw_learn = compiled(Program.draw_act), compiled(Program.draw_learn)
         self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
         self._init = compiled(Program.init_agent)
-        self._drawn: dict[tuple[int, int], StudyDraws] = {}  # by update and agent, until it is made
+        self._drawn: dict[tuple[int, int], LearnDraws] = {}  # by update and agent, until it is made
         self.agents = [self._init(self.program, key) for key in self.keys]
 
     def draw(self, step: int, agent: int) -> ActDraws:
@@ -45,14 +45,14 @@ class Verbs(Stateful):
         """The best actions in states."""
         return np.asarray(self._greedy(self.program, self.agents[agent].params, stack, draws))
 
-    def draw_picks(self, update: int, agent: int) -> np.ndarray:
+    def draw_indices(self, update: int, agent: int) -> np.ndarray:
         """What says where the samples of an update start, from the keys that `fused` uses."""
-        self._drawn[update, agent] = self._draw_study(self.program, self.keys[agent], update)
-        return np.asarray(self._drawn[update, agent].picks)
+        self._drawn[update, agent] = self._draw_learn(self.program, self.keys[agent], update)
+        return np.asarray(self._drawn[update, agent].indices)
 
     def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
         """One update."""
-        draws = self._drawn.pop((update, agent), None) or self._draw_study(self.program, self.keys[agent], update)
+        draws = self._drawn.pop((update, agent), None) or self._draw_learn(self.program, self.keys[agent], update)
         self.agents[agent], loss, errors = self._update(self.learner, self.agents[agent], batch, draws.learner)
         return float(loss), np.asarray(errors)
 
@@ -61,14 +61,14 @@ class Verbs(Stateful):
         self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
     def warm_up(self) -> None:
-        """Compile every verb, on an agent and a memory that are thrown away."""
-        agent, draws = self._init(self.program, self.keys[0]), self._draw_study(self.program, self.keys[0], 0)
+        """Compile every function, on an agent and a memory that are thrown away."""
+        agent, draws = self._init(self.program, self.keys[0]), self._draw_learn(self.program, self.keys[0], 0)
         memory = HostMemory(self.program)
-        n, view = self.config.world.rows, self.program.view
-        self.greedy(0, np.zeros((n, self.config.world.stack, *view.shape), view.dtype), self.draw(0, 0))
+        n, spec = self.config.world.rows, self.program.spec
+        self.greedy(0, np.zeros((n, self.config.world.stack, *spec.shape), spec.dtype), self.draw(0, 0))
         # With importance weights that need no priorities: their shapes are what is compiled for.
         zeros = np.zeros(self.config.learner.batch_size, np.int32)
-        batch = memory.history.cut(memory.history.choose(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
+        batch = memory.history.gather(memory.history.sample_indices(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
         jax.block_until_ready(self._update(self.learner, agent, batch, draws.learner))
 
     def give(self, agent: int) -> Params:
@@ -82,74 +82,77 @@ class Verbs(Stateful):
 
     def params(self) -> Params:
         """The parameters as NumPy arrays; of several agents, leaves [A, …]."""
-        if not self.program.view.agents:
+        if not self.program.spec.agents:
             return jax.tree.map(np.asarray, self.agents[0].params)
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(agent.params for agent in self.agents))
 
 
-def to_program(experiment: HostExperiment) -> tuple[Clock, Experiment]:
+def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
     """An experiment of these agents on the host as `fused` would hold it, leaves [1, …] or [1, A, …].
 
     There a row waits until the next step to be written into the memory, here it has been written at once; to write it
     again changes nothing.
     """
-    verbs, games = _verbs(experiment), experiment.games
-    rows = experiment.tick * experiment.config.steps_per_tick - 1
-    length = experiment.program.window.length
+    backend, games = _backend(loop), loop.games
+    rows = loop.tick * loop.config.steps_per_tick - 1
+    length = loop.program.window.length
     cursor = Cursor(jnp.int32(max(rows, 0) % length), jnp.int32(min(max(rows, 0), length)))
-    several, agents = bool(experiment.program.view.agents), len(verbs.agents)
+    several, agents = bool(loop.program.spec.agents), len(backend.agents)
 
     def mine(values: np.ndarray, agent: int) -> jax.Array:
         return jnp.asarray(values.reshape(agents, -1, *values.shape[1:])[agent])
 
     runs = []
-    for i, memory in enumerate(experiment.memories):
+    for i, memory in enumerate(loop.memories):
         last = (memory.history.head - 1) % length
-        chances: Any = ()
-        if memory.chances is not None:
-            chances = Priorities(memory.chances.blocks, memory.chances.sums, memory.chances.largest)
+        priority_state: Any = ()
+        if memory.priorities is not None:
+            priority_state = Priorities(memory.priorities.blocks, memory.priorities.sums, memory.priorities.largest)
         runs.append(
-            Experiment(
-                key=verbs.keys[i],
-                agent=verbs.agents[i],
+            TrainState(
+                key=backend.keys[i],
+                agent=backend.agents[i],
                 memory=memory.history.rows,
-                chances=chances,
-                seen=Seen(mine(games.stack, i), mine(games.first, i)),
-                score=Score(mine(games.score.total, i), mine(games.score.steps, i)),
+                priorities=priority_state,
+                seen=Seen(mine(games.stack, i), mine(games.is_first, i)),
+                score=EpisodeTotals(mine(games.score.total, i), mine(games.score.steps, i)),
                 row=History(*(column[:, last] for column in memory.history.rows)),
                 worlds=(),
             )
         )
     one = jax.tree.map(lambda *leaves: jnp.stack(leaves), *runs) if several else runs[0]
-    worlds = verbs.worlds.place() if hasattr(verbs.worlds, "place") else ()
-    return Clock(jnp.int32(experiment.tick), cursor), jax.tree.map(lambda x: x[None], one._replace(worlds=worlds))
+    worlds = backend.worlds.place() if hasattr(backend.worlds, "place") else ()
+    return Counters(jnp.int32(loop.tick), cursor), jax.tree.map(lambda x: x[None], one._replace(worlds=worlds))
 
 
-def from_program(experiment: HostExperiment, clock: Clock, runs: Experiment) -> None:
+def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
     """The inverse: the experiment goes on from there."""
-    verbs, games = _verbs(experiment), experiment.games
+    backend, games = _backend(loop), loop.games
     one = jax.tree.map(lambda x: x[0], runs)
-    experiment.tick = int(clock.tick)
-    for i, memory in enumerate(experiment.memories):
+    loop.tick = int(counters.tick)
+    for i, memory in enumerate(loop.memories):
         own = one._replace(worlds=(), seen=(), score=())
-        own = jax.tree.map(lambda x, i=i: x[i], own) if experiment.program.view.agents else own
-        verbs.agents[i] = jax.tree.map(jnp.array, own.agent)
+        own = jax.tree.map(lambda x, i=i: x[i], own) if loop.program.spec.agents else own
+        backend.agents[i] = jax.tree.map(jnp.array, own.agent)
         memory.history.rows = History(*(np.array(column) for column in own.memory))
-        memory.history.head, memory.history.size = int(clock.cursor.head), int(clock.cursor.size)
+        memory.history.head, memory.history.size = int(counters.cursor.head), int(counters.cursor.size)
         memory.history.add(History(*(np.asarray(column) for column in own.row)))
-        if memory.chances is not None:
-            memory.chances.blocks, memory.chances.sums = np.array(own.chances.blocks), np.array(own.chances.sums)
-            memory.chances.largest = np.float32(own.chances.largest)
-            memory.chances.admit(memory.history)
-    if hasattr(verbs.worlds, "place"):
+        if memory.priorities is not None:
+            memory.priorities.blocks, memory.priorities.sums = (
+                np.array(own.priorities.blocks),
+                np.array(own.priorities.sums),
+            )
+            memory.priorities.largest = np.float32(own.priorities.largest)
+            memory.priorities.admit(memory.history)
+    if hasattr(backend.worlds, "place"):
         rows = games.stack.shape[0]
         games.stack = np.array(one.seen.stack).reshape(games.stack.shape)
-        games.first = np.array(one.seen.first).reshape(rows)
+        games.is_first = np.array(one.seen.is_first).reshape(rows)
         games.score.total = np.array(one.score.total).reshape(rows)
         games.score.steps = np.array(one.score.steps).reshape(rows)
-        verbs.worlds.go_to(one.worlds, experiment.tick * experiment.config.steps_per_tick)
+        backend.worlds.go_to(one.worlds, loop.tick * loop.config.steps_per_tick)
 
 
-def _verbs(experiment: HostExperiment) -> Verbs:
-    assert isinstance(experiment.learner, Verbs)
-    return experiment.learner
+def _backend(loop: HostLoop) -> Backend:
+    assert isinstance(loop.learner, Backend)
+    return loop.learner

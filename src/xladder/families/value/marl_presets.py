@@ -12,19 +12,19 @@ from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
-    from xladder.worlds.copies import Copies, View
-    from xladder.worlds.hosted import HostedCopies
+    from xladder.worlds.envs import Envs, EnvSpec
+    from xladder.worlds.hosted import HostedEnvs
 
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Copies of a world that several agents share."""
+    """Envs of a world that several agents share."""
 
     jittable: ClassVar[bool] = True
     name: str = "jaxmarl/MPE_simple_spread_v3"
     """Which world; the workload's name says it already."""
     num_envs: int = 8
-    """How many copies are stepped at once."""
+    """How many envs are stepped at once."""
     stack: int = 1
     """Frames stacked into a state."""
     shared: bool = False
@@ -47,20 +47,20 @@ class WorldConfig(ValueWorld):
 
         return load(self.name).agents
 
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What is known of the world before it starts."""
-        from xladder.worlds.marl_world import view
+        from xladder.worlds.marl_world import spec
 
-        return view(self)
+        return spec(self)
 
-    def inside(self, seed: int) -> Copies:
-        """The copies, for a compiled program."""
+    def inside(self, seed: int) -> Envs:
+        """The envs, for a compiled program."""
         from xladder.worlds.marl_world import inside
 
         return inside(self, seed)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
-        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
+        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.marl_world import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -68,7 +68,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """Independent value learners, one for each agent, in copies of a world that they share."""
+    """Independent value learners, one for each agent, in envs of a world that they share."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -76,9 +76,9 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay", "pqn"] = "replay"
-    """The value learner with its memory, or PQN, which needs none and many copies."""
+    """The value learner with its memory, or PQN, which needs none and many envs."""
     steps: int = 100_000
-    """How long to train: steps of all copies together."""
+    """How long to train: steps of all envs together."""
     evaluate_every: int = 0
     """Steps between two evaluations; 0: a tenth of the run."""
     evaluate_episodes: int = 10
@@ -93,7 +93,7 @@ class Config(Ticks):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
-        check_torso(self, self.world.view().shape)
+        check_torso(self, self.world.spec().shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""

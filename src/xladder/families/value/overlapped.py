@@ -1,11 +1,11 @@
-"""The value learner on a device while the copies of its world are stepped by threads of the host.
+"""The value learner on a device while the envs of its world are stepped by threads of the host.
 
 The device has memory, agent and states; the host only passes actions to the worlds and frames to the device. Once the
-actions of a step are known, the worlds take them, and while they run the device studies. It learns from what was
+actions of a step are known, the worlds take them, and while they run the device learns. It learns from what was
 remembered before the step, as everywhere, so nothing depends on who is quicker: the same seed gives the same run, and
 there are exactly as many updates for each step as asked for.
 
-Shapes: N copies, T steps per tick, K updates per tick.
+Shapes: N envs, T steps per tick, K updates per tick.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.mapping import over_seeds
 from xladder.core.types import Compiled, Params
-from xladder.families.value.program import Clock, Experiment, Program
-from xladder.families.value.stepping import Ended, Report, Score
+from xladder.families.value.program import Counters, Program, TrainState
+from xladder.families.value.stepping import Ended, HostEpisodeTotals, Report
 from xladder.replay.history import Cursor
-from xladder.worlds.copies import Step
+from xladder.worlds.envs import Step
 
 
 class Overlapped:
@@ -32,15 +32,15 @@ class Overlapped:
     def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
         self.config, self.program = config, Program.for_device(config, platform)
         self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
-        n, view = config.world.rows, self.program.view
-        self.tick, self.rows, self.score = 0, 0, Score(n * self.program.num_agents)
+        n, spec = config.world.rows, self.program.spec
+        self.tick, self.rows, self.score = 0, 0, HostEpisodeTotals(n * self.program.num_agents)
         self.length = self.program.window.length
         frames = self.worlds.reset()
-        self.run: Experiment = compiled(_begin)(self.program, keys.root(seed), frames)  # leaves [A, …]
-        times, lead = self.times(0, 0), frames.shape[: frames.ndim - len(view.shape)]
+        self.run: TrainState = compiled(_begin)(self.program, keys.root(seed), frames)  # leaves [A, …]
+        times, lead = self.times(0, 0), frames.shape[: frames.ndim - len(spec.shape)]
         self._choose = compiled(_choose)
         actions, flags = self._choose(self.program, self.run, times), np.zeros(lead, bool)
-        nothing = np.zeros((*lead, *view.shape), view.dtype), np.zeros(lead, np.float32)
+        nothing = np.zeros((*lead, *spec.shape), spec.dtype), np.zeros(lead, np.float32)
         answer = pack(Step(*nothing, flags, flags, flags))
         given = self.program, times, self.run, actions, *answer
         # Compiled here and kept, so that no tick of the run has to wait for it.
@@ -64,7 +64,7 @@ class Overlapped:
                 step = tick * steps + t
                 self.worlds.send(self._to_send(actions))  # waits for the device to have chosen
                 if t == steps - 1:
-                    losses.append(self.study(tick))  # while the worlds run
+                    losses.append(self.learn_if_ready(tick))  # while the worlds run
                 answer = self.worlds.recv()
                 given = self.times(tick, step + 1), self.run, actions, *pack(answer)
                 if step == last:
@@ -76,14 +76,14 @@ class Overlapped:
             learning = bool(self.program.is_learning(tick))
             epsilon = float(self.program.epsilon(tick))
             updates = self.config.updates_per_tick * learning
-            reports.append(Report(ended, (), epsilon, updates, len(self.program.view.agents)).columns())
+            reports.append(Report(ended, (), epsilon, updates, len(self.program.spec.agents)).columns())
         self.tick = first + ticks
         columns = {name: np.stack([row[name] for row in reports]) for name in reports[0]}
         columns["loss"] = np.stack(jax.device_get(losses)).mean(1)
         jax.block_until_ready(self.run)
         return columns
 
-    def study(self, tick: int) -> Any:
+    def learn_if_ready(self, tick: int) -> Any:
         """The updates of a tick, begun and not waited for."""
         if not self.program.is_learning(tick):
             return np.full(self.program.num_agents, np.nan, np.float32)
@@ -92,11 +92,11 @@ class Overlapped:
 
     def phases(self, ticks: int = 20) -> dict[str, float]:
         """Median seconds per tick of updates alone, and of a tick without them; a tick does both at once."""
-        study, whole = [], []
+        updating, whole = [], []
         for _ in range(ticks):
             begun = time.perf_counter()
-            jax.block_until_ready(self.study(self.tick))
-            study.append(time.perf_counter() - begun)
+            jax.block_until_ready(self.learn_if_ready(self.tick))
+            updating.append(time.perf_counter() - begun)
         for _ in range(ticks):
             begun = time.perf_counter()
             for _ in range(self.config.steps_per_tick):
@@ -104,23 +104,23 @@ class Overlapped:
                 self.worlds.send(self._to_send(self._choose(self.program, self.run, times)))
                 self.worlds.recv()
             whole.append(time.perf_counter() - begun)
-        return {"sampling": float(np.median(whole)), "update": float(np.median(study))}
+        return {"sampling": float(np.median(whole)), "update": float(np.median(updating))}
 
     def params(self) -> Params:
         """Parameters as NumPy arrays, leaves [1, …], or [1, A, …]."""
         params = jax.tree.map(np.asarray, self.run.agent.params)
-        return jax.tree.map(lambda x: x[None], params) if self.program.view.agents else params
+        return jax.tree.map(lambda x: x[None], params) if self.program.spec.agents else params
 
-    def to_program(self) -> tuple[Clock, Experiment]:
+    def to_program(self) -> tuple[Counters, TrainState]:
         """The experiment as `sequential` and `fused` hold it: the last row is told, though it is written already."""
         head, size = max(self.rows - 1, 0) % self.length, min(max(self.rows - 1, 0), self.length)
         worlds = jax.tree.map(lambda x: x[None], self.worlds.place()) if hasattr(self.worlds, "place") else ()
-        clock = Clock(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
-        return clock, self.program.from_rows(self.run._replace(worlds=worlds))
+        counters = Counters(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
+        return counters, self.program.from_rows(self.run._replace(worlds=worlds))
 
-    def from_program(self, clock: Clock, run: Experiment) -> None:
+    def from_program(self, counters: Counters, run: TrainState) -> None:
         """The inverse: the experiment goes on from there."""
-        self.tick = int(clock.tick)
+        self.tick = int(counters.tick)
         self.rows = self.tick * self.config.steps_per_tick
         worlds, self.run = run.worlds, self.program.as_rows(run)._replace(worlds=())
         if worlds:
@@ -129,16 +129,16 @@ class Overlapped:
 
     def _to_send(self, actions: jax.Array) -> np.ndarray:
         """Actions as the worlds take them: int [N], or [A, N]."""
-        return np.asarray(actions) if self.program.view.agents else np.asarray(actions)[0]
+        return np.asarray(actions) if self.program.spec.agents else np.asarray(actions)[0]
 
     def close(self) -> None:
         """End the worlds' threads."""
         self.worlds.close()
 
 
-def _begin(program: Program, key: jax.Array, frames: jax.Array) -> Experiment:
+def _begin(program: Program, key: jax.Array, frames: jax.Array) -> TrainState:
     """Rows of agents, leaves [A, …]; [1, …] where one agent is alone."""
-    if program.view.agents:
+    if program.spec.agents:
         return jax.vmap(program.begin)(keys.of_agents(key, program.num_agents), frames)
     return jax.tree.map(lambda x: x[None], program.begin(key, frames))
 
@@ -148,7 +148,7 @@ def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=-1, dtype=np.float32)
 
 
-def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
+def _choose(program: Program, run: TrainState, times: jax.Array) -> jax.Array:
     step = times[3]
     epsilon = program.epsilon(step // program.config.steps_per_tick)
     playing = run.acting()
@@ -158,28 +158,28 @@ def _choose(program: Program, run: Experiment, times: jax.Array) -> jax.Array:
 
 
 def _remember(
-    program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
-) -> Experiment:
+    program: Program, times: jax.Array, run: TrainState, actions: jax.Array, frames: jax.Array, facts: jax.Array
+) -> TrainState:
     answers = Step(frames, facts[..., 0], *(facts[..., i] > 0 for i in (1, 2, 3)))
-    if not program.view.agents:
+    if not program.spec.agents:
         answers = jax.tree.map(lambda x: x[None], answers)
     # The memory is left out of what is mapped: see `Program.sample`.
     seen, *_ = over_seeds(lambda one: program.observe(*one), (run.acting(), actions, answers))
-    return program.store_all(_clock(times).cursor, seen._replace(memory=run.memory, chances=run.chances))
+    return program.store_all(_counters(times).cursor, seen._replace(memory=run.memory, priorities=run.priorities))
 
 
 def _remember_and_choose(
-    program: Program, times: jax.Array, run: Experiment, actions: jax.Array, frames: jax.Array, facts: jax.Array
-) -> tuple[Experiment, jax.Array]:
+    program: Program, times: jax.Array, run: TrainState, actions: jax.Array, frames: jax.Array, facts: jax.Array
+) -> tuple[TrainState, jax.Array]:
     run = _remember(program, times, run, actions, frames, facts)
     return run, _choose(program, run, times)
 
 
-def _learn(program: Program, times: jax.Array, run: Experiment) -> tuple[Experiment, jax.Array]:
-    clock = _clock(times)
-    agent, chances, loss = program.learn(clock, run.agent, run.chances, program.sample(clock, run))
-    return run._replace(agent=agent, chances=chances), loss
+def _learn(program: Program, times: jax.Array, run: TrainState) -> tuple[TrainState, jax.Array]:
+    counters = _counters(times)
+    agent, priority_state, loss = program.learn(counters, run.agent, run.priorities, program.sample(counters, run))
+    return run._replace(agent=agent, priorities=priority_state), loss
 
 
-def _clock(times: jax.Array) -> Clock:
-    return Clock(times[0], Cursor(times[1], times[2]))
+def _counters(times: jax.Array) -> Counters:
+    return Counters(times[0], Cursor(times[1], times[2]))

@@ -13,36 +13,36 @@ from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
-    from xladder.worlds.copies import Copies, View
-    from xladder.worlds.hosted import HostedCopies
+    from xladder.worlds.envs import Envs, EnvSpec
+    from xladder.worlds.hosted import HostedEnvs
 
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Copies of a world with gymnax's API."""
+    """Envs of a world with gymnax's API."""
 
     jittable: ClassVar[bool] = True
     name: str = "jax/my_worlds:Maze"
     """Which world; the workload's name says it already."""
     num_envs: int = 8
-    """How many copies are stepped at once."""
+    """How many envs are stepped at once."""
     stack: int = 1
     """Frames stacked into a state."""
 
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What is known of the world before it starts."""
-        from xladder.worlds.gymnax_world import view
+        from xladder.worlds.gymnax_world import spec
 
-        return view(self)
+        return spec(self)
 
-    def inside(self, seed: int) -> Copies:
-        """The copies, for a compiled program."""
+    def inside(self, seed: int) -> Envs:
+        """The envs, for a compiled program."""
         from xladder.worlds.gymnax_world import inside
 
         return inside(self, seed)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedCopies:
-        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
+        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.gymnax_world import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -50,7 +50,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """A value learner in copies of a jittable world."""
+    """A value learner in envs of a jittable world."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -58,9 +58,9 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay", "pqn"] = "replay"
-    """The value learner with its memory, or PQN, which needs none and many copies."""
+    """The value learner with its memory, or PQN, which needs none and many envs."""
     steps: int = 100_000
-    """How long to train: steps of all copies together."""
+    """How long to train: steps of all envs together."""
     evaluate_every: int = 0
     """Steps between two evaluations; 0: a tenth of the run."""
     evaluate_episodes: int = 10
@@ -75,7 +75,7 @@ class Config(Ticks):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
-        check_torso(self, self.world.view().shape)
+        check_torso(self, self.world.spec().shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""
@@ -91,7 +91,7 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
 
 def from_gymnax(config: Any) -> dict[str, Any]:
     """The presets that gymnax's worlds have, for a world that shows frames of the same kind."""
-    torso: Any = suited(config.world.view().shape) or "mlp"
+    torso: Any = suited(config.world.spec().shape) or "mlp"
     like = gymnax_presets.VECTORS if torso == "mlp" else gymnax_presets.PICTURES
     found = gymnax_presets.with_pqn(replace(like, learner=replace(like.learner, torso=torso)))
     return {

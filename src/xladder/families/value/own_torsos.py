@@ -41,7 +41,7 @@ from xladder.errors import UsageError, brief, unknown
 from xladder.families.value.torsos import TORSOS
 
 if TYPE_CHECKING:
-    from xladder.worlds.copies import View
+    from xladder.worlds.envs import EnvSpec
 
 SUFFIX = "Torch"
 EXAMPLES = 4  # made-up states that layers are told apart with
@@ -94,20 +94,20 @@ def is_by_key(name: str) -> bool:
     return bool(getattr(make(name), "by_key", False))
 
 
-def check(name: str, view: View, stack: int, world: str) -> int:
+def check(name: str, spec: EnvSpec, stack: int, world: str) -> int:
     """How many features a torso has; a `UsageError` if it does not exist or cannot take a world's states."""
-    return _check_features(name, make(name), view, stack, world)
+    return _check_features(name, make(name), spec, stack, world)
 
 
-def _check_features(name: str, torso: Any, view: View, stack: int, world: str) -> int:
+def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str) -> int:
     """How many features a state has."""
     import jax
 
-    if getattr(torso, "by_key", False) and not view.fields:
+    if getattr(torso, "by_key", False) and not spec.fields:
         raise UsageError(
             f"The torso `{name}` asks for parts by name (`by_key = True`), and the frames of `{world}` are one array."
         )
-    state = _example(torso, view, stack)
+    state = _example(torso, spec, stack)
     shown = ", ".join(f"{x.dtype} {list(x.shape)}" for x in jax.tree.leaves(state))
 
     def init(state: Any) -> Any:
@@ -189,23 +189,23 @@ def has_params(torso: Any, states: Any) -> bool:
     return bool(jax.tree.leaves(shapes))
 
 
-def shape_of(torso: Any, view: View, stack: int) -> Any:
+def shape_of(torso: Any, spec: EnvSpec, stack: int) -> Any:
     """The shape of a state, or of its parts by name."""
     if getattr(torso, "by_key", False):
-        return {name: (stack, *shape) for name, shape, _ in view.fields}
-    return (stack, *view.seen)
+        return {name: (stack, *shape) for name, shape, _ in spec.fields}
+    return (stack, *spec.seen)
 
 
-def _example(torso: Any, view: View, stack: int) -> Any:
+def _example(torso: Any, spec: EnvSpec, stack: int) -> Any:
     """A state without numbers."""
     import jax
 
     if getattr(torso, "by_key", False):
-        return {name: jax.ShapeDtypeStruct((stack, *shape), np.dtype(dtype)) for name, shape, dtype in view.fields}
-    return jax.ShapeDtypeStruct((stack, *view.seen), view.dtype)
+        return {name: jax.ShapeDtypeStruct((stack, *shape), np.dtype(dtype)) for name, shape, dtype in spec.fields}
+    return jax.ShapeDtypeStruct((stack, *spec.seen), spec.dtype)
 
 
-def states_of(torso: Any, view: View, stack: int) -> Any:
+def states_of(torso: Any, spec: EnvSpec, stack: int) -> Any:
     """A batch of states that are made up."""
     import jax
 
@@ -216,7 +216,7 @@ def states_of(torso: Any, view: View, stack: int) -> Any:
         most = {"u": 256, "b": 2, "i": 2}.get(kind)
         return (rng.integers(0, most, shape) if most else rng.standard_normal(shape)).astype(like.dtype)
 
-    return jax.tree.map(made, _example(torso, view, stack))
+    return jax.tree.map(made, _example(torso, spec, stack))
 
 
 def _is_torch(thing: Any) -> bool:

@@ -3,7 +3,7 @@
 Memory → forward → loss → gradients → one update → many updates. The world is played at random for a while, and what it
 showed is the recorded input of every level; it has no twin of its own, because both sides step the same one.
 
-Shapes: N copies, T steps, F frames per state, B batch, U updates.
+Shapes: N envs, T steps, F frames per state, B batch, U updates.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from xladder.core.keys import Stream
 from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.families.value.host_loop import HostMemory
-from xladder.families.value.program import Clock, Program, StudyDraws
+from xladder.families.value.program import Counters, LearnDraws, Program
 from xladder.families.value.stepping import Stepper, Transition, of_agent
 from xladder.families.value.torch_backend import make_learner
 from xladder.learners.value import Agent, ValueLearner
 from xladder.parity import learner as learner_levels
 from xladder.parity.levels import Level, compare
 from xladder.replay import history, history_host, priorities
-from xladder.replay.history import Picks
+from xladder.replay.history import SampleIndices
 
 MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
-RECORDED = 2000  # steps of all copies together
+RECORDED = 2000  # steps of all envs together
 STATES = 16  # made up, to compare one network on
 
 
@@ -59,12 +59,12 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
     config = replace(config, learner=replace(config.learner, precision="float32"))
     program, other = Program(config), make_learner(config)
     other.load(parameters.to_tree("value", state, other.torso_names))
-    view, rng = program.view, np.random.default_rng(0)
-    shape = (STATES, config.world.stack, *view.shape)
-    most = {"u": 256, "b": 2}.get(np.dtype(view.dtype).kind)
+    spec, rng = program.spec, np.random.default_rng(0)
+    shape = (STATES, config.world.stack, *spec.shape)
+    most = {"u": 256, "b": 2}.get(np.dtype(spec.dtype).kind)
     states = rng.integers(0, most, shape) if most else rng.standard_normal(shape)
     with jax.default_matmul_precision("highest"):
-        return learner_levels.forward(program.learner, params, other, states.astype(view.dtype))
+        return learner_levels.forward(program.learner, params, other, states.astype(spec.dtype))
 
 
 def _small(config: Any) -> Any:
@@ -79,12 +79,12 @@ def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
     program, key = Program(config), keys.root(seed)
     learner = program.learner
     steps = record(config, seed)
-    cursor, memory, chances, host = remember(program, steps)
-    draws = [jax.tree.map(np.asarray, compiled(Program.draw_study)(program, key, i)) for i in range(updates)]
-    yield compare("memory twins", MEMORY, *recall(program, cursor, memory, chances, host, draws[0]))
+    cursor, memory, priority_state, host = remember(program, steps)
+    draws = [jax.tree.map(np.asarray, compiled(Program.draw_learn)(program, key, i)) for i in range(updates)]
+    yield compare("memory twins", MEMORY, *recall(program, cursor, memory, priority_state, host, draws[0]))
 
     agent = draw_agent(program, learner, key)
-    batches = [host.sample(one.picks, config.learner.gamma)[1] for one in draws]
+    batches = [host.sample(one.indices, config.learner.gamma)[1] for one in draws]
     yield from learner_levels.levels(
         learner, agent, lambda: make_learner(config), batches, [one.learner for one in draws]
     )
@@ -97,7 +97,7 @@ def record(config: Any, seed: int) -> list[Transition]:
     games = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
     try:
         for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
-            games.send(rng.integers(0, games.worlds.view.actions, len(games.first), dtype=np.int32))
+            games.send(rng.integers(0, games.worlds.spec.actions, len(games.is_first), dtype=np.int32))
             rows.append(jax.tree.map(np.array, of_agent(games.recv(), 0, games.agents)))
     finally:
         games.close()
@@ -105,58 +105,66 @@ def record(config: Any, seed: int) -> list[Transition]:
 
 
 def remember(program: Program, steps: list[Transition]) -> tuple[history.Cursor, history.History, Any, HostMemory]:
-    """What was recorded, in both memories; on the way, what is there by then is rated, if there are priorities."""
-    config, view = program.config, program.view
+    """What was recorded, in both memories; on the way, what is there by then is given priorities, if there are any."""
+    config, spec = program.config, program.spec
     n, length = config.world.rows, program.window.length
-    cursor, memory = history.init_cursor(), history.init(n, length, view.shape, view.dtype, view.actions)
-    chances = priorities.init(n, length) if config.learner.prioritised else ()
+    cursor, memory = history.init_cursor(), history.init(n, length, spec.shape, spec.dtype, spec.actions)
+    priority_state = priorities.init(n, length) if config.learner.prioritised else ()
     host = HostMemory(program)
     for i, made in enumerate(steps):
         if config.learner.prioritised and i == len(steps) * 7 // 8:
-            chances = rate(program, chances, host)
+            priority_state = update_priorities(program, priority_state, host)
         reward, step = program.reward(made.step), made.step
-        row = history.History(made.frames, made.actions, reward, step.terminated, step.truncated, made.first)
-        cursor, memory, chances = compiled(_add, donate=(2,))(program, cursor, memory, chances, row)
+        row = history.History(made.frames, made.actions, reward, step.terminated, step.truncated, made.is_first)
+        cursor, memory, priority_state = compiled(_add, donate=(2,))(program, cursor, memory, priority_state, row)
         host.add(made)
-    return cursor, memory, chances, host
+    return cursor, memory, priority_state, host
 
 
-def _add(program: Program, cursor: history.Cursor, memory: history.History, chances: Any, row: Any) -> Any:
+def _add(program: Program, cursor: history.Cursor, memory: history.History, priority_state: Any, row: Any) -> Any:
     memory = history.add(cursor, memory, row)
     if program.config.learner.prioritised:
-        chances = priorities.admit(program.window, cursor, chances, memory)
-    return history.advance(cursor, program.window.length), memory, chances
+        priority_state = priorities.admit(program.window, cursor, priority_state, memory)
+    return history.advance(cursor, program.window.length), memory, priority_state
 
 
-def rate(program: Program, chances: Any, host: HostMemory) -> Any:
+def update_priorities(program: Program, priority_state: Any, host: HostMemory) -> Any:
     """Errors for rows of both memories, some rows twice: where all priorities are equal, no weight could differ."""
     n, length, rng = program.config.world.rows, program.window.length, np.random.default_rng(0)
     count = 2 * n * length
     env, slot = (rng.integers(0, most, count, dtype=np.int32) for most in (n, length))
-    picks, errors = Picks(env, slot, np.ones(count, np.float32)), rng.exponential(size=count).astype(np.float32)
-    host.rate(picks, errors)
-    return compiled(Program.rate)(program, chances, picks, errors)
+    indices, errors = (
+        SampleIndices(env, slot, np.ones(count, np.float32)),
+        rng.exponential(size=count).astype(np.float32),
+    )
+    host.update_priorities(indices, errors)
+    return compiled(Program.update_priorities)(program, priority_state, indices, errors)
 
 
 def recall(
-    program: Program, cursor: history.Cursor, memory: history.History, chances: Any, host: HostMemory, draws: StudyDraws
+    program: Program,
+    cursor: history.Cursor,
+    memory: history.History,
+    priority_state: Any,
+    host: HostMemory,
+    draws: LearnDraws,
 ) -> tuple[Any, Any]:
     """What the two memories hand out for the same draws, and the state that acting would see."""
-    picks, batch = compiled(_sample)(program, cursor, memory, chances, draws.picks)
+    indices, batch = compiled(_sample)(program, cursor, memory, priority_state, draws.indices)
     host.beta = program.beta(np.int32(0))
-    other_picks, other = host.sample(draws.picks, program.config.learner.gamma)
-    stack = np.zeros((len(memory.first), program.config.world.stack, *program.view.shape), program.view.dtype)
-    newest, first = np.asarray(memory.frames[:, 0]), np.ones(len(memory.first), bool)
-    pushed = history.push(jnp.asarray(stack), jnp.asarray(newest), jnp.asarray(first))
-    twin = host.chances
+    other_indices, other = host.sample(draws.indices, program.config.learner.gamma)
+    stack = np.zeros((len(memory.is_first), program.config.world.stack, *program.spec.shape), program.spec.dtype)
+    newest, is_first = np.asarray(memory.frames[:, 0]), np.ones(len(memory.is_first), bool)
+    pushed = history.push(jnp.asarray(stack), jnp.asarray(newest), jnp.asarray(is_first))
+    twin = host.priorities
     rated = (twin.blocks, twin.sums, twin.largest) if twin else ()
-    ours = tuple(picks), tuple(batch), pushed, tuple(chances)
-    return ours, (tuple(other_picks), tuple(other), history_host.push(stack, newest, first), rated)
+    ours = tuple(indices), tuple(batch), pushed, tuple(priority_state)
+    return ours, (tuple(other_indices), tuple(other), history_host.push(stack, newest, is_first), rated)
 
 
-def _sample(program: Program, cursor: history.Cursor, memory: Any, chances: Any, uniforms: jax.Array) -> Any:
-    picks = program.pick(Clock(jnp.int32(0), cursor), memory, chances, uniforms)
-    return picks, history.cut(program.window, memory, picks, jnp.float32(program.config.learner.gamma))
+def _sample(program: Program, cursor: history.Cursor, memory: Any, priority_state: Any, uniforms: jax.Array) -> Any:
+    indices = program.sample_indices(Counters(jnp.int32(0), cursor), memory, priority_state, uniforms)
+    return indices, history.gather(program.window, memory, indices, jnp.float32(program.config.learner.gamma))
 
 
 def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:

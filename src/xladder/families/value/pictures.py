@@ -13,7 +13,7 @@ from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.core.types import Params
 from xladder.families.value import atari_presets
-from xladder.families.value.evaluation import Actor, choose_one
+from xladder.families.value.evaluation import EvaluationActor, choose_one
 from xladder.pictures.curves import Panel, value_panels
 from xladder.pictures.game_frames import draw_observations
 from xladder.pictures.game_gif import write_game_gif
@@ -50,12 +50,12 @@ def watch(config: Any, params: Params, seed: int = 0) -> tuple[np.ndarray, np.nd
     """One game: frames [T, …], rewards [T], and how to make pictures of the frames, or None if they are pictures."""
     if isinstance(config.world, atari_presets.WorldConfig):
         return _screens(config, params, seed)
-    actor = Actor(config, params, 1, seed, compiled)
+    actor = EvaluationActor(config, params, 1, seed, compiled)
     try:
         frames, rewards = [actor.games.stack[0, -1]], [0.0]
         for step in range(MOST_STEPS):
             answer = actor.advance(step, config.evaluate_epsilon).step
-            if answer.first[0]:
+            if answer.is_first[0]:
                 break
             frames.append(answer.frame[0])
             rewards.append(float(answer.reward.sum()))

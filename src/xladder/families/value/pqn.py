@@ -1,10 +1,10 @@
-"""One tick of PQN for XLA: *play* a rollout in many copies of a world, then *study* it, a few times over, and forget.
+"""One tick of PQN for XLA: a rollout in many envs, then several passes of learning from it.
 
 There is nothing to remember between ticks but the agent and the worlds, and learning begins with the first rollout.
 The learning rate falls in a straight line to nothing, and with it the forgetting that a learner without memory is
 prone to: without that, agents that have solved their world are worse again now and then.
 
-Shapes: S seeds, N copies, T steps of a rollout, K updates per tick, F frames per state.
+Shapes: S seeds, N envs, T steps of a rollout, K updates per tick, F frames per state.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from xladder.core import keys, schedules
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
-from xladder.families.value.acting import ActDraws, AgentMetrics, Games, Metrics, Score, Seen
-from xladder.learners.pqn import Agent, Knobs, PQNLearner, Rollout
+from xladder.families.value.acting import ActDraws, ActingProgram, AgentMetrics, EpisodeTotals, Metrics, Seen
+from xladder.learners.pqn import Agent, Hyperparams, PQNLearner, Rollout
 
 
-class Clock(NamedTuple):
+class Counters(NamedTuple):
     """What all seeds share."""
 
     tick: jax.Array  # int32 []: ticks done
 
 
-class Experiment(NamedTuple):
+class TrainState(NamedTuple):
     """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
     seen: Seen
-    score: Score
-    worlds: Any  # where the copies stand
+    score: EpisodeTotals
+    worlds: Any  # where the envs stand
 
 
 class Ended(NamedTuple):
@@ -48,36 +48,36 @@ class Ended(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Program(Games):
+class Program(ActingProgram):
     """PQN and its world as pure functions."""
 
     norm: ClassVar[bool] = True
 
     @property
     def pqn(self) -> PQNLearner:
-        """Who studies with the network that plays."""
+        """The learner of the network that acts."""
         return PQNLearner(self.learner)
 
-    def init_clock(self) -> Clock:
+    def init_counters(self) -> Counters:
         """Before the first tick."""
-        return Clock(jnp.int32(0))
+        return Counters(jnp.int32(0))
 
-    def init(self, seed: jax.Array) -> Experiment:
+    def init(self, seed: jax.Array) -> TrainState:
         """One fresh experiment; map it over seeds for a population."""
-        assert self.copies is not None
+        assert self.envs is not None
         key = keys.root(seed)
-        worlds, frames = self.copies.reset(self.reset_keys(key))
-        if not self.view.agents:
+        worlds, frames = self.envs.reset(self.reset_keys(key))
+        if not self.spec.agents:
             return self.begin(key, frames, worlds)
         return jax.vmap(self.begin)(keys.of_agents(key, self.num_agents), frames)._replace(worlds=worlds)
 
-    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
+    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """A fresh experiment whose worlds show these frames [N, *frame]."""
         c = self.config
-        knobs = Knobs(jnp.float32(c.learner.lr), jnp.float32(c.learner.gamma), jnp.float32(c.pqn.trace))
-        return Experiment(key, self.pqn.init(self.init_params(key), knobs), *self.open_games(frames), worlds)
+        hyperparams = Hyperparams(jnp.float32(c.learner.lr), jnp.float32(c.learner.gamma), jnp.float32(c.pqn.lambda_))
+        return TrainState(key, self.pqn.init(self.init_params(key), hyperparams), *self.open_games(frames), worlds)
 
-    def params(self, runs: Experiment) -> Params:
+    def params(self, runs: TrainState) -> Params:
         """What a population has learned, leaves [S, …]."""
         return runs.agent.params
 
@@ -92,40 +92,40 @@ class Program(Games):
         """float32 []: the part of the learning rate that is left in a tick; as published, it falls to nothing."""
         return schedules.linear(1.0, 0.0, self.config.agent_steps, tick * self.config.per_tick)
 
-    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics | AgentMetrics]:
+    def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
         """One tick of a population, leaves [S, …]."""
 
-        def study(run: Experiment, rollout: Rollout) -> tuple[Experiment, jax.Array]:
-            lessons = self.pqn.prepare(run.agent.knobs, rollout)
-            orders = self.draw_orders(run.key, clock.tick)
-            agent, loss = self.pqn.learn(run.agent, lessons, orders, self.left(clock.tick), self.unroll)
+        def study(run: TrainState, rollout: Rollout) -> tuple[TrainState, jax.Array]:
+            batch = self.pqn.prepare(run.agent.hyperparams, rollout)
+            orders = self.draw_orders(run.key, counters.tick)
+            agent, loss = self.pqn.learn(run.agent, batch, orders, self.left(counters.tick), self.unroll)
             return run._replace(agent=agent), loss
 
-        def one(run: Experiment) -> tuple[Experiment, Ended, jax.Array]:
-            run, rollout, ended = self.play(clock.tick, run)
+        def one(run: TrainState) -> tuple[TrainState, Ended, jax.Array]:
+            run, rollout, ended = self.rollout(counters.tick, run)
             run, loss = study(run, rollout)
             return run, ended, loss
 
-        if self.view.agents:
-            rows, rollouts, ended = self.play_together(clock.tick, self.as_rows(runs))
+        if self.spec.agents:
+            rows, rollouts, ended = self.play_together(counters.tick, self.as_rows(runs))
             worlds, rows = rows.worlds, rows._replace(worlds=())
             rows, loss = self._each(lambda given: study(*given), (rows, rollouts))
             runs = self.from_rows(rows._replace(worlds=worlds))
         else:
             runs, ended, loss = self._each(one, runs)
         totals, lengths = (x.reshape(x.shape[0], -1) for x in ended)
-        metrics = self.report(clock.tick, totals, lengths, loss, jnp.int32(self.config.updates_per_tick))
-        return Clock(clock.tick + 1), runs, metrics
+        metrics = self.report(counters.tick, totals, lengths, loss, jnp.int32(self.config.updates_per_tick))
+        return Counters(counters.tick + 1), runs, metrics
 
     def _each(self, function: Any, runs: Any) -> Any:
         """A function of one seed, for all of them: at once or one after another."""
         mapped = self.mapped or jax.tree.leaves(runs)[0].shape[0] == 1
         return over_seeds(function, runs) if mapped else one_by_one(function)(runs)
 
-    def play(self, tick: jax.Array, run: Experiment) -> tuple[Experiment, Rollout, Ended]:
-        """A rollout: T steps of the N copies of one seed."""
-        assert self.copies is not None
-        copies, params, epsilon = self.copies, run.agent.params, self.epsilon(tick)
+    def rollout(self, tick: jax.Array, run: TrainState) -> tuple[TrainState, Rollout, Ended]:
+        """A rollout: T steps of the N envs of one seed."""
+        assert self.envs is not None
+        envs, params, epsilon = self.envs, run.agent.params, self.epsilon(tick)
         steps = tick * self.config.steps_per_tick + jnp.arange(self.config.steps_per_tick)
         # Drawn ahead for the whole rollout: a few large draws are cheaper than many small ones.
         draws, step_keys = jax.vmap(lambda step: (self.draw_act(run.key, step), self.step_keys(run.key, step)))(steps)
@@ -134,14 +134,14 @@ class Program(Games):
             (seen, score, worlds), (draws, step_keys) = carry, drawn
             values = self.learner.values(params, seen.stack, None, None)  # [N, A]
             actions = jnp.where(draws.explore < epsilon, draws.action, jnp.argmax(values, axis=-1).astype(jnp.int32))
-            worlds, step = copies.step(step_keys, worlds, actions)
+            worlds, step = envs.step(step_keys, worlds, actions)
             row = Rollout(
                 states=seen.stack,
                 actions=actions,
                 rewards=self.reward(step),
                 terminated=step.terminated,
                 truncated=step.truncated,
-                idle=step.first,
+                idle=step.is_first,
                 values=values.max(-1),
             )
             seen, score, *ended = self.watch(seen, score, step)
@@ -153,11 +153,11 @@ class Program(Games):
         rollout = rows._replace(values=jnp.concatenate([rows.values, last[None]]))
         return run._replace(seen=seen, score=score, worlds=worlds), rollout, ended
 
-    def play_together(self, tick: jax.Array, runs: Experiment) -> tuple[Experiment, Rollout, Ended]:
+    def play_together(self, tick: jax.Array, runs: TrainState) -> tuple[TrainState, Rollout, Ended]:
         """The same for agents that share worlds, rows [S·A, …]: all choose before the worlds step."""
         epsilon = self.epsilon(tick)
 
-        def choose(run: Experiment, step: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def choose(run: TrainState, step: jax.Array) -> tuple[jax.Array, jax.Array]:
             draws = self.draw_act(run.key, step)
             values = self.learner.values(run.agent.params, run.seen.stack, None, None)  # [N, K]
             greedy = jnp.argmax(values, axis=-1).astype(jnp.int32)
@@ -165,11 +165,11 @@ class Program(Games):
                 -1
             )
 
-        def advance(runs: Experiment, step: jax.Array) -> tuple[Experiment, tuple[Rollout, Ended]]:
+        def advance(runs: TrainState, step: jax.Array) -> tuple[TrainState, tuple[Rollout, Ended]]:
             acting, stack = runs._replace(worlds=()), runs.seen.stack
             actions, values = over_seeds(lambda run: choose(run, step), acting)
             worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
-            waiting = answers.first | (answers.terminated & answers.truncated)
+            waiting = answers.is_first | (answers.terminated & answers.truncated)
             row = Rollout(stack, actions, self.reward(answers), answers.terminated, answers.truncated, waiting, values)
             seen, score, *ended = over_seeds(lambda given: self.watch(*given), (runs.seen, runs.score, answers))
             return runs._replace(seen=seen, score=score, worlds=worlds), (row, Ended(*ended))
@@ -183,11 +183,11 @@ class Program(Games):
         )
         return runs, rows._replace(values=jnp.concatenate([rows.values, last[:, None]], axis=1)), ended
 
-    def rehearse(self, clock: Clock, runs: Experiment) -> Any:
+    def rollout_only(self, counters: Counters, runs: TrainState) -> Any:
         """The play of a tick without learning from it: what it chooses, and what the worlds answer."""
-        if self.view.agents:
-            return self.play_together(clock.tick, self.as_rows(runs))[1]
-        return self._each(lambda run: self.play(clock.tick, run)[1], runs)
+        if self.spec.agents:
+            return self.play_together(counters.tick, self.as_rows(runs))[1]
+        return self._each(lambda run: self.rollout(counters.tick, run)[1], runs)
 
 
 def shuffle(key: jax.Array, count: int) -> jax.Array:

@@ -1,13 +1,13 @@
-"""One tick of a value learner in copies of its world, for XLA: *play* some steps, then *study* what is remembered.
+"""One tick of a value learner in envs of its world, for XLA: a rollout of some steps, then learning from the memory.
 
-A tick is the least play that owes a whole number of updates: a few steps of every copy and one update, or one step and
-several updates. Within its last step the order is choose → study → step → remember: what is studied does not depend
-on what the worlds answer, so a rung may let both happen at once, and all rungs still compute the same.
+A tick is the smallest number of environment steps that triggers a whole number of updates: a few steps of every env
+and one update, or one step and several updates. Its batches are drawn before the new observations arrive, so
+simulation and learning can overlap, and all rungs still compute the same.
 
-The parts of a tick are functions of their own (`choose`, `study`, `observe`, `store`): worlds on the host are stepped
-between them (`value_overlapped.py`, `value_host.py`), worlds inside the program by `tick`.
+The parts of a tick are functions of their own (`choose`, `learn_if_ready`, `observe`, `store`): worlds on the host are
+stepped between them (`overlapped.py`, `host_loop.py`), worlds inside the program by `tick`.
 
-Shapes: S seeds, N copies, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
+Shapes: S seeds, N envs, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ from xladder.core import keys, schedules
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
-from xladder.families.value.acting import ActDraws, AgentMetrics, Games, Metrics, Score, Seen
-from xladder.learners.value import Agent, Draws, Knobs
+from xladder.families.value.acting import ActDraws, ActingProgram, AgentMetrics, EpisodeTotals, Metrics, Seen
+from xladder.learners.value import Agent, Draws, Hyperparams
 from xladder.replay import history, priorities
 from xladder.replay.batch import Batch
-from xladder.worlds.copies import Step
+from xladder.worlds.envs import Step
 
 
-class Clock(NamedTuple):
+class Counters(NamedTuple):
     """What all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
 
     tick: jax.Array  # int32 []: ticks done
     cursor: history.Cursor
 
 
-class Experiment(NamedTuple):
+class TrainState(NamedTuple):
     """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
     memory: history.History
-    chances: Any  # priorities.Priorities, or () where replay is uniform
+    priorities: Any  # priorities.Priorities, or () where replay is uniform
     seen: Seen
-    score: Score
+    score: EpisodeTotals
     row: history.History  # what came of the last step, leaves [N, …]; the next step writes it into the memory
-    worlds: Any  # where the copies stand
+    worlds: Any  # where the envs stand
 
     def acting(self) -> Any:
         """What acting needs: the memory, which XLA might copy if it were carried along, and the worlds are left out."""
-        return self._replace(memory=(), chances=(), worlds=())  # type: ignore[arg-type]
+        return self._replace(memory=(), priorities=(), worlds=())  # type: ignore[arg-type]
 
 
-class StudyDraws(NamedTuple):
+class LearnDraws(NamedTuple):
     """What one update draws."""
 
-    picks: Array  # float32 [B, R, 2]: where samples start; with priorities [B, 2]
+    indices: Array  # float32 [B, R, 2]: where samples start; with priorities [B, 2]
     learner: Draws
 
 
 class Samples(NamedTuple):
     """What the updates of a tick learn from."""
 
-    picks: history.Picks
+    indices: history.SampleIndices
     batch: Batch
     draws: Draws
 
 
 @dataclass(frozen=True)
-class Program(Games):
+class Program(ActingProgram):
     """A value learner with its memory, and its world, as pure functions."""
 
     @property
@@ -77,52 +77,52 @@ class Program(Games):
         """What a sample spans."""
         c = self.config
         length = c.learner.memory // c.world.rows
-        return history.Window(c.world.stack, c.learner.n_step, length, absences=self.view.absences)
+        return history.Window(c.world.stack, c.learner.n_step, length, absences=self.spec.absences)
 
-    def init_clock(self) -> Clock:
+    def init_counters(self) -> Counters:
         """Before the first tick."""
-        return Clock(jnp.int32(0), history.init_cursor())
+        return Counters(jnp.int32(0), history.init_cursor())
 
-    def init(self, seed: jax.Array) -> Experiment:
+    def init(self, seed: jax.Array) -> TrainState:
         """One fresh experiment; map it over seeds for a population."""
-        assert self.copies is not None
+        assert self.envs is not None
         key = keys.root(seed)
-        state, frames = self.copies.reset(self.reset_keys(key))
-        if not self.view.agents:
+        state, frames = self.envs.reset(self.reset_keys(key))
+        if not self.spec.agents:
             return self.begin(key, frames, state)
         return jax.vmap(self.begin)(keys.of_agents(key, self.num_agents), frames)._replace(worlds=state)
 
     def init_agent(self, key: jax.Array) -> Agent:
         """An agent that knows nothing, of the run with this root key."""
         c = self.config.learner
-        return self.learner.init(self.init_params(key), Knobs(jnp.float32(c.lr), jnp.float32(c.gamma)))
+        return self.learner.init(self.init_params(key), Hyperparams(jnp.float32(c.lr), jnp.float32(c.gamma)))
 
-    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> Experiment:
+    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """A fresh experiment whose worlds show these frames [N, *frame]."""
-        n, view = self.config.world.rows, self.view
+        n, spec = self.config.world.rows, self.spec
         seen, score = self.open_games(frames)
-        return Experiment(
+        return TrainState(
             key=key,
             agent=self.init_agent(key),
-            memory=history.init(n, self.window.length, view.shape, view.dtype, view.actions),
-            chances=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
+            memory=history.init(n, self.window.length, spec.shape, spec.dtype, spec.actions),
+            priorities=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
             seen=seen,
             score=score,
-            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, view.shape, view.dtype, view.actions)),
+            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, spec.shape, spec.dtype, spec.actions)),
             worlds=worlds,
         )
 
-    def params(self, runs: Experiment) -> Params:
+    def params(self, runs: TrainState) -> Params:
         """What a population has learned, leaves [S, …]."""
         return runs.agent.params
 
-    def draw_study(self, key: jax.Array, update: jax.Array | int) -> StudyDraws:
+    def draw_learn(self, key: jax.Array, update: jax.Array | int) -> LearnDraws:
         """The draws for one update."""
         c = self.config.learner
         sample, noise = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
-        picks = (c.batch_size, 2) if c.prioritised else (c.batch_size, history.CANDIDATES, 2)
-        uniforms = jax.random.uniform(jax.random.fold_in(sample, 1), picks)
-        return StudyDraws(uniforms, self.learner.draw_update(sample, noise))
+        indices = (c.batch_size, 2) if c.prioritised else (c.batch_size, history.CANDIDATES, 2)
+        uniforms = jax.random.uniform(jax.random.fold_in(sample, 1), indices)
+        return LearnDraws(uniforms, self.learner.draw_update(sample, noise))
 
     def beta(self, tick: Array) -> Array:
         """float32 []: how far the bias of priorities is taken back."""
@@ -136,69 +136,71 @@ class Program(Games):
     def is_syncing(self, tick: Array) -> Array:
         """bool []: whether the target network becomes the online one before a tick."""
         c = self.config
-        return tick % max(1, round(c.learner.sync_every / c.per_tick)) == 0
+        return tick % max(1, round(c.learner.target_update_period / c.per_tick)) == 0
 
     def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
-        """int32 [N]: an action for every copy, random with probability ε."""
+        """int32 [N]: an action for every env, random with probability ε."""
         greedy = self.greedy(agent.params, seen.stack, draws)
         return jnp.where(draws.explore < epsilon, self.random_actions(seen.stack, draws), greedy)
 
-    def observe(self, run: Experiment, actions: jax.Array, step: Step) -> tuple[Experiment, jax.Array, jax.Array]:
+    def observe(self, run: TrainState, actions: jax.Array, step: Step) -> tuple[TrainState, jax.Array, jax.Array]:
         """Take note of what has come of the actions. Also the total and length of each game that ended, or nan."""
         row = history.History(
             frames=run.seen.stack[:, -1],
-            actions=actions.astype(history.action_dtype(self.view.actions)),
+            actions=actions.astype(history.action_dtype(self.spec.actions)),
             rewards=self.reward(step),
             terminated=step.terminated,
             truncated=step.truncated,
-            first=run.seen.first,
+            is_first=run.seen.is_first,
         )
         seen, score, totals, lengths = self.watch(run.seen, run.score, step)
         return run._replace(row=row, seen=seen, score=score), totals, lengths
 
     def store(
-        self, cursor: history.Cursor, memory: history.History, chances: Any, row: history.History
+        self, cursor: history.Cursor, memory: history.History, priority_state: Any, row: history.History
     ) -> tuple[history.History, Any]:
         """Write what was noted of a step into the memory."""
         memory = history.add(cursor, memory, row)
         if self.config.learner.prioritised:
-            chances = priorities.admit(self.window, cursor, chances, memory)
-        return memory, chances
+            priority_state = priorities.admit(self.window, cursor, priority_state, memory)
+        return memory, priority_state
 
-    def study(self, clock: Clock, runs: Experiment) -> tuple[Experiment, jax.Array]:
+    def learn_if_ready(self, counters: Counters, runs: TrainState) -> tuple[TrainState, jax.Array]:
         """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
         nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
         # Outside the branch: whatever goes into one is copied by XLA if it is changed later, and the memory is large.
-        samples = self.sample(clock, runs)
-        agents, chances, loss = jax.lax.cond(
-            self.is_learning(clock.tick),
-            lambda a, c: self.learn(clock, a, c, samples),
+        samples = self.sample(counters, runs)
+        agents, priority_state, loss = jax.lax.cond(
+            self.is_learning(counters.tick),
+            lambda a, c: self.learn(counters, a, c, samples),
             lambda a, c: (a, c, nothing),
             runs.agent,
-            runs.chances,
+            runs.priorities,
         )
-        return runs._replace(agent=agents, chances=chances), loss
+        return runs._replace(agent=agents, priorities=priority_state), loss
 
-    def sample(self, clock: Clock, runs: Experiment) -> Samples:
+    def sample(self, counters: Counters, runs: TrainState) -> Samples:
         """What the updates of a tick learn from, leaves [K, S, B, …]: all batches are drawn before the first update."""
-        updates, size = self.config.updates_per_tick, self.config.learner.batch_size // self.crew.size
-        numbers = clock.tick * updates + jnp.arange(updates)
+        updates, size = self.config.updates_per_tick, self.config.learner.batch_size // self.data_parallel.size
+        numbers = counters.tick * updates + jnp.arange(updates)
 
-        def one(run: Experiment) -> Samples:
-            draws = jax.vmap(lambda number: self.share(self.draw_study(run.key, number)))(numbers)
-            picks = jax.vmap(lambda uniforms: self.pick(clock, run.memory, run.chances, uniforms))(draws.picks)
-            flat = jax.tree.map(lambda x: x.reshape(updates * size), picks)
-            batch = history.cut(self.window, run.memory, flat, run.agent.knobs.gamma)
+        def one(run: TrainState) -> Samples:
+            draws = jax.vmap(lambda number: self.share(self.draw_learn(run.key, number)))(numbers)
+            indices = jax.vmap(lambda uniforms: self.sample_indices(counters, run.memory, run.priorities, uniforms))(
+                draws.indices
+            )
+            flat = jax.tree.map(lambda x: x.reshape(updates * size), indices)
+            batch = history.gather(self.window, run.memory, flat, run.agent.hyperparams.gamma)
             batches = jax.tree.map(lambda x: x.reshape(updates, size, *x.shape[1:]), batch)
-            return Samples(picks, batches, draws.learner)
+            return Samples(indices, batches, draws.learner)
 
         # Mapped even for one seed: to take the memory out of its axis and put it back, XLA would copy it.
         return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(worlds=())))
 
-    def share(self, draws: StudyDraws) -> StudyDraws:
+    def share(self, draws: LearnDraws) -> LearnDraws:
         """This one's part of the draws of an update; noise is that of the network, which all have."""
-        learner = draws.learner._replace(taus=self.crew.mine(draws.learner.taus, axis=1))
-        return StudyDraws(self.crew.mine(draws.picks), learner)
+        learner = draws.learner._replace(taus=self.data_parallel.local(draws.learner.taus, axis=1))
+        return LearnDraws(self.data_parallel.local(draws.indices), learner)
 
     def sync(self, agents: Agent, tick: jax.Array) -> Agent:
         """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
@@ -209,86 +211,90 @@ class Program(Games):
         target = jax.tree.map(lambda p, t: jnp.where(due, p, t), agents.params, agents.target)
         return agents._replace(target=target)
 
-    def learn(self, clock: Clock, agents: Agent, chances: Any, samples: Samples) -> tuple[Agent, Any, jax.Array]:
+    def learn(
+        self, counters: Counters, agents: Agent, priority_state: Any, samples: Samples
+    ) -> tuple[Agent, Any, jax.Array]:
         """All updates of a tick in which learning has started, leaves [S, …], and what is then known of the rows."""
-        agents, losses, errors = self.improve(clock.tick, agents, samples)
+        agents, losses, errors = self.improve(counters.tick, agents, samples)
         if self.config.learner.prioritised:
-            rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.picks, errors))  # [S, K, B]
+            rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.indices, errors))  # [S, K, B]
             flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), rated)
-            chances = over_seeds(lambda one: self.rate(*one), (chances, *flat))
-        return agents, chances, losses.mean(0)
+            priority_state = over_seeds(lambda one: self.update_priorities(*one), (priority_state, *flat))
+        return agents, priority_state, losses.mean(0)
 
     def improve(self, tick: jax.Array, agents: Agent, samples: Samples) -> tuple[Agent, jax.Array, jax.Array]:
         """The updates themselves, and the hard update before them. Also the losses [K, S] and errors [K, S, B]."""
-        if self.config.learner.sync_every:
+        if self.config.learner.target_update_period:
             agents = self.sync(agents, tick)
         map_over = jax.vmap if self.mapped else one_by_one
 
         def one(agents: Agent, given: tuple[Batch, Draws]) -> tuple[Agent, tuple[jax.Array, jax.Array]]:
-            if agents.knobs.lr.shape[0] == 1:
+            if agents.hyperparams.lr.shape[0] == 1:
                 alone = self.learner.update(*jax.tree.map(lambda x: x[0], (agents, *given)))
-                agents, *said = jax.tree.map(lambda x: x[None], alone)
+                agents, *outputs = jax.tree.map(lambda x: x[None], alone)
             else:
-                agents, *said = map_over(lambda one: self.learner.update(*one))((agents, *given))
-            return agents, tuple(said)
+                agents, *outputs = map_over(lambda one: self.learner.update(*one))((agents, *given))
+            return agents, tuple(outputs)
 
         if self.config.updates_per_tick == 1:
-            agents, said = one(agents, jax.tree.map(lambda x: x[0], samples[1:]))
-            losses, errors = jax.tree.map(lambda x: x[None], said)
+            agents, outputs = one(agents, jax.tree.map(lambda x: x[0], samples[1:]))
+            losses, errors = jax.tree.map(lambda x: x[None], outputs)
         else:
             agents, (losses, errors) = jax.lax.scan(one, agents, samples[1:], unroll=self.unroll)
         return agents, losses, errors
 
-    def pick(self, clock: Clock, memory: history.History, chances: Any, uniforms: jax.Array) -> history.Picks:
+    def sample_indices(
+        self, counters: Counters, memory: history.History, priority_state: Any, uniforms: jax.Array
+    ) -> history.SampleIndices:
         """Where the samples of an update start."""
         if not self.config.learner.prioritised:
-            strata = self.config.learner.strata // self.crew.size
-            return history.choose(self.window, clock.cursor, memory, uniforms, strata)
+            strata = self.config.learner.strata // self.data_parallel.size
+            return history.sample_indices(self.window, counters.cursor, memory, uniforms, strata)
         even = jnp.stack([priorities.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
-        return priorities.choose(chances, even, self.beta(clock.tick))
+        return priorities.sample_indices(priority_state, even, self.beta(counters.tick))
 
-    def rate(self, chances: Any, picks: history.Picks, errors: jax.Array) -> Any:
+    def update_priorities(self, priority_state: Any, indices: history.SampleIndices, errors: jax.Array) -> Any:
         """Priorities by how far off the predictions were."""
         alpha = jnp.float32(self.config.learner.alpha)
-        return priorities.assign(chances, picks, priorities.from_errors(errors, alpha))
+        return priorities.assign(priority_state, indices, priorities.from_errors(errors, alpha))
 
-    def tick(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics | AgentMetrics]:
+    def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
         """One tick of a population, leaves [S, …], or [S, A, …] where agents learn independently in one world."""
-        clock, rows, metrics = self.tick_rows(clock, self.as_rows(runs))
-        return clock, self.from_rows(rows), metrics
+        counters, rows, metrics = self.tick_rows(counters, self.as_rows(runs))
+        return counters, self.from_rows(rows), metrics
 
-    def tick_rows(self, clock: Clock, runs: Experiment) -> tuple[Clock, Experiment, Metrics | AgentMetrics]:
+    def tick_rows(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
         """The same with the agents of all seeds in one row, leaves [S·A, …], but for the worlds, leaves [S, …].
 
         A step begins by writing down what came of the one before: then the memory is read after it is written, and
         never the other way round, which would make XLA copy all of it.
         """
-        first, before = clock.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
+        first, before = counters.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
 
-        def play(carry: tuple[history.Cursor, Experiment], step: jax.Array) -> tuple:
+        def rollout_step(carry: tuple[history.Cursor, TrainState], step: jax.Array) -> tuple:
             cursor, runs = self._store(carry[0], carry[1], step)
-            runs, ended = self._step(runs, self._choose(clock.tick, step, runs), step)
+            runs, ended = self._step(runs, self._choose(counters.tick, step, runs), step)
             return (cursor, runs), ended
 
-        carry: Any = clock.cursor, runs
+        carry: Any = counters.cursor, runs
         earlier: Any = None
         if before:
-            carry, earlier = jax.lax.scan(play, carry, first + jnp.arange(before))  # [T − 1, S, N]
+            carry, earlier = jax.lax.scan(rollout_step, carry, first + jnp.arange(before))  # [T − 1, S, N]
         cursor, runs = self._store(carry[0], carry[1], first + before)
-        actions = self._choose(clock.tick, first + before, runs)
-        runs, loss = self.study(Clock(clock.tick, cursor), runs)
+        actions = self._choose(counters.tick, first + before, runs)
+        runs, loss = self.learn_if_ready(Counters(counters.tick, cursor), runs)
         runs, ended = self._step(runs, actions, first + before)
         if before:
             ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
-        updates = jnp.where(self.is_learning(clock.tick), self.config.updates_per_tick, 0)
-        return Clock(clock.tick + 1, cursor), runs, self.report(clock.tick, *ended, loss, updates)
+        updates = jnp.where(self.is_learning(counters.tick), self.config.updates_per_tick, 0)
+        return Counters(counters.tick + 1, cursor), runs, self.report(counters.tick, *ended, loss, updates)
 
-    def store_all(self, cursor: history.Cursor, runs: Experiment) -> Experiment:
+    def store_all(self, cursor: history.Cursor, runs: TrainState) -> TrainState:
         """The row of every seed's last step, into its memory."""
-        memory, chances = jax.vmap(lambda *run: self.store(cursor, *run))(runs.memory, runs.chances, runs.row)
-        return runs._replace(memory=memory, chances=chances)
+        memory, priority_state = jax.vmap(lambda *run: self.store(cursor, *run))(runs.memory, runs.priorities, runs.row)
+        return runs._replace(memory=memory, priorities=priority_state)
 
-    def _store(self, cursor: history.Cursor, runs: Experiment, step: jax.Array) -> tuple[history.Cursor, Experiment]:
+    def _store(self, cursor: history.Cursor, runs: TrainState, step: jax.Array) -> tuple[history.Cursor, TrainState]:
         """The same, and the cursor after it. Before the first step there is no row to keep."""
         after = history.advance(cursor, self.window.length)
         moved = jax.tree.map(lambda new, old: jnp.where(step > 0, new, old), after, cursor)
@@ -299,35 +305,35 @@ class Program(Games):
         rest = runs.acting()
 
         def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
-            stored = self.store_all(cursor, rest._replace(memory=held[0], chances=held[1]))
-            return stored.memory, stored.chances
+            stored = self.store_all(cursor, rest._replace(memory=held[0], priorities=held[1]))
+            return stored.memory, stored.priorities
 
         times = (step > 0).astype(jnp.int32)
-        memory, chances = jax.lax.fori_loop(0, times, write, (runs.memory, runs.chances))
-        return moved, runs._replace(memory=memory, chances=chances)
+        memory, priority_state = jax.lax.fori_loop(0, times, write, (runs.memory, runs.priorities))
+        return moved, runs._replace(memory=memory, priorities=priority_state)
 
-    def _choose(self, tick: jax.Array, step: jax.Array, runs: Experiment) -> jax.Array:
+    def _choose(self, tick: jax.Array, step: jax.Array, runs: TrainState) -> jax.Array:
         """int32 [S, N]: what every seed does in a step."""
         epsilon, playing = self.epsilon(tick), runs.acting()
 
-        def one(run: Experiment) -> jax.Array:
-            return self.choose(run.agent, run.seen, self.crew.mine(self.draw_act(run.key, step)), epsilon)
+        def one(run: TrainState) -> jax.Array:
+            return self.choose(run.agent, run.seen, self.data_parallel.local(self.draw_act(run.key, step)), epsilon)
 
         return over_seeds(one, playing)
 
     def _step(
-        self, runs: Experiment, actions: jax.Array, step: jax.Array
-    ) -> tuple[Experiment, tuple[jax.Array, jax.Array]]:
-        """One step of every copy of every seed; and what the games that ended came to, [S, N] each."""
+        self, runs: TrainState, actions: jax.Array, step: jax.Array
+    ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
+        """One step of every env of every seed; and what the games that ended came to, [S, N] each."""
 
-        memory, chances = runs.memory, runs.chances
+        memory, priority_state = runs.memory, runs.priorities
         worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
         runs, *ended = over_seeds(lambda one: self.observe(*one), (runs.acting(), actions, answers))
-        return runs._replace(memory=memory, chances=chances, worlds=worlds), (ended[0], ended[1])
+        return runs._replace(memory=memory, priorities=priority_state, worlds=worlds), (ended[0], ended[1])
 
-    def rehearse(self, clock: Clock, runs: Experiment) -> Any:
+    def rollout_only(self, counters: Counters, runs: TrainState) -> Any:
         """The play of a tick without learning from it: what is seen then."""
-        runs, first = self.as_rows(runs), clock.tick * self.config.steps_per_tick
+        runs, first = self.as_rows(runs), counters.tick * self.config.steps_per_tick
         for t in range(self.config.steps_per_tick):
-            runs, _ = self._step(runs, self._choose(clock.tick, first + t, runs), first + t)
+            runs, _ = self._step(runs, self._choose(counters.tick, first + t, runs), first + t)
         return runs.seen, runs.score, runs.row

@@ -3,7 +3,7 @@
 Everybody who plays outside a compiled program uses this: the host loop, the actors of `actors`, evaluations, parity and
 replays. Where several agents share a world, their rows lie one after another: row a·N + n is agent a in copy n.
 
-Shapes: N copies, A agents, R = A·N rows, F frames per state.
+Shapes: N envs, A agents, R = A·N rows, F frames per state.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from xladder.core.state import Stateful
 from xladder.replay import history_host
-from xladder.worlds.copies import HostCopies, Step
+from xladder.worlds.envs import HostEnvs, Step
 
 
 class Transition(NamedTuple):
     """One step of every row."""
 
     frames: np.ndarray  # [R, *frame]: what was seen before
-    first: np.ndarray  # bool [R]: whether that began an episode
+    is_first: np.ndarray  # bool [R]: whether that began an episode
     actions: np.ndarray  # int [R]
     step: Step  # leaves [R, …]
     ended: Ended
@@ -35,7 +35,7 @@ class Ended(NamedTuple):
     lengths: np.ndarray  # float32 [R]
 
 
-class Score(Stateful):
+class HostEpisodeTotals(Stateful):
     """Reward and length of the episodes under way."""
 
     STATE = ("total", "steps")
@@ -45,7 +45,7 @@ class Score(Stateful):
 
     def add(self, step: Step) -> Ended:
         """Count a step. Returns what the episodes that ended have come to; an end shows when the next one begins."""
-        first, reward = np.ravel(step.first), np.ravel(step.reward)
+        first, reward = np.ravel(step.is_first), np.ravel(step.reward)
         absent = np.ravel(step.terminated) & np.ravel(step.truncated)
         ended = Ended(np.where(first, self.total, np.float32(np.nan)), np.where(first, self.steps, np.float32(np.nan)))
         self.total = np.where(first, np.float32(0), self.total + reward).astype(np.float32)
@@ -54,27 +54,27 @@ class Score(Stateful):
 
 
 class Stepper(Stateful):
-    """Copies of a world, stepped from the host."""
+    """Envs of a world, stepped from the host."""
 
-    def __init__(self, worlds: HostCopies, depth: int):
+    def __init__(self, worlds: HostEnvs, depth: int):
         self.worlds, self.depth = worlds, depth
-        self.agents = max(1, len(worlds.view.agents))
+        self.agents = max(1, len(worlds.spec.agents))
         self.reset()
 
     def reset(self) -> np.ndarray:
         """Begin anew: first frames [R, *frame]."""
         frames = self._rows(np.asarray(self.worlds.reset()))
-        self.first = np.ones(len(frames), bool)
-        self.score = Score(len(frames))
+        self.is_first = np.ones(len(frames), bool)
+        self.score = HostEpisodeTotals(len(frames))
         stack = np.zeros((len(frames), self.depth, *frames.shape[1:]), frames.dtype)
-        self.stack = history_host.push(stack, frames, self.first)
+        self.stack = history_host.push(stack, frames, self.is_first)
         return frames
 
     def state(self) -> dict[str, Any]:
         """What it continues from; nothing where the games cannot be carried over."""
         if not hasattr(self.worlds, "take_state"):
             return {}
-        return {"worlds": self.worlds, "score": self.score, "stack": self.stack, "first": self.first}
+        return {"worlds": self.worlds, "score": self.score, "stack": self.stack, "is_first": self.is_first}
 
     def seen_by(self, agent: int) -> np.ndarray:
         """[N, F, *frame]: the states that one agent is in."""
@@ -83,16 +83,16 @@ class Stepper(Stateful):
     def send(self, actions: Sequence[np.ndarray] | np.ndarray) -> None:
         """Begin a step; actions int [R], or [N] of every agent."""
         self._actions = np.concatenate([np.ravel(each) for each in actions]) if self.agents > 1 else np.ravel(actions)
-        several = bool(self.worlds.view.agents)
+        several = bool(self.worlds.spec.agents)
         self.worlds.send(self._actions.reshape(self.agents, -1) if several else self._actions)
 
     def recv(self) -> Transition:
         """Wait for what `send` began."""
         answer = self.worlds.recv()
         step = Step(*(self._rows(np.asarray(leaf)) for leaf in answer))
-        before, first = self.stack[:, -1], self.first
-        self.stack = history_host.push(self.stack, step.frame, step.first)
-        self.first = step.first
+        before, first = self.stack[:, -1], self.is_first
+        self.stack = history_host.push(self.stack, step.frame, step.is_first)
+        self.is_first = step.is_first
         return Transition(before, first, self._actions, step, self.score.add(step))
 
     def close(self) -> None:
@@ -100,17 +100,17 @@ class Stepper(Stateful):
         self.worlds.close()
 
     def _rows(self, leaf: np.ndarray) -> np.ndarray:
-        return leaf.reshape(-1, *leaf.shape[2:]) if self.worlds.view.agents else leaf
+        return leaf.reshape(-1, *leaf.shape[2:]) if self.worlds.spec.agents else leaf
 
 
 def of_agent(transition: Transition, agent: int, agents: int) -> Transition:
     """One agent's rows of a transition."""
-    count = len(transition.first) // agents
+    count = len(transition.is_first) // agents
     mine = slice(agent * count, (agent + 1) * count)
     step = Step(*(leaf[mine] for leaf in transition.step))
     return Transition(
         transition.frames[mine],
-        transition.first[mine],
+        transition.is_first[mine],
         transition.actions[mine],
         step,
         Ended(*(x[mine] for x in transition.ended)),

@@ -16,7 +16,7 @@ from xladder.families.value.acting import ActDraws
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
 from xladder.families.value.torsos import is_own
-from xladder.learners.state_torch import TorchVerbs
+from xladder.learners.state_torch import TorchBackend
 from xladder.learners.value_torch import TorchLearner
 from xladder.losses.heads_torch import make_head
 from xladder.nets import torsos_torch
@@ -24,10 +24,10 @@ from xladder.nets.fields_torch import unflatten
 from xladder.nets.value_torch import Head, ValueNet
 from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
-from xladder.worlds.copies import View
+from xladder.worlds.envs import EnvSpec
 
 
-class Verbs(TorchVerbs):
+class Backend(TorchBackend):
     """PyTorch agents and the copies of their world."""
 
     STATE = ("rng", "agents")
@@ -41,7 +41,7 @@ class Verbs(TorchVerbs):
 
     @property
     def worlds(self) -> Any:
-        """The copies of the world, opened when they are first asked for."""
+        """The envs of the world, opened when they are first asked for."""
         if self._worlds is None:
             world = self.config.world
             self._worlds = world.on_host(world.num_envs, self._seed, compiled)
@@ -49,12 +49,12 @@ class Verbs(TorchVerbs):
 
     def draw(self, step: int, agent: int) -> ActDraws:
         """The draws for one choice of action."""
-        n, view, learner = self.config.world.rows, self.program.view, self.agents[agent]
+        n, spec, learner = self.config.world.rows, self.program.spec, self.agents[agent]
         fractions = self.config.learner.act_quantiles if learner.head.fractions else 0
         explore, random = self.rng.random(n, dtype=np.float32), partial(self.rng.random, n, dtype=np.float32)
         return ActDraws(
             explore=explore,
-            action=random() if view.masked else self.rng.integers(0, view.actions, n, dtype=np.int32),
+            action=random() if spec.masked else self.rng.integers(0, spec.actions, n, dtype=np.int32),
             taus=self.rng.random((n, fractions), dtype=np.float32),
             noise=self.rng.standard_normal((n, learner.net.head.noise_size), dtype=np.float32),
         )
@@ -64,7 +64,7 @@ class Verbs(TorchVerbs):
         noise = draws.noise if draws.noise.shape[1] else None
         return self.agents[agent].values(stack, draws.taus, noise).argmax(1)
 
-    def draw_picks(self, update: int, agent: int) -> np.ndarray:
+    def draw_indices(self, update: int, agent: int) -> np.ndarray:
         """What says where the samples of an update start."""
         c = self.config.learner
         shape = (c.batch_size, 2) if c.prioritised else (c.batch_size, CANDIDATES, 2)
@@ -89,47 +89,47 @@ class Verbs(TorchVerbs):
 
     def params(self) -> Params:
         """Parameters as the JAX pytree; of several agents, leaves [A, …]."""
-        if not self.program.view.agents:
+        if not self.program.spec.agents:
             return self.give(0)
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
-    def rehearse(self) -> None:
+    def dry_run(self) -> None:
         """An update and some actions on made-up data: what the number of threads is chosen by."""
         memory = HostMemory(self.program).history
-        batch = memory.cut(memory.choose(np.zeros((self.config.learner.batch_size, 1, 2), np.float32)), 0.0)
+        batch = memory.gather(memory.sample_indices(np.zeros((self.config.learner.batch_size, 1, 2), np.float32)), 0.0)
         n, stack = self.config.world.rows, self.config.world.stack
         self.agents[0].update(batch)
         for _ in range(self.config.steps_per_tick):
-            self.greedy(0, np.zeros((n, stack, *self.program.view.shape), self.program.view.dtype), self.draw(0, 0))
+            self.greedy(0, np.zeros((n, stack, *self.program.spec.shape), self.program.spec.dtype), self.draw(0, 0))
 
 
 def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
     """The PyTorch learner that the settings describe, made from them and from what the world shows alone."""
-    c, view, stack = config.learner, config.world.view(), config.world.stack
+    c, spec, stack = config.learner, config.world.spec(), config.world.stack
     if not is_own(c.torso):
-        return TorchLearner(c, make_net(c, make_torso(c, view, stack), view, stack), device, view.masked)
-    net = make_net(c, torso_twins_torch.make_twin(c.torso, view, stack), view, stack)
-    return TorchLearner(c, net, device, view.masked, torso_twins_torch.torso_names(c.torso, view, stack))
+        return TorchLearner(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, spec.masked)
+    net = make_net(c, torso_twins_torch.make_twin(c.torso, spec, stack), spec, stack)
+    return TorchLearner(c, net, device, spec.masked, torso_twins_torch.torso_names(c.torso, spec, stack))
 
 
-def make_torso(config: Any, view: View, stack: int) -> torch.nn.Module:
+def make_torso(config: Any, spec: EnvSpec, stack: int) -> torch.nn.Module:
     """One of the built-in torsos."""
     if config.torso == "nature":
         return torsos_torch.NatureCnn(stack)
     if config.torso == "minatar":
-        return torsos_torch.MinAtarCnn(view.seen[-1], stack, brightest=view.brightest)
-    return torsos_torch.Mlp(stack * int(np.prod(view.seen)), config.hidden, brightest=view.brightest)
+        return torsos_torch.MinAtarCnn(spec.seen[-1], stack, max_value=spec.max_value)
+    return torsos_torch.Mlp(stack * int(np.prod(spec.seen)), config.hidden, max_value=spec.max_value)
 
 
-def make_net(config: Any, torso: torch.nn.Module, view: View, stack: int) -> ValueNet:
+def make_net(config: Any, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> ValueNet:
     """The network round a torso; how many features that has is found out by calling it."""
-    fields = view.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
-    state = torch.from_numpy(np.zeros((1, stack, *view.seen), view.dtype))
+    fields = spec.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
+    state = torch.from_numpy(np.zeros((1, stack, *spec.seen), spec.dtype))
     with torch.no_grad():
         features = torso(unflatten(state, fields) if fields else state).shape[-1]
     kind = make_head(config)
     head = Head(
-        view.actions,
+        spec.actions,
         features,
         config.width,
         atoms=kind.outputs,

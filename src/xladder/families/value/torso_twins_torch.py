@@ -23,21 +23,21 @@ from xladder.twins.calls import as_call
 import torch  # isort: skip - after the sentence about a missing PyTorch
 
 if TYPE_CHECKING:
-    from xladder.worlds.copies import View
+    from xladder.worlds.envs import EnvSpec
 
 
-def make_twin(name: str, view: View, stack: int) -> Any:
+def make_twin(name: str, spec: EnvSpec, stack: int) -> Any:
     """The PyTorch module that is the twin of a torso. It may draw from PyTorch's generator."""
-    maker = own_torsos.find_twin(name)
-    if maker is None:
+    factory = own_torsos.find_twin(name)
+    if factory is None:
         raise UsageError(f"There is no PyTorch side: {own_torsos.why_no_twin(name)}.")
-    if isinstance(maker, torch.nn.Module):
+    if isinstance(factory, torch.nn.Module):
         raise UsageError(f"The PyTorch twin of `{name}` is a module that is made already: give its class.")
     torso = own_torsos.make(name)
     known = {field.name: getattr(torso, field.name) for field in fields(torso) if field.name not in ("parent", "name")}
-    known["shape"] = own_torsos.shape_of(torso, view, stack)
+    known["shape"] = own_torsos.shape_of(torso, spec, stack)
     arguments = {}
-    for parameter in inspect.signature(maker).parameters.values():
+    for parameter in inspect.signature(factory).parameters.values():
         if parameter.name in known:
             arguments[parameter.name] = known[parameter.name]
         elif parameter.default is parameter.empty and parameter.kind not in (
@@ -49,21 +49,21 @@ def make_twin(name: str, view: View, stack: int) -> Any:
                 f"state, and for the fields of the Flax module{_listed([k for k in known if k != 'shape'])}."
             )
     try:
-        twin = maker(**arguments)
+        twin = factory(**arguments)
     except Exception as error:
         raise UsageError(f"The PyTorch twin of `{name}` cannot be made: {brief(error)}.") from error
     if not isinstance(twin, torch.nn.Module):
         raise UsageError(f"The PyTorch twin of `{name}` is a {type(twin).__name__}, and has to be a torch.nn.Module.")
-    _call_twin(name, twin, own_torsos.states_of(torso, view, stack))  # lazy layers get their shapes
+    _call_twin(name, twin, own_torsos.states_of(torso, spec, stack))  # lazy layers get their shapes
     return twin
 
 
-def check_twin(name: str, view: View, stack: int, features: int) -> None:
+def check_twin(name: str, spec: EnvSpec, stack: int, features: int) -> None:
     """Raise unless the twin makes as many features, and its layers have the shapes of the Flax module's."""
     torso = own_torsos.make(name)
     with torch.random.fork_rng(devices=[]):
-        twin = make_twin(name, view, stack)
-    call = as_call((own_torsos.states_of(torso, view, stack),))
+        twin = make_twin(name, spec, stack)
+    call = as_call((own_torsos.states_of(torso, spec, stack),))
     said = _call_twin(name, twin, call.args[0])
     if tuple(said.shape) != (own_torsos.EXAMPLES, features):
         raise UsageError(
@@ -79,9 +79,9 @@ def check_twin(name: str, view: View, stack: int, features: int) -> None:
             raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
 
 
-def torso_names(name: str, view: View, stack: int) -> OwnTorsoNames:
+def torso_names(name: str, spec: EnvSpec, stack: int) -> OwnTorsoNames:
     """Which layers of a torso and of its twin belong together."""
-    return _matched(name, own_torsos.make(name), view, stack)
+    return _matched(name, own_torsos.make(name), spec, stack)
 
 
 @dataclass(frozen=True)
@@ -108,10 +108,10 @@ class OwnTorsoNames:
 
 
 @cache
-def _matched(name: str, torso: Any, view: View, stack: int) -> OwnTorsoNames:
-    states = own_torsos.states_of(torso, view, stack)
+def _matched(name: str, torso: Any, spec: EnvSpec, stack: int) -> OwnTorsoNames:
+    states = own_torsos.states_of(torso, spec, stack)
     with torch.random.fork_rng(devices=[]):
-        twin = make_twin(name, view, stack)
+        twin = make_twin(name, spec, stack)
     if not any(True for _ in twin.parameters()) and not own_torsos.has_params(torso, states):
         return OwnTorsoNames(None)
     try:

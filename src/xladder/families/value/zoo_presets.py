@@ -13,19 +13,19 @@ from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
-    from xladder.worlds.copies import View
-    from xladder.worlds.zoo_host import ZooCopies
+    from xladder.worlds.envs import EnvSpec
+    from xladder.worlds.zoo_host import ZooEnvs
 
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Copies of a world that several agents share."""
+    """Envs of a world that several agents share."""
 
     jittable: ClassVar[bool] = False
     name: str = "zoo/pettingzoo.sisl.pursuit_v5:parallel_env"
     """Which world; the workload's name says it already."""
     num_envs: int = 8
-    """How many copies are stepped at once."""
+    """How many envs are stepped at once."""
     stack: int = 1
     """Frames stacked into a state."""
 
@@ -36,14 +36,14 @@ class WorldConfig(ValueWorld):
 
         return layout(self.name).agents
 
-    def view(self) -> View:
+    def spec(self) -> EnvSpec:
         """What is known of the world before it starts."""
-        from xladder.worlds.zoo_host import view
+        from xladder.worlds.zoo_host import spec
 
-        return view(self)
+        return spec(self)
 
-    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> ZooCopies:
-        """Copies to be stepped from the host; `first` is the number of the first, where others step those before."""
+    def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> ZooEnvs:
+        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
         from xladder.worlds.zoo_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -51,7 +51,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """Independent value learners, one for each agent, in copies of a world that they share."""
+    """Independent value learners, one for each agent, in envs of a world that they share."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -61,7 +61,7 @@ class Config(Ticks):
     algorithm: Literal["replay"] = "replay"
     """The value learner with its memory."""
     steps: int = 100_000
-    """How long to train: steps of all copies together."""
+    """How long to train: steps of all envs together."""
     evaluate_every: int = 0
     """Steps between two evaluations; 0: a tenth of the run."""
     evaluate_episodes: int = 10
@@ -76,7 +76,7 @@ class Config(Ticks):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
-        check_torso(self, self.world.view().shape)
+        check_torso(self, self.world.spec().shape)
 
     def note(self) -> str:
         """What the user should know before it starts, or nothing."""
