@@ -80,16 +80,20 @@ def main():
             entry["after"].append(row["seconds"])
             entry["before"].append(found["cartpole/fused"]["after"][-1])
         print(f"round {number + 1} of {given.rounds} done", flush=True)
+        report(found, given)
+
+
+def report(found, given):
+    """Print the table and write it down, after every round."""
     rows = []
     for name, entry in found.items():
         ratio = median(after / before for before, after in zip(entry["before"], entry["after"], strict=True))
         rows.append({"case": name, "ratio": ratio, **entry})
         before, after = (1000 * median(entry[side]) for side in ("before", "after"))
-        print(f"{name:<28} {before:9.3f} ms → {after:9.3f} ms   × {ratio:.3f}")
+        print(f"{name:<28} {before:9.3f} ms → {after:9.3f} ms   × {ratio:.3f}", flush=True)
     if given.out:
-        Path(given.out).write_text(
-            json.dumps({**environment(devices.find(given.device)), "rows": rows}, indent=2) + "\n"
-        )
+        told = {**environment(devices.find(given.device)), "rows": rows}
+        Path(given.out).write_text(json.dumps(told, indent=2) + "\n")
 
 
 if __name__ == "__main__":
