@@ -24,13 +24,13 @@ class TorsoTorch(torch.nn.Module):
     def __init__(self, shape, width):
         super().__init__()
         self.gate = torch.nn.Linear(width, width)
-        self.is_first = torch.nn.Linear(shape[0] * shape[1], width)
+        self.first = torch.nn.Linear(shape[0] * shape[1], width)
         self.second = torch.nn.Linear(width, width)
         self.norm = torch.nn.LayerNorm(width)
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, states):
-        x = self.norm(torch.tanh(self.is_first(states.flatten(1))))
+        x = self.norm(torch.tanh(self.first(states.flatten(1))))
         return torch.relu(self.second(x)) * torch.sigmoid(self.gate(x)) * self.scale
 
 

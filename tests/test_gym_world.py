@@ -154,7 +154,7 @@ def test_games_are_their_seeds():
 )
 def test_pictures_stay_and_other_arrays_become_vectors(name, shape, dtype, largest):
     envs = GymEnvs(f"Probe{name}-v0", 2, 0)
-    assert envs.spec == (shape, dtype, 3, largest if dtype == np.uint8 else 1)
+    assert envs.spec[:4] == (shape, dtype, 3, largest if dtype == np.uint8 else 1)
     frames = envs.reset()
     envs.send(np.array([0, 2]))
     step = envs.recv()
@@ -187,9 +187,8 @@ def test_actions_are_counted_from_0_wherever_the_world_begins():
         ("FrozenLake-v1", "shows Discrete(16)"),
         ("ProbeFilm-v0", "shows uint8 [4, 8, 6, 3]"),
         ("ProbeNothing-v0", "shows float32 [0]"),
-        ("ProbeTooMany-v0", "has 128 actions, and up to 127 can be remembered"),
         ("ProbeUnmade-v0", "`gym/ProbeUnmade-v0` fails when it is made: ValueError: no map here. Put that right"),
-        ("no_such_module:CartPole-v1", "No module named 'no_such_module'"),
+        ("no_such_module:CartPole-v1", "add `--import no_such_module`"),
     ],
 )
 def test_worlds_that_cannot_be_played_are_explained(env_id, said):
@@ -227,7 +226,7 @@ def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
     params = Program(config).init_params(keys.root(0))
     games = value_evaluation.run_episodes(config, params, 4, 0, compiled, 0.0)
-    np.testing.assert_array_equal(games.returns, [2.0, 9.0])
+    np.testing.assert_array_equal(games.returns[:, 0], [2.0, 9.0])
     assert games.left == 1
     Probe.count = 0
     score = value_evaluation.score(config, jax.tree.map(lambda x: x[None], params), 4, 0, compiled)

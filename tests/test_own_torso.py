@@ -93,12 +93,12 @@ def test_classes_functions_and_modules_may_be_given_in_python():
         assert isinstance(found, str) and found.startswith("tests.own_nets:")
         assert own_torsos.make(found).width == width
         twin = torso_twins_torch.make_twin(found, EnvSpec((4,), np.dtype(np.float32), 2), 1)
-        assert twin.is_first.out_features == width
+        assert twin.first.out_features == width
 
 
 def test_parameters_cross_to_pytorch_and_back_bit_by_bit():
     config = config_of("tests.own_nets:Torso")
-    program, other = acting.Games(config), make_learner(config)
+    program, other = acting.ActingProgram(config), make_learner(config)
     params = jax.device_get(jax.jit(program.init_params)(jax.random.key(0)))
     other.load(params)
     returned = other.to_jax(other.net.state_dict())

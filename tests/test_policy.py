@@ -110,7 +110,7 @@ def test_a_samplers_policy_takes_the_most_probable_action_and_none_that_is_forbi
     np.testing.assert_array_equal(policy(cells), probs.argmax(1))
     assert policy([side - 1, side - 1]) == 2  # nothing is left but to stop
     assert policy.probabilities([side - 1, 0])[0] == 0
-    exact = hypergrid_evaluation._probs(GridProgram(grid.config), nets.take(grid, (0, 0)), jnp.asarray(cells))
+    exact = hypergrid_evaluation._policy(GridProgram(grid.config), nets.take(grid, (0, 0)), jnp.asarray(cells))
     np.testing.assert_allclose(probs, exact, rtol=1e-5)
 
 

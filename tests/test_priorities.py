@@ -24,9 +24,9 @@ assign = jax.jit(priorities.assign)
 
 
 @partial(jax.jit, static_argnums=0)
-def turn(window, cursor, state, is_first, uniforms, values):
+def turn(window, cursor, state, rows, uniforms, values):
     """A row is added, a batch chosen, and its priorities are set anew."""
-    state = priorities.admit(window, cursor, state, is_first)
+    state = priorities.admit(window, cursor, state, rows)
     indices = priorities.sample_indices(state, uniforms, BETA)
     return state, indices, priorities.assign(state, indices, values)
 
@@ -51,9 +51,7 @@ class Duo:
         uniforms = self.rng.random((BATCH, 2), dtype=np.float32)
         # Eighths add up without rounding, so the twins must agree in every bit, and on every choice.
         values = np.float32(self.rng.integers(1, 100, BATCH) / 8)
-        between, indices, self.state = turn(
-            self.window, cursor, self.state, self.history.rows.is_first, uniforms, values
-        )
+        between, indices, self.state = turn(self.window, cursor, self.state, self.history.rows, uniforms, values)
         self.host.admit(self.history)
         self.assert_same(between)
         host_indices = self.host.sample_indices(uniforms, BETA)
@@ -100,7 +98,7 @@ def test_sums_do_not_drift_over_thousands_of_turns():
         cursor, firsts, state = carry
         is_first, uniforms, values = inputs
         firsts = jax.lax.dynamic_update_slice_in_dim(firsts, is_first[:, None], cursor.head, axis=1)
-        state = priorities.admit(window, cursor, state, firsts)
+        state = priorities.admit(window, cursor, state, History(*[None] * 5, is_first=firsts))
         state = priorities.assign(state, priorities.sample_indices(state, uniforms, BETA), values)
         worst = jnp.max(jnp.abs(state.sums - jnp.sum(state.blocks, axis=(1, 2))) / jnp.maximum(state.sums, 1e-30))
         return (history.advance(cursor, window.length), firsts, state), worst
@@ -235,7 +233,7 @@ def test_a_row_has_to_wait_for_n_others_whether_or_not_a_game_begins_with_it():
         cursor = Cursor(np.int32(memory.head), np.int32(memory.size))
         row = History(*(leaf[:, 0] for leaf in memory.rows))
         memory.add(row._replace(is_first=np.array([told == 0])))
-        state = admit(window, cursor, state, memory.rows.is_first)
+        state = admit(window, cursor, state, memory.rows)
         host.admit(memory)
         for blocks in (state.blocks, host.blocks):
             np.testing.assert_array_equal(np.ravel(blocks)[:5], np.arange(5) < told - 1)

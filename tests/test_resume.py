@@ -103,10 +103,10 @@ def test_games_that_cannot_be_carried_begin_anew():
     first.advance(8)
     arrays = saved(first)
     second = resumed(TINY_GYM, "sequential", arrays)
-    assert second.loop.tick == 8 and second.loop.is_first.all()
+    assert second.loop.tick == 8 and second.loop.games.is_first.all()
     assert not [name for name in arrays if "seen" in name]
     second.advance(4)
-    rows = second.loop.memory.history.rows
+    rows = second.loop.memories[0].history.rows
     assert rows.is_first[:, 8 * TINY_GYM.steps_per_tick].all()  # so nothing is learned across the gap
 
 

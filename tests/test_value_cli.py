@@ -283,14 +283,14 @@ def test_worlds_lists_everything_and_fits(capsys):
     assert re.fullmatch(r"minatar/breakout +10 × 10 × 4 +3 +break bricks.*", breakout)
     text = " ".join(lines)
     assert text.index("hypergrid") < text.index("acrobot") < text.index("atari/breakout") < text.index("gym/ID")
-    assert text.count(": installed") == 3 and f"{len(names.ATARI_GAMES)} games" in text
+    assert text.count(": installed") == 5 and f"{len(names.ATARI_GAMES)} games" in text
 
 
 def test_worlds_says_what_to_install(monkeypatch, capsys):
     monkeypatch.setattr(registry, "is_installed", lambda package: package != "ale_py")
     assert call("worlds") == 0
     text = capsys.readouterr().out
-    assert "pip install 'xladder[atari]'" in text and text.count(": installed") == 2
+    assert "pip install 'xladder[atari]'" in text and text.count(": installed") == 4
 
 
 def test_worlds_of_atari_are_all_games_in_columns(capsys):
@@ -312,7 +312,7 @@ def test_worlds_as_json(capsys):
     assert call("worlds", "--json", "-") == 0
     said = capsys.readouterr()
     rows = {row["name"]: row for row in json.loads(said.out)["worlds"]}
-    assert len(rows) == len(WORKLOADS) + len(names.GYMNAX) + len(names.ATARI_GAMES) + 2
+    assert len(rows) == len(WORKLOADS) + len(names.GYMNAX) + len(names.ATARI_GAMES) + 5
     assert rows["cartpole"]["shape"] == [4] and rows["cartpole"]["actions"] == 2
     assert rows["atari/pong"]["extra"] == "atari" and rows["atari/pong"]["installed"]
     assert rows["treasurehunt"]["extra"] is None and "Worlds of gymnax" in said.err
@@ -351,7 +351,7 @@ BAD = {
     "treasurehnt": "Did you mean `treasurehunt`?",
     "hypergird": "Did you mean `hypergrid`?",
     "brekout": "Did you mean `atari/breakout`?",
-    "zzz": "There are treasurehunt, hypergrid, gymnax's worlds such as cartpole, atari/GAME and gym/ID. `xladder w",
+    "zzz": "There are treasurehunt, hypergrid, gymnax's worlds such as cartpole, atari/GAME, gym/ID, jaxmarl/NAME and",
     "atari/brekout": "Did you mean `breakout`? `xladder worlds atari` lists all",
     "atari/joust": "two players",
     "pendulum": "continuous actions, and value learners choose among a few. `xladder worlds` lists all.",
@@ -487,7 +487,7 @@ def test_one_tick_is_one_mark(axes):
 
 
 def test_shapes_are_said_in_words():
-    assert worlds.shape_in_words((1,)) == "1 number"
-    assert worlds.shape_in_words((4,)) == "4 numbers"
-    assert worlds.shape_in_words((10, 10, 4)) == "10 × 10 × 4"
+    assert worlds.format_shape((1,)) == "1 number"
+    assert worlds.format_shape((4,)) == "4 numbers"
+    assert worlds.format_shape((10, 10, 4)) == "10 × 10 × 4"
     assert atari.SHAPE == (84, 84)  # as the text on Atari says

@@ -70,7 +70,7 @@ def test_what_is_compared_has_ends_of_games_a_full_memory_and_gradients_that_are
     config = MEMBERS["dqn"]
     program = Program(config)
     steps = parity.record(config, 0)
-    assert sum(answer.is_first.sum() for *_, answer in steps) > 2
+    assert sum(made.step.is_first.sum() for made in steps) > 2
     _, _, _, host = parity.remember(program, steps)
     assert host.history.size == program.window.length < len(steps)
     agent = parity.draw_agent(program, program.learner, keys.root(0))

@@ -113,7 +113,7 @@ class Outcome:
 def follow(config, rung, seeds=(SEED,)) -> Outcome:
     run, samples = rung.start(config, list(seeds)), []
     if rung is sequential:
-        record_samples(run.loop.memory, samples)
+        record_samples(run.loop.memories[0], samples)
     begun = run.params()
     metrics = run.advance(TICKS)
     agent, memory, priorities = inside(run)
@@ -143,7 +143,7 @@ def inside(run) -> tuple:
     elif isinstance(run, parallel.OverlappedRun):
         state = jax.tree.map(lambda x: x[0], run.loop.run)
     else:
-        memory, agent = run.loop.memory, run.loop.learner.agent
+        memory, agent = run.loop.memories[0], run.loop.learner.agents[0]
         priorities = memory.priorities and (memory.priorities.blocks, memory.priorities.sums, memory.priorities.largest)
         return jax.tree.map(np.array, (agent, memory.history.rows, priorities or ()))
     return jax.tree.map(np.array, (state.agent, state.memory, tuple(state.priorities)))

@@ -92,7 +92,7 @@ class WorkerGroup:
         for j, theirs in enumerate(layout.actors):
             groups = [len(layout.envs[actor]) for actor in theirs]
             spec = program.spec
-            given = program.window, spec.shape, spec.dtype, spec.actions, c.prioritised, c.alpha
+            given = program.window, spec.shape, spec.dtype, c.prioritised, c.alpha, spec.actions
             shards.append(engine.spawn(f"Shard {j}", Shard, [sum(groups)] if together else groups, *given))
         for remote, future in [(remote, remote.admit()) for remote in (*actors, *shards)]:
             try:

@@ -107,9 +107,9 @@ class Shard(Stateful):
         window: Window,
         shape: tuple[int, ...],
         dtype: Any,
-        actions: int,
         prioritised: bool = False,
         alpha: float = 0.5,
+        actions: int = 2,
     ):
         self.alpha = alpha
         self.all = HostHistory(

@@ -41,7 +41,7 @@ def compare(
     Args:
         workload: As in `train`.
         rungs: Keys of `xladder.RUNGS`.
-        told: Called with every row as it is measured.
+        on_row: Called with every row as it is measured.
         mesh: What lies over how many devices, for the rung of that name.
         seed: The first seed.
         seeds: How many seeds from there on, or a list of them; times are then per seed.

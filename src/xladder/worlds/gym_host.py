@@ -20,7 +20,6 @@ from xladder.errors import UsageError, XladderError, brief, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
 MOST_PICTURE_AXES = 3  # height, width, channels
-MOST_ACTIONS = 127  # what the memory's bytes can tell apart
 
 
 class GymEnvs:
@@ -96,11 +95,6 @@ def _spec(env_id: str, envs: Any) -> EnvSpec:
         raise UsageError(
             f"`gym/{env_id}` has the actions {actions}, and value learners choose among a few: "
             "take a world whose actions are `Discrete`, such as `gym/CartPole-v1`."
-        )
-    if int(actions.n) > MOST_ACTIONS:
-        raise UsageError(
-            f"`gym/{env_id}` has {actions.n} actions, and up to {MOST_ACTIONS} can be remembered: wrap it so that it "
-            "has fewer, and register that."
         )
     if not isinstance(observations, Box):
         raise UsageError(

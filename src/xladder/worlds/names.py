@@ -223,8 +223,8 @@ def _unknown_world(name: str) -> UsageError:
     spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}
     near = difflib.get_close_matches(_squash(name), spellings, n=1)
     hint = f" Did you mean `{spellings[near[0]]}`?" if near else ""
-    kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "flow/module:Name"])
-    return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and gym/ID. {_LISTED}")
+    kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "gym/ID", "jaxmarl/NAME"])
+    return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and module:Name of your own. {_LISTED}")
 
 
 def _squash(name: str) -> str:

@@ -330,7 +330,7 @@ class Ticks:
     def tick_description(self) -> str:
         """What a tick is."""
         steps, envs, updates = self.steps_per_tick, self.world.rows, self.updates_per_tick
-        play = f"{steps} step{'s' * (steps > 1)} of {envs} cop{'ies' if envs > 1 else 'y'}"
+        play = f"{steps} step{'s' * (steps > 1)} of {envs} env{'s' * (envs > 1)}"
         return f"a tick is {play} and {updates} update{'s' * (updates > 1)}"
 
     @property
