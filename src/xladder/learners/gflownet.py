@@ -144,7 +144,7 @@ class GFlowNetLearner:
         return jax.vmap(self.world.backward_mask)(states)
 
     def forward_policy(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         logits = self._apply(params, states, "forward").forward
         mask = self.forward_mask(states)
         masked = jnp.where(mask, logits, MASKED_LOGIT)
@@ -153,7 +153,7 @@ class GFlowNetLearner:
         return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
 
     def backward_policy(self, params: Params, states: jax.Array) -> jax.Array:
-        """float32 [B, A − 1]: with what probability each action is undone; noughts in the initial state."""
+        """float32 [B, A − 1]: the probability with which each action is undone; noughts in the initial state."""
         mask = self.backward_mask(states)
         if not self.config.learns_backward:
             return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)

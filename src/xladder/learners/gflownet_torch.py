@@ -41,7 +41,7 @@ class TorchGFlowNet(TorchState):
 
     @torch.inference_mode()
     def forward_policy(self, states: np.ndarray, epsilon: float, temperature: float) -> np.ndarray:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         mask = self._tensor(self.world.forward_mask(states))
         logits = self._apply(states, "forward").forward
         masked = torch.where(mask, logits, MASKED_LOGIT)
@@ -52,7 +52,7 @@ class TorchGFlowNet(TorchState):
 
     @torch.inference_mode()
     def backward_policy(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, A − 1]: with what probability each action is undone; noughts in the initial state."""
+        """float32 [B, A − 1]: the probability with which each action is undone; noughts in the initial state."""
         mask = self.world.backward_mask(states)
         if not self.config.learns_backward:
             return (mask / np.maximum(mask.sum(-1, keepdims=True), 1)).astype(np.float32)

@@ -42,11 +42,11 @@ class Backend(Stateful):
         return jax.tree.map(np.asarray, self._draw(self.program, self.key, np.int32(tick)))
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         return np.asarray(self._forward(self.learner, self.agent.params, states.astype(np.int32), explore))
 
     def backward_policy(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, A − 1]: with what probability each action is undone."""
+        """float32 [B, A − 1]: the probability with which each action is undone."""
         return np.asarray(self._backward(self.learner, self.agent.params, states.astype(np.int32)))
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
@@ -59,11 +59,11 @@ class Backend(Stateful):
         return self.agent.params
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters."""
+        """Load these parameters."""
         self.agent = self.agent._replace(params=jax.tree.map(jnp.array, params))
 
     def warm_up(self) -> None:
-        """Compile every function, on a learner that is thrown away."""
+        """Compile every function, using a throwaway learner."""
         kept = self.agent
         self.agent = self._init(self.learner, self.key)
         b, old, steps = self.config.learner.batch_size, self.config.remembered, self.config.world.steps
@@ -82,7 +82,7 @@ class Backend(Stateful):
 
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
-    """An experiment of this GFlowNet on the host as `fused` would hold it, leaves [1, …]."""
+    """An experiment of this GFlowNet on the host in the layout of `fused`, leaves [1, …]."""
     backend, held = _backend(loop), loop.memory
     memory = None
     if held is not None:
@@ -94,7 +94,7 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
 
 
 def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
-    """The inverse: the experiment goes on from there."""
+    """The inverse of `to_program`: load a program's state."""
     backend, held = _backend(loop), loop.memory
     loop.tick = int(counters.tick)
     backend.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)

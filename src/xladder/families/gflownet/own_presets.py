@@ -19,7 +19,7 @@ class WorldConfig(FlowSettings):
     """A world of one's own: a `FlowWorld` of `xladder.worlds.flow`."""
 
     name: str = "flow/bits"
-    """Which world; the workload's name says it already."""
+    """Which world; set by the workload's name."""
 
     @property
     def steps(self) -> int:

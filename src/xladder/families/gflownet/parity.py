@@ -55,7 +55,7 @@ UNMAPPED = 8  # states that a world without a twin is asked of one by one
 
 def levels(config: GFlowNetConfig, updates: int = 100, seed: int = 0) -> list[Level]:
     """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
-    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def panels(config: GFlowNetConfig) -> tuple[Panel, ...]:
-    """What the curves show."""
+    """The panels of the learning curves."""
     return flow_panels(config.exact, config.world.charted)
 
 

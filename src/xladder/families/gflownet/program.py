@@ -34,13 +34,13 @@ GPU_UNROLL = 8
 
 
 class Counters(NamedTuple):
-    """What all seeds share; kept off the mapped axis."""
+    """Counters that all seeds share; not mapped."""
 
     tick: jax.Array  # int32 []: iterations done
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
@@ -70,7 +70,7 @@ class Draws(NamedTuple):
 class Program(Portable):
     """A GFlowNet in its world as pure functions.
 
-    How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll` and
+    The rung chooses the layout: `mapped`, whether seeds go side by side or one after another; `unroll` and
     `compact`, see `GFlowNetLearner`.
     """
 
@@ -105,11 +105,11 @@ class Program(Portable):
         return tuple(reversed(buckets))
 
     def init_counters(self) -> Counters:
-        """Before the first iteration."""
+        """The counters before the first iteration."""
         return Counters(jnp.int32(0))
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         key = keys.root(seed)
         memory = None
         if self.config.remembered:
@@ -117,7 +117,7 @@ class Program(Portable):
         return TrainState(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, …]."""
+        """The parameters of a population, leaves [S, …]."""
         return runs.agent.params
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics]:

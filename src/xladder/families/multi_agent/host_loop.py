@@ -1,7 +1,7 @@
 """One epoch for a world on the host: the play and study of `program.py`, in Python.
 
-Who acts and who learns are two arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
-PyTorch agents that JAX teaches (`hybrid`) run the same loop.
+The actor and the learner are separate arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
+PyTorch agents with a JAX learner (`hybrid`) run the same loop.
 
 Shapes: N agents, T turns, F frames, V cells, Q quantiles.
 """
@@ -26,7 +26,7 @@ class HostActor(Protocol):
     """What N agents do while they play."""
 
     def draw(self, tick: int) -> RolloutDraws:
-        """The draws of an epoch's play, as NumPy arrays."""
+        """The random numbers of one epoch's rollout, as NumPy arrays."""
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
         """The best action in a state, int8 [F, V]."""
@@ -39,7 +39,7 @@ class HostLearner(Protocol):
         """One update from a memory. Returns the loss."""
 
     def sync(self) -> None:
-        """The hard update of every target network."""
+        """Copy the online networks into the target networks."""
 
     def params(self) -> Any:
         """The parameters of all agents as the JAX pytree, leaves [N, …]."""

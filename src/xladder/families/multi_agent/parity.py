@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # What a difference may be, as a share of the largest number in the array compared; `learner.py` has the other levels'.
 WORLD = 0.0  # codes, and rewards that both sides look up
 MEMORY = 1e-6  # XLA may contract a·b + c in an n-step return: one rounding less
-STATES = 16  # made up, to compare one network on
+STATES = 16  # random states on which one network is compared
 
 
 class Walk(NamedTuple):
@@ -63,7 +63,7 @@ class WalkDraws(NamedTuple):
 
 def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
     """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
-    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
 
@@ -197,7 +197,7 @@ def _sample_and_gather(c: LearnerConfig, cursor: frames.Cursor, ring: frames.Fra
 
 
 def draw_agent(learner: IQNLearner, key: jax.Array) -> Agent:
-    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    """A fresh agent whose target network differs from its online network, so that mixing them up shows."""
     agent, another = (compiled(IQNLearner.init)(learner, keys.address(key, 0, i, Stream.INIT)) for i in range(2))
     c = learner.config
     return learner_levels.fresh_agent(learner.plain, agent.params, another.params, c.lr, c.gamma)

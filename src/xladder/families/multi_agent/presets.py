@@ -13,5 +13,5 @@ WORLDS: dict[str, Mapping[str, Config]] = {
 
 
 def presets(name: str, protocol: str | None = None) -> Mapping[str, Config]:
-    """The named settings of a world."""
+    """The presets of a world."""
     return WORLDS[name]

@@ -32,14 +32,14 @@ MOST_UNROLLED = 8  # agents written out one after another, so that none's weight
 
 
 class Counters(NamedTuple):
-    """What all agents and all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+    """Counters that all agents and seeds share. They are not mapped, so a branch on them stays a branch."""
 
     tick: jax.Array  # int32 []: epochs done
     cursor: frames.Cursor
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agents: Agent  # every leaf [N, …]
@@ -75,7 +75,7 @@ class EpochRollout(NamedTuple):
 class Program(Portable):
     """The epoch as pure functions.
 
-    How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,
+    The rung chooses the layout: `mapped`, whether agents learn all at once or one after another; `align`,
     see `IQNLearner`; `unroll`, how many turns stand side by side in the program.
     """
 
@@ -109,11 +109,11 @@ class Program(Portable):
         return IQNLearner(self.config.learner, w.num_actions, w.num_codes, w.num_cells, self.align, self.data_parallel)
 
     def init_counters(self) -> Counters:
-        """Before the first epoch."""
+        """The counters before the first epoch."""
         return Counters(jnp.int32(0), frames.init_cursor())
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         n, key = self.config.world.num_agents, keys.root(seed)
         agents = jax.vmap(self.learner.init)(keys.addresses(key, 0, n, Stream.INIT))
         ring = frames.init(self.config.learner.memory, self.learner.cells)
@@ -121,7 +121,7 @@ class Program(Portable):
         return TrainState(key, agents, rings)
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, N, …]."""
+        """The parameters of a population, leaves [S, N, …]."""
         return self.learner.narrow(runs.agents.params)
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics]:

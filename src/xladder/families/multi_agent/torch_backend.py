@@ -35,7 +35,7 @@ class Backend(TorchBackend):
         ]
 
     def draw(self, tick: int) -> RolloutDraws:
-        """The draws of an epoch's play."""
+        """The random numbers of one epoch's rollout."""
         turns = self.config.world.max_turns
         shape = self.world.num_agents, turns
         acts = ActDraws(
@@ -56,7 +56,7 @@ class Backend(TorchBackend):
         return self.agents[agent].update(ring.gather(starts, c.gamma))[0]
 
     def sync(self) -> None:
-        """The hard update of every target network."""
+        """Copy the online networks into the target networks."""
         for agent in self.agents:
             agent.sync()
 
@@ -65,7 +65,7 @@ class Backend(TorchBackend):
         return bridge.to_jax("value", self.agents[agent].net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters."""
+        """Load these parameters."""
         self.agents[agent].net.load_state_dict(bridge.to_torch("value", params))
 
     def params(self) -> Params:
@@ -73,7 +73,7 @@ class Backend(TorchBackend):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
     def dry_run(self) -> None:
-        """An update and ten actions on made-up data: what the number of threads is chosen by."""
+        """An update and ten actions on made-up data: used to choose the number of threads."""
         c = self.config.learner
         ring = HostFrameRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
         batch = ring.gather(np.arange(c.batch_size), c.gamma)

@@ -90,7 +90,7 @@ class WorldConfig:
             need(abs(reward) < float("inf"), "world.item-values", reward, "rewards have to be finite")
 
     def panels(self) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
         from xladder.pictures.curves import hunt_panels
 
         return hunt_panels(self.item_names)

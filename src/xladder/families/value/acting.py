@@ -48,7 +48,7 @@ class EpisodeTotals(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What one tick reports."""
+    """The metrics of one tick."""
 
     returns: jax.Array  # float32 [S]: mean over the games that ended; nan where none did
     length: jax.Array  # float32 [S]: their mean length
@@ -83,7 +83,7 @@ class ActDraws(NamedTuple):
 class ActingProgram(Portable):
     """Games that a network plays in envs of a world.
 
-    How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
+    The rung chooses the layout: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
     are computed; `unroll`, how many updates stand side by side in the program. `envs` are the worlds, where they are
     inside the program.
     """
@@ -205,7 +205,7 @@ class ActingProgram(Portable):
         return keys.step_keys(key, step, self.config.world.rows)
 
     def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
-        """The draws for one choice of action of every env."""
+        """The random numbers for one action selection in every env."""
         c, n, learner = self.config.learner, self.config.world.rows, self.learner
         fractions = c.act_quantiles if learner.fractions else 0
         uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))

@@ -30,9 +30,9 @@ class WorldConfig(ValueWorld):
 
     jittable: ClassVar[bool] = False
     name: str = "atari/breakout"
-    """Which game; the workload's name says it already."""
+    """Which game; set by the workload's name."""
     num_envs: int = 32
-    """How many envs are played at once; `sequential` and `torch` are the paper's with 1."""
+    """Number of parallel envs; with 1, `sequential` and `torch` do what the papers did."""
     stack: int = 4
     """Frames stacked into a state."""
     sticky: float = 0.0
@@ -49,7 +49,7 @@ class WorldConfig(ValueWorld):
     """Threads that step the games; 0: one for every core but two."""
 
     def spec(self) -> EnvSpec:
-        """What is known of the world before it starts."""
+        """Frame shape, dtype and number of actions, known without starting the world."""
         from xladder.worlds.atari_host import spec
 
         return spec(self)
@@ -61,7 +61,7 @@ class WorldConfig(ValueWorld):
         return inside(self, seed)
 
     def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> AtariEnvs:
-        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
+        """Envs stepped from the host; `first` is the first one's index, if other processes step the earlier ones."""
         from xladder.worlds.atari_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -77,15 +77,15 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay"] = "replay"
-    """The value learner with its memory."""
+    """The value learner with a replay memory."""
     protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
     """Under whose rules a score is compared; as a preset it also sets them."""
     frames: int = 10_000_000
     """How long to train: frames of all envs together, 4 for each agent step."""
     evaluate_every: int = 0
-    """Frames between two evaluations; 0: a tenth of the run."""
+    """Frames between evaluations; 0 means a tenth of the run."""
     evaluate_episodes: int = 8
-    """Episodes of each; 0: none are made."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.01
     """Probability of a random action in evaluations."""
 
@@ -115,7 +115,7 @@ class Config(Ticks):
             raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP} of them.")
 
     def note(self) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before the run starts, or an empty string."""
         return f"{self.tick_description}; protocol {self.protocol}"
 
     def judge(self, score: float, frames: int) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Overlapped:
         return counters, self.program.from_rows(self.run._replace(worlds=worlds))
 
     def from_program(self, counters: Counters, run: TrainState) -> None:
-        """The inverse: the experiment goes on from there."""
+        """The inverse of `to_program`: load a program's state."""
         self.tick = int(counters.tick)
         self.rows = self.tick * self.config.steps_per_tick
         worlds, self.run = run.worlds, self.program.as_rows(run)._replace(worlds=())

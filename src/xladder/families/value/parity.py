@@ -34,7 +34,7 @@ from xladder.replay.history import SampleIndices
 
 MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
 RECORDED = 2000  # steps of all envs together
-STATES = 16  # made up, to compare one network on
+STATES = 16  # random states on which one network is compared
 
 
 def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
@@ -49,7 +49,7 @@ def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
             f"`--learner.precision` is {config.learner.precision}, and the PyTorch twin computes in float32: "
             "compare with `--learner.precision float32`."
         )
-    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(_small(config), updates, seed))
 
@@ -168,6 +168,6 @@ def _sample(program: Program, cursor: history.Cursor, memory: Any, priority_stat
 
 
 def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:
-    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    """A fresh agent whose target network differs from its online network, so that mixing them up shows."""
     first, second = (compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2))
     return learner_levels.fresh_agent(learner, first, second, program.config.learner.lr, program.config.learner.gamma)

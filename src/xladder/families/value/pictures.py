@@ -25,7 +25,7 @@ MOST_STEPS = 3000  # of a game that is shown
 
 
 def panels(config: Any) -> tuple[Panel, ...]:
-    """What the curves show."""
+    """The panels of the learning curves."""
     return value_panels(bool(config.interval))
 
 

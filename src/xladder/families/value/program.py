@@ -30,14 +30,14 @@ from xladder.worlds.envs import Step
 
 
 class Counters(NamedTuple):
-    """What all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+    """Counters that all seeds share. They are not mapped, so a branch on them stays a branch."""
 
     tick: jax.Array  # int32 []: ticks done
     cursor: history.Cursor
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
@@ -80,11 +80,11 @@ class Program(ActingProgram):
         return history.Window(c.world.stack, c.learner.n_step, length, absences=self.spec.absences)
 
     def init_counters(self) -> Counters:
-        """Before the first tick."""
+        """The counters before the first tick."""
         return Counters(jnp.int32(0), history.init_cursor())
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         assert self.envs is not None
         key = keys.root(seed)
         state, frames = self.envs.reset(self.reset_keys(key))
@@ -113,7 +113,7 @@ class Program(ActingProgram):
         )
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, …]."""
+        """The parameters of a population, leaves [S, …]."""
         return runs.agent.params
 
     def draw_learn(self, key: jax.Array, update: jax.Array | int) -> LearnDraws:
