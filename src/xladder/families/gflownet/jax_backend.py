@@ -1,4 +1,4 @@
-"""A GFlowNet's backend in JAX: each function is called by itself, and the caller says how it is compiled."""
+"""A GFlowNet's backend in JAX, one function call at a time; the caller decides how each is compiled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Backend(Stateful):
         self.agent = self._init(self.learner, keys.address(self.key, 0, 0, Stream.INIT))
 
     def draw(self, tick: int) -> Draws:
-        """The draws of an iteration, from the keys that `fused` uses."""
+        """The random numbers of an iteration, from the keys that `fused` uses."""
         return jax.tree.map(np.asarray, self._draw(self.program, self.key, np.int32(tick)))
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
@@ -82,7 +82,7 @@ class Backend(Stateful):
 
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
-    """An experiment of this GFlowNet on the host in the layout of `fused`, leaves [1, …]."""
+    """The state of a host loop in the layout of `fused`, leaves [1, …]."""
     backend, held = _backend(loop), loop.memory
     memory = None
     if held is not None:

@@ -1,4 +1,4 @@
-"""One epoch for a world on the host: the play and study of `program.py`, in Python.
+"""One epoch for a world on the host: rollout and learning as in `program.py`, in Python.
 
 The actor and the learner are separate arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
 PyTorch agents with a JAX learner (`hybrid`) run the same loop.
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
 
 
 class HostActor(Protocol):
-    """What N agents do while they play."""
+    """Interface of N agents while they act."""
 
     def draw(self, tick: int) -> RolloutDraws:
         """The random numbers of one epoch's rollout, as NumPy arrays."""
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in a state, int8 [F, V]."""
+        """The greedy action in a state, int8 [F, V]."""
 
 
 class HostLearner(Protocol):
-    """What N agents do while they learn."""
+    """Interface of N agents while they learn."""
 
     def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a memory. Returns the loss."""
+        """One update from a replay memory. Returns the loss."""
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
@@ -46,7 +46,7 @@ class HostLearner(Protocol):
 
 
 class HostLoop(Stateful):
-    """One experiment: a world, N agents and their memories. Every epoch begins the world afresh."""
+    """One run: a world, N agents and their replay memories. Every epoch resets the world."""
 
     STATE = ("tick", "rings", "epsilon", "agents")
 
@@ -84,7 +84,7 @@ class HostLoop(Stateful):
         }
 
     def rollout(self, draws: RolloutDraws) -> np.ndarray:
-        """One epoch in a fresh world, into the memories. Returns what each agent's actions led to, int [T, N]."""
+        """Roll out one epoch after a reset and store it. Returns the events of each agent's actions, int [T, N]."""
         w, world, n = self.config.world, self.world, self.world.num_agents
         for ring in self.rings:
             ring.add_empty()

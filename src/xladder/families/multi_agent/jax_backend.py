@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Stateful):
-    """N JAX agents, each called by itself."""
+    """N JAX agents, one call at a time."""
 
     STATE = ("agents",)
 
@@ -45,11 +45,11 @@ class Backend(Stateful):
         return jax.tree.map(np.asarray, self._draw_rollout(self.program, self.key, tick))
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in a state."""
+        """The greedy action in a state."""
         return int(self._greedy(self.learner, self.agents[agent].params, codes, taus))
 
     def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a memory."""
+        """One update from a replay memory."""
         draws = self._draw_learn(self.program, self.key, tick, agent)
         starts = ring.sample_indices(np.asarray(draws.scores), self.config.learner.batch_size)
         batch = ring.gather(starts, self.config.learner.gamma)
@@ -89,7 +89,7 @@ def _greedy(learner: IQNLearner, params: Params, codes: jax.Array, taus: jax.Arr
 
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
-    """An experiment of these agents on the host in the layout of `fused`, leaves [1, …]."""
+    """The state of a host loop in the layout of `fused`, leaves [1, …]."""
     backend, rings = _backend(loop), loop.rings
     epsilon = jnp.float32(loop.epsilon)
     agents = [agent._replace(epsilon=epsilon) for agent in backend.agents]

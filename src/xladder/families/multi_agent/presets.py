@@ -1,4 +1,4 @@
-"""The named settings of every world in which agents take turns."""
+"""The presets of every world in which agents take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The agents in PyTorch; what they draw comes from NumPy's and PyTorch's generators."""
+"""The agents in PyTorch; their random numbers come from NumPy's and PyTorch's generators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Backend(TorchBackend):
-    """N PyTorch agents. Draws come from NumPy's and PyTorch's generators."""
+    """N PyTorch agents. Random numbers come from NumPy's and PyTorch's generators."""
 
     STATE = ("rng", "agents")
 
@@ -46,11 +46,11 @@ class Backend(TorchBackend):
         return RolloutDraws(self.world.draw_reset(self.rng), self.world.draw_turns(self.rng, turns), acts)
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in a state."""
+        """The greedy action in a state."""
         return self.agents[agent].greedy(codes, taus)
 
     def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a memory."""
+        """One update from a replay memory."""
         c = self.config.learner
         starts = self.rng.choice(ring.limit(), c.batch_size, replace=False)
         return self.agents[agent].update(ring.gather(starts, c.gamma))[0]
@@ -73,7 +73,7 @@ class Backend(TorchBackend):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
     def dry_run(self) -> None:
-        """An update and ten actions on made-up data: used to choose the number of threads."""
+        """Run an update and ten actions on made-up data; used to choose the number of threads."""
         c = self.config.learner
         ring = HostFrameRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
         batch = ring.gather(np.arange(c.batch_size), c.gamma)

@@ -1,4 +1,4 @@
-"""Environments of Gymnasium as workloads: `gym/LunarLander-v3`. They live on the host."""
+"""Gymnasium environments as workloads: `gym/LunarLander-v3`. They run on the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of an environment of Gymnasium."""
+    """Envs of a Gymnasium environment."""
 
     jittable: ClassVar[bool] = False
     name: str = "gym/CartPole-v1"
@@ -44,7 +44,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """A value learner in envs of an environment of Gymnasium."""
+    """A value learner in a Gymnasium environment."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -68,7 +68,7 @@ class Config(Ticks):
         return self.world.name
 
     def check_world(self) -> None:
-        """Raise a `UsageError` if the environment is not there, or cannot be played or seen."""
+        """Raise a `UsageError` if the environment does not exist, or its actions or observations are not supported."""
         from xladder.worlds.gym_host import spec
 
         check_torso(self, spec(self.world).shape)

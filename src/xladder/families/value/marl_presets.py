@@ -1,4 +1,4 @@
-"""Worlds that several agents share, with JaxMARL's API, as workloads: `jaxmarl/NAME` and `marl/module:Name`."""
+"""Multi-agent worlds with JaxMARL's API as workloads: `jaxmarl/NAME` and `marl/module:Name`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of a world that several agents share."""
+    """Envs of a multi-agent world."""
 
     jittable: ClassVar[bool] = True
     name: str = "jaxmarl/MPE_simple_spread_v3"
@@ -28,11 +28,11 @@ class WorldConfig(ValueWorld):
     stack: int = 1
     """Frames stacked into a state."""
     shared: bool = False
-    """One network and memory for all agents, told by the observation which one it is; steps are then agents' steps."""
+    """One network and replay memory for all agents, with an agent ID in the observation; steps then count per agent."""
 
     @property
     def rows(self) -> int:
-        """Copies of the world as one learner sees them: with a shared network, every agent of each."""
+        """Rows that one learner sees: one per env, or with a shared network one per agent of each env."""
         return self.num_envs * len(self.all_agents) if self.shared else self.num_envs
 
     @property
@@ -68,7 +68,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """Independent value learners, one for each agent, in envs of a world that they share."""
+    """Independent value learners, one per agent, in envs of a multi-agent world."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -108,10 +108,10 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
 
 
 def suited_to_others(config: Any) -> Any:
-    """Settings for agents that meet others who learn: what those did long ago, or what they will do, misleads.
+    """Settings for agents that learn next to other learning agents, whose past behaviour is misleading.
 
-    One-step targets and a nearer horizon: in JaxMARL's simple spread, 800,000 steps, they reached −42, and five-step
-    targets −66 (random play −80; two seeds each).
+    One-step targets and a shorter horizon: after 800,000 steps of JaxMARL's simple spread they reached −42, five-step
+    targets −66 and random actions −80 (two seeds each).
     """
     if config.algorithm == "pqn":
         return config

@@ -1,4 +1,4 @@
-"""Worlds with gymnax's API that are not in our table as workloads: `jax/module:Name`, and `gymnax/ID`."""
+"""Further worlds with gymnax's API as workloads: users' own, `jax/module:Name`, and `gymnax/ID`."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
 
 
 def from_gymnax(config: Any) -> dict[str, Any]:
-    """The presets that gymnax's worlds have, for a world that shows frames of the same kind."""
+    """The presets of the gymnax world with the same kind of frames."""
     torso: Any = suited(config.world.spec().shape) or "mlp"
     like = gymnax_presets.VECTORS if torso == "mlp" else gymnax_presets.PICTURES
     found = gymnax_presets.with_pqn(replace(like, learner=replace(like.learner, torso=torso)))

@@ -1,4 +1,4 @@
-"""Worlds that several agents share, with PettingZoo's parallel API, as workloads: `zoo/module:parallel_env`."""
+"""Multi-agent worlds with PettingZoo's parallel API as workloads: `zoo/module:parallel_env`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of a world that several agents share."""
+    """Envs of a multi-agent world."""
 
     jittable: ClassVar[bool] = False
     name: str = "zoo/pettingzoo.sisl.pursuit_v5:parallel_env"
@@ -51,7 +51,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """Independent value learners, one for each agent, in envs of a world that they share."""
+    """Independent value learners, one per agent, in envs of a multi-agent world."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
