@@ -112,7 +112,7 @@ class Config(Ticks):
         if w.cap_frames < 40:
             raise UsageError(f"`--world.cap-frames` is {w.cap_frames}, but an episode needs 40 or more.")
         if self.frames % FRAMES_PER_STEP:
-            raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP}.")
+            raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP} of them.")
 
     def note(self) -> str:
         """A note to print before the run starts, or an empty string."""
