@@ -83,27 +83,27 @@ class Backend(Stateful):
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
     """The state of a host loop in the layout of `fused`, leaves [1, …]."""
-    backend, held = _backend(loop), loop.memory
+    backend, replay = _backend(loop), loop.memory
     memory = None
-    if held is not None:
-        full = held.size == len(held.log_rewards)
-        added = held.size + held.index if full else held.size
-        memory = objects.Objects(jnp.int32(held.states), jnp.asarray(held.log_rewards), jnp.int32(added))
+    if replay is not None:
+        full = replay.size == len(replay.log_rewards)
+        added = replay.size + replay.index if full else replay.size
+        memory = objects.Objects(jnp.int32(replay.states), jnp.asarray(replay.log_rewards), jnp.int32(added))
     alone = jax.tree.map(lambda x: x[None], (backend.agent, memory))
     return Counters(jnp.int32(loop.tick)), TrainState(backend.key[None], *alone)
 
 
 def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
     """The inverse of `to_program`: load a program's state."""
-    backend, held = _backend(loop), loop.memory
+    backend, replay = _backend(loop), loop.memory
     loop.tick = int(counters.tick)
     backend.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
-    if held is not None:
+    if replay is not None:
         assert runs.memory is not None
-        capacity, added = len(held.log_rewards), int(runs.memory.added[0])
-        held.states = np.array(runs.memory.states[0], np.int64)
-        held.log_rewards = np.array(runs.memory.log_rewards[0])
-        held.index, held.size = added % capacity, min(added, capacity)
+        capacity, added = len(replay.log_rewards), int(runs.memory.added[0])
+        replay.states = np.array(runs.memory.states[0], np.int64)
+        replay.log_rewards = np.array(runs.memory.log_rewards[0])
+        replay.index, replay.size = added % capacity, min(added, capacity)
 
 
 def _backend(loop: HostLoop) -> Backend:

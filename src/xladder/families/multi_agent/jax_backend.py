@@ -93,9 +93,9 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
     backend, rings = _backend(loop), loop.rings
     epsilon = jnp.float32(loop.epsilon)
     agents = [agent._replace(epsilon=epsilon) for agent in backend.agents]
-    held = [frames.FrameRing(*(getattr(ring, name) for name in frames.FrameRing._fields)) for ring in rings]
+    contents = [frames.FrameRing(*(getattr(ring, name) for name in frames.FrameRing._fields)) for ring in rings]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves)[None], *agents)
-    memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *held)
+    memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *contents)
     cursor = frames.Cursor(jnp.int32(rings[0].index), jnp.int32(rings[0].size))
     return Counters(jnp.int32(loop.tick), cursor), TrainState(backend.key[None], stacked, memories)
 

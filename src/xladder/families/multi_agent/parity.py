@@ -184,9 +184,9 @@ def _recall(
 ) -> tuple[Any, Any]:
     """The contents of both replay memories, and their samples."""
     c = config.learner
-    held = host.frames, host.actions, host.rewards, host.dones, host.breaks
+    contents = host.frames, host.actions, host.rewards, host.dones, host.breaks
     starts = host.sample_indices(scores, c.batch_size)
-    theirs = (host.index, host.size), held, host.recent(), starts, tuple(host.gather(starts, c.gamma))
+    theirs = (host.index, host.size), contents, host.recent(), starts, tuple(host.gather(starts, c.gamma))
     return compiled(_sample_and_gather)(c, cursor, ring, scores), theirs
 
 

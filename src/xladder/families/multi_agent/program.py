@@ -208,8 +208,8 @@ class Program(Portable):
         Returns the agents and their losses [S, N], or 0.
         """
         shape = agents.epsilon.shape
-        who = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
-        draws = jax.vmap(lambda k, i: self.draw_learn(k, tick, i))(*who)  # [S·N, …]
+        keys_and_agents = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
+        draws = jax.vmap(lambda k, i: self.draw_learn(k, tick, i))(*keys_and_agents)  # [S·N, …]
 
         def learn(agents: Agent) -> tuple[Agent, jax.Array]:
             flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, rings))  # [S·N, …]

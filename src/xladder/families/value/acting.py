@@ -282,8 +282,8 @@ class ActingProgram(Portable):
 def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
     """int32 [N]: uniformly random actions among those available, bool [N, K]."""
     ranks = jnp.cumsum(available, axis=1, dtype=jnp.int32)
-    wanted = jnp.minimum((uniforms * ranks[:, -1]).astype(jnp.int32), ranks[:, -1] - 1)
-    return jnp.argmax(available & (ranks == wanted[:, None] + 1), axis=1).astype(jnp.int32)
+    rank = jnp.minimum((uniforms * ranks[:, -1]).astype(jnp.int32), ranks[:, -1] - 1)
+    return jnp.argmax(available & (ranks == rank[:, None] + 1), axis=1).astype(jnp.int32)
 
 
 @cache

@@ -151,15 +151,14 @@ def format_placing(placing: Placing) -> str:
     point = placing.published
     figure = _plain(point.score) + ("" if point.spread is None else f" ± {_plain(point.spread)}")
     source = REPORTED[point.protocol] + (f" of {point.seeds} seeds" if point.seeds else "")
-    who, score, frames = f"{placing.game} ({placing.protocol})", _plain(placing.score), _count(placing.frames)
+    game, score, frames = f"{placing.game} ({placing.protocol})", _plain(placing.score), _count(placing.frames)
     if placing.verdict == "nothing":
         nearest = f"{figure} after {_count(point.frames)} frames ({point.protocol}, {source})"
-        return f"{who}: nothing comparable with {score} after {frames} frames is published; the nearest is {nearest}."
+        return f"{game}: nothing comparable with {score} after {frames} frames is published; the nearest is {nearest}."
     if placing.verdict == "beside":
-        return f"{who}: {score} after {frames} frames; published is {figure} ({source}, no spread, so not judged)."
-    return (
-        f"{who}: {score} is {placing.verdict} the published band at {_count(point.frames)} frames, {figure} ({source})."
-    )
+        return f"{game}: {score} after {frames} frames; published is {figure} ({source}, no spread, so not judged)."
+    band = f"the published band at {_count(point.frames)} frames, {figure} ({source})"
+    return f"{game}: {score} is {placing.verdict} {band}."
 
 
 def _judge(score: float, point: Published) -> Verdict:

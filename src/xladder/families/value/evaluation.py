@@ -49,11 +49,11 @@ class EvaluatedEpisodes(NamedTuple):
 def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
     """The mean return of every seed's agents, leaves [S, …], over a few episodes with the same seeds every time."""
     seeds = jax.tree.leaves(params)[0].shape[0]
-    games = [
+    results = [
         run_episodes(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
         for s in range(seeds)
     ]
-    return Measurement({"eval_return": np.array([one.mean() for one in games], np.float32)})
+    return Measurement({"eval_return": np.array([one.mean() for one in results], np.float32)})
 
 
 def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compi
     """
     seeds = jax.tree.leaves(params)[0].shape[0]
     epsilon = config.evaluate_epsilon
-    games = [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
-    totals = [one.returns.sum(1) for one in games]
+    results = [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
+    totals = [one.returns.sum(1) for one in results]
     mean, interval = mean_and_interval(np.array([total.mean() for total in totals]) if seeds > 1 else totals[0])
     by_chance = run_episodes(config, pick(params, 0), episodes, seed, compiled, 1.0)
     chance, chance_interval = mean_and_interval(by_chance.returns.sum(1))
@@ -75,9 +75,9 @@ def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compi
         "mean_return": float(mean),
         "ci95": float(interval),
         "median_return": float(np.median(np.concatenate(totals))),
-        "per_agent": [float(x) for x in np.mean([one.returns.mean(0) for one in games], axis=0)],
+        "per_agent": [float(x) for x in np.mean([one.returns.mean(0) for one in results], axis=0)],
         "episodes": min(len(total) for total in totals),
-        "unfinished": sum(one.left for one in games),
+        "unfinished": sum(one.left for one in results),
         "seeds": seeds,
         "epsilon": epsilon,
         "random_return": float(chance),
@@ -134,10 +134,9 @@ def run_episodes(
     for i in np.flatnonzero(owing):
         found[i].append((under_way[i], True))  # the return so far of an episode that did not end
     # Keep as many episodes of each env as the env with the fewest has.
-    games = [game for each in zip(*(games[:quota] for games in found), strict=False) for game in each][:episodes]
-    return EvaluatedEpisodes(
-        np.array([total for total, _ in games]).reshape(-1, agents), sum(left for _, left in games)
-    )
+    rounds = zip(*(of_env[:quota] for of_env in found), strict=False)
+    kept = [episode for each in rounds for episode in each][:episodes]
+    return EvaluatedEpisodes(np.array([total for total, _ in kept]).reshape(-1, agents), sum(left for _, left in kept))
 
 
 class EvaluationActor:

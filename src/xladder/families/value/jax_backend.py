@@ -93,13 +93,13 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
     `fused` writes a row into the replay memory at the start of the next step, the host loop writes it at once. Writing
     it again changes nothing.
     """
-    backend, games = _backend(loop), loop.games
+    backend, stepper = _backend(loop), loop.games
     rows = loop.tick * loop.config.steps_per_tick - 1
     length = loop.program.window.length
     cursor = Cursor(jnp.int32(max(rows, 0) % length), jnp.int32(min(max(rows, 0), length)))
     several, agents = bool(loop.program.spec.agents), len(backend.agents)
 
-    def mine(values: np.ndarray, agent: int) -> jax.Array:
+    def agent_rows(values: np.ndarray, agent: int) -> jax.Array:
         return jnp.asarray(values.reshape(agents, -1, *values.shape[1:])[agent])
 
     runs = []
@@ -114,8 +114,8 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
                 agent=backend.agents[i],
                 memory=memory.history.rows,
                 priorities=priority_state,
-                seen=Seen(mine(games.stack, i), mine(games.is_first, i)),
-                score=EpisodeTotals(mine(games.score.total, i), mine(games.score.steps, i)),
+                seen=Seen(agent_rows(stepper.stack, i), agent_rows(stepper.is_first, i)),
+                score=EpisodeTotals(agent_rows(stepper.score.total, i), agent_rows(stepper.score.steps, i)),
                 row=History(*(column[:, last] for column in memory.history.rows)),
                 worlds=(),
             )
@@ -127,7 +127,7 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
 
 def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
     """The inverse of `to_program`: load a program's state."""
-    backend, games = _backend(loop), loop.games
+    backend, stepper = _backend(loop), loop.games
     one = jax.tree.map(lambda x: x[0], runs)
     loop.tick = int(counters.tick)
     for i, memory in enumerate(loop.memories):
@@ -145,11 +145,11 @@ def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
             memory.priorities.largest = np.float32(own.priorities.largest)
             memory.priorities.admit(memory.history)
     if hasattr(backend.worlds, "place"):
-        rows = games.stack.shape[0]
-        games.stack = np.array(one.seen.stack).reshape(games.stack.shape)
-        games.is_first = np.array(one.seen.is_first).reshape(rows)
-        games.score.total = np.array(one.score.total).reshape(rows)
-        games.score.steps = np.array(one.score.steps).reshape(rows)
+        rows = stepper.stack.shape[0]
+        stepper.stack = np.array(one.seen.stack).reshape(stepper.stack.shape)
+        stepper.is_first = np.array(one.seen.is_first).reshape(rows)
+        stepper.score.total = np.array(one.score.total).reshape(rows)
+        stepper.score.steps = np.array(one.score.steps).reshape(rows)
         backend.worlds.go_to(one.worlds, loop.tick * loop.config.steps_per_tick)
 
 

@@ -171,8 +171,8 @@ def why_no_twin(name: str) -> str:
     """Why a torso has no PyTorch twin, as a clause; an empty string if it has one."""
     if find_twin(name) is not None:
         return ""
-    wanted = type(make(name)).__name__ + SUFFIX
-    return f"the torso `{name}` has no PyTorch twin (`{wanted}` in its module, or `torch_twin`)"
+    expected = type(make(name)).__name__ + SUFFIX
+    return f"the torso `{name}` has no PyTorch twin (`{expected}` in its module, or `torch_twin`)"
 
 
 def names_of(name: str, torso: Any) -> Mapping[str, str] | None:

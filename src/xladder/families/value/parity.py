@@ -94,13 +94,13 @@ def record(config: Any, seed: int) -> list[Transition]:
     """Record transitions of random actions, as the first agent sees them."""
     world, n = config.world, config.world.rows
     rng, rows = np.random.default_rng(seed), []
-    games = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
+    stepper = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
     try:
         for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
-            games.send(rng.integers(0, games.worlds.spec.actions, len(games.is_first), dtype=np.int32))
-            rows.append(jax.tree.map(np.array, of_agent(games.recv(), 0, games.agents)))
+            stepper.send(rng.integers(0, stepper.worlds.spec.actions, len(stepper.is_first), dtype=np.int32))
+            rows.append(jax.tree.map(np.array, of_agent(stepper.recv(), 0, stepper.agents)))
     finally:
-        games.close()
+        stepper.close()
     return rows
 
 

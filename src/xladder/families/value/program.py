@@ -304,8 +304,8 @@ class Program(ActingProgram):
         # writing a row with reading the memory, does it twice, and copies the whole memory for that.
         rest = runs.acting()
 
-        def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
-            stored = self.store_all(cursor, rest._replace(memory=held[0], priorities=held[1]))
+        def write(_: jax.Array, buffers: tuple[history.History, Any]) -> tuple[history.History, Any]:
+            stored = self.store_all(cursor, rest._replace(memory=buffers[0], priorities=buffers[1]))
             return stored.memory, stored.priorities
 
         times = (step > 0).astype(jnp.int32)

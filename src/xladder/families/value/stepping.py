@@ -106,22 +106,22 @@ class Stepper(Stateful):
 def of_agent(transition: Transition, agent: int, agents: int) -> Transition:
     """One agent's rows of a transition."""
     count = len(transition.is_first) // agents
-    mine = slice(agent * count, (agent + 1) * count)
-    step = Step(*(leaf[mine] for leaf in transition.step))
+    rows = slice(agent * count, (agent + 1) * count)
+    step = Step(*(leaf[rows] for leaf in transition.step))
     return Transition(
-        transition.frames[mine],
-        transition.is_first[mine],
-        transition.actions[mine],
+        transition.frames[rows],
+        transition.is_first[rows],
+        transition.actions[rows],
         step,
-        Ended(*(x[mine] for x in transition.ended)),
+        Ended(*(x[rows] for x in transition.ended)),
     )
 
 
 def random_available(available: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
     """int [N]: random actions among those available, bool [N, K]; the twin of `acting.random_available`."""
     ranks = np.cumsum(available, axis=1)
-    wanted = np.minimum((uniforms * ranks[:, -1].astype(np.float32)).astype(int), ranks[:, -1] - 1)
-    return np.argmax(available & (ranks == wanted[:, None] + 1), axis=1)
+    rank = np.minimum((uniforms * ranks[:, -1].astype(np.float32)).astype(int), ranks[:, -1] - 1)
+    return np.argmax(available & (ranks == rank[:, None] + 1), axis=1)
 
 
 class Report(NamedTuple):
