@@ -472,7 +472,7 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
         (["--actors", "0"], "1 or more"),
         (["--actors", "2", "--shards", "3"], "every shard"),
         (["--shards", "2", "--lock-step", "--preset", "rainbow"], "priorities are those of one memory"),
-        (["--preset", "pqn", "--learner.memory", "100000", "--learner.learning-starts", "1000"], "remembers nothing"),
+        (["--preset", "pqn", "--learner.memory", "100000", "--learner.learning-starts", "1000"], "no replay memory"),
         (["--ray", "127.0.0.1:1"], "No Ray answers"),
         (["--ray", "nowhere"], "HOST:PORT"),
         (["--rung", "parallel", "--actors", "2"], "is for `actors`"),

@@ -231,7 +231,7 @@ def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     Probe.count = 0
     score = value_evaluation.score(config, jax.tree.map(lambda x: x[None], params), 4, 0, compiled)
     assert (score["episodes"], score["unfinished"], score["mean_return"]) == (2, 1, 5.5)
-    assert "2 episodes, of which 1 did not end and was left" in value.describe_score(score)[0]
+    assert "2 episodes, of which 1 did not end and was abandoned" in value.describe_score(score)[0]
 
 
 @pytest.mark.parametrize("name", ["Picture", "Dim", "Bytes"])

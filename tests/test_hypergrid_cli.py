@@ -104,7 +104,7 @@ def test_a_grid_too_large_to_enumerate_is_trained_and_measured_by_sampling(tmp_p
     length = ["--iterations", "4", "--evaluate-every", "4", "--eval-samples", "500"]
     assert call("train", "hypergrid", *large, *length, "--eval-episodes", "500", "--out", str(run)) == 0
     text = capsys.readouterr().out
-    assert "2^21 cells are more than are enumerated" in text and "a perfect sampler would show" in text
+    assert "2^21 cells are too many to be enumerated" in text and "a perfect sampler would show" in text
     assert not (run / "media" / "scatter.png").exists() and (run / "media" / "distribution.png").exists()
     rows = list(csv.DictReader((run / "metrics.csv").open()))
     assert "tv" not in rows[0] and float(rows[-1]["tv_floor"]) > 0

@@ -152,7 +152,7 @@ BAD = {
     "mesh data=2,data=2": "has to be like `seeds=4`",
     "mesh data=2 --rung fused": "`--mesh` is for `mesh`",
     "rung mesh": "`mesh` needs `--mesh`",
-    "mesh data=2 --loss vargrad": "lay seeds over devices",
+    "mesh data=2 --loss vargrad": "shard seeds over the devices",
 }
 
 

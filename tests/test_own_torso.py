@@ -149,12 +149,12 @@ WRONG = {
     "mpl": "no torso `mpl`. Did you mean `mlp`?",
     "tests.own_nets:Missing": "has no `Missing`",
     "tests.own_nets:NOT_A_TORSO": "Flax Linen module",
-    "tests.own_nets:TorsoTorch": "module of PyTorch's",
+    "tests.own_nets:TorsoTorch": "is a PyTorch module",
     "tests.own_nets:Raises": r"cannot take a state of `cartpole`, float32 \[1, 4\]: ",
     "tests.own_nets:Grid": r"returns \[1, 3\] for one state",
-    "tests.own_nets:ByKey": "asks for parts by name",
+    "tests.own_nets:ByKey": "takes named parts",
     "tests.own_nets:WrongShape": r"first pair that does not: `inside` \(Linear: weight \[9, 4\], bias \[9\]\)",
-    "tests.own_nets:WrongFeatures": r"returns \[4, 9\] for a batch of 4, and the Flax module \[4, 8\]",
+    "tests.own_nets:WrongFeatures": r"returns \[4, 9\] for a batch of 4, but the Flax module returns \[4, 8\]",
 }
 
 
@@ -167,7 +167,7 @@ def test_what_is_wrong_is_said_while_planning(torso):
 def test_without_a_twin_all_rungs_run_but_those_of_pytorch():
     assert planned("tests.own_nets:Plain", "sequential")
     for rung in ("torch", "hybrid"):
-        with pytest.raises(UsageError, match=r"no twin in PyTorch \(`PlainTorch` in its module.*Use `sequential`"):
+        with pytest.raises(UsageError, match=r"no PyTorch twin \(`PlainTorch` in its module.*Use `sequential`"):
             planned("tests.own_nets:Plain", rung)
     with pytest.raises(UsageError, match="nothing to compare with: the torso"):
         parity.levels(config_of("tests.own_nets:Plain"), 1)

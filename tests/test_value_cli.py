@@ -213,8 +213,8 @@ def test_it_is_said_what_the_published_score_is(preset, frames, score, verdict, 
     found = judged(preset, frames, score)
     assert found["verdict"] == verdict and said in found["placing"]
     caveat, *others = found["caveats"]
-    assert [other[:20] for other in others] == ["CleanRL presses fire"] * (preset == "cleanrl")
-    assert f"Published is the {published}" in caveat and "not measured alike" in caveat
+    assert [other[:20] for other in others] == ["CleanRL presses FIRE"] * (preset == "cleanrl")
+    assert f"The published score is the {published}" in caveat and "differ in method" in caveat
     # Random play scores −20.7, and humans 9.3 by one table and 14.6 by the other.
     assert found["human49"] == pytest.approx((score + 20.7) / 30.0)
     assert found["human57"] == pytest.approx((score + 20.7) / 35.3)

@@ -134,7 +134,7 @@ def test_games_may_be_spelled_as_their_papers_do():
         (8, 8, 1, 1, "a tick is 1 step of 8 envs and 1 update"),
         (8, 2, 1, 4, "a tick is 1 step of 8 envs and 4 updates"),
         (8, 24, 3, 1, "a tick is 3 steps of 8 envs and 1 update"),
-        (1, 4, 4, 1, "a tick is 4 steps of 1 copy and 1 update"),
+        (1, 4, 4, 1, "a tick is 4 steps of 1 env and 1 update"),
     ],
 )
 def test_a_tick_is_the_least_play_that_owes_whole_updates(envs, steps_per_update, steps, updates, words):

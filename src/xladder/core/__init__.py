@@ -1,1 +1,1 @@
-"""What every workload shares: keys, types, and the tick."""
+"""Shared by every workload: random keys, types, schedules and state."""

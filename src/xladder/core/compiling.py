@@ -1,4 +1,4 @@
-"""How a function that a Python loop calls is compiled."""
+"""Compilation of functions that a Python loop calls."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import cache
 from typing import Any
 
 
-@cache  # so that a second run with the same settings finds what the first compiled
+@cache  # so that a second run with the same settings reuses the compiled functions
 def compiled(function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Callable[..., Any]:
-    """`function` under `jit`; its first argument, a learner, program or config, is static.
+    """Wrap a function in `jit`, with its first argument (a learner, program or config) static.
 
     Args:
         function: a pure function whose first argument is hashable.
-        donate: numbers of the arguments whose buffers may be overwritten.
+        donate: indices of the arguments whose buffers may be overwritten.
 
     Returns:
         The compiled function, the same one for the same arguments.

@@ -1,7 +1,7 @@
-"""Who shares the work of one run. Usually nobody does: then every function here gives back what it was given.
+"""Data parallelism over one device: every function here returns its argument.
 
-A rung that lays one learner over several devices has data parallelism of another kind (`rungs/mesh.py`). Learners and
-programs do not know which: they take their share of what is drawn for all, and put together what all have found.
+A rung that spreads one learner over several devices replaces it (`rungs/mesh.py`). Learners and programs work with
+either: they take the local part of the random numbers and batches, and combine gradients and results over devices.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DataParallel:
-    """Data parallelism over one device: nothing is shared."""
+    """Data parallelism over a single device."""
 
     size: int = 1
 
     def local(self, tree: Any, axis: int = 0) -> Any:
-        """This one's part of what is for all, cut evenly along an axis."""
+        """This device's part of a global tree, split evenly along an axis."""
         return tree
 
     def mean(self, tree: Any) -> Any:
-        """The mean over what each has."""
+        """The mean over devices."""
         return tree
 
     def add(self, tree: Any) -> Any:
-        """The sum over what each has."""
+        """The sum over devices."""
         return tree
 
     def gather(self, tree: Any) -> Any:
-        """What each has, one after another along the first axis: the inverse of `local`."""
+        """All devices' parts, concatenated along the first axis: the inverse of `local`."""
         return tree
 
 

@@ -1,7 +1,7 @@
-"""Keys are addresses: seed → tick → agent → stream, each a `fold_in`.
+"""Random keys as addresses: seed → tick → agent → stream, one `fold_in` each.
 
-No key is threaded through a computation and split as it goes. So every rung, any number of agents and a resumed run
-read the same numbers at the same address, in whatever order they ask.
+No key is carried along and split. So every rung, any number of agents and a resumed run draw the same numbers at the
+same address, in any order.
 """
 
 from enum import IntEnum
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 class Stream(IntEnum):
-    """What the numbers at an address are for. Never renumber: old runs would change."""
+    """What the random numbers at an address are for. Never renumber: old runs would change."""
 
     INIT = 0
     RESET = 1
@@ -26,39 +26,39 @@ WORLD = 2**31 - 1  # the "agent" whose draws belong to the world itself
 
 
 def root(seed: jax.Array | int) -> jax.Array:
-    """The key of a run: everything it draws lies below."""
+    """The root key of a run, from which all others derive."""
     return jax.random.key(seed)
 
 
 def evaluation(seed: jax.Array | int) -> jax.Array:
-    """The root of everything an evaluation draws, apart from all training."""
+    """The root key of an evaluation, separate from all training keys."""
     return jax.random.fold_in(root(seed), WORLD)
 
 
 def address(run: jax.Array, tick: jax.Array | int, agent: jax.Array | int, stream: Stream) -> jax.Array:
-    """The key for one purpose of one agent (or `WORLD`) in one tick."""
+    """The key for one stream of one agent (or `WORLD`) in one tick."""
     key = jax.random.fold_in(run, tick)
     return jax.random.fold_in(jax.random.fold_in(key, agent), int(stream))
 
 
 def of_agents(run: jax.Array, agents: int) -> jax.Array:
-    """Keys [A] of agents that learn independently in one world: the first one's is the run's own."""
+    """Root keys [A] of agents that learn independently in one world; the first is the run's."""
     others = jax.vmap(lambda agent: jax.random.fold_in(run, WORLD - agent))(jnp.arange(1, agents))
     return jnp.concatenate([run[None], others])
 
 
 def reset_keys(run: jax.Array, num_envs: int, first: jax.Array | int = 0) -> jax.Array:
-    """Keys [N] of the games that the envs of a run begin with; of envs `first` … where others have some."""
+    """Keys [N] of the envs' first episodes; `first` is the index of the first env if others have the earlier ones."""
     return addresses(run, 0, num_envs, Stream.RESET, first)
 
 
 def step_keys(run: jax.Array, step: jax.Array | int, num_envs: int, first: jax.Array | int = 0) -> jax.Array:
-    """Keys [N] of a step of the envs, counted from 0; games that begin in it draw from them too."""
+    """Keys [N] of one step of the envs, counted from 0; episodes that begin in it use them, too."""
     return addresses(run, step, num_envs, Stream.SPAWN, first)
 
 
 def addresses(
     run: jax.Array, tick: jax.Array | int, agents: int, stream: Stream, first: jax.Array | int = 0
 ) -> jax.Array:
-    """The same for agents `first` … `first` + N − 1: keys [N]."""
+    """Keys [N] for one stream of agents `first` … `first` + N − 1 in one tick."""
     return jax.vmap(lambda agent: address(run, tick, agent, stream))(first + jnp.arange(agents))

@@ -1,8 +1,8 @@
-"""The state of a run as named arrays, and back.
+"""Conversion of a run's state to named arrays, and back.
 
-A state is a pytree whose leaves are arrays, numbers, generators, or objects that have a state of their own
-(`Stateful`). Its names are the paths to its leaves, such as `runs.agent.params.head.kernel`. JAX is imported where it
-is needed: a command line has to be read, and refused, before that.
+A state is a pytree whose leaves are arrays, numbers, generators, or objects with a state of their own (`Stateful`). The
+names are the paths to the leaves, such as `runs.agent.params.head.kernel`. JAX is imported only where it is needed,
+because a command line is parsed, and refused, before that.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ WORD = 2**64
 
 
 class Stateful:
-    """An object whose state is some of its attributes."""
+    """An object whose state consists of the attributes in `STATE`."""
 
     STATE: ClassVar[tuple[str, ...]] = ()
 
     def state(self) -> Mapping[str, Any]:
-        """All that makes it go on as it would have."""
+        """Everything that is needed to resume."""
         return {name: getattr(self, name) for name in self.STATE}
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         for name, value in state.items():
             setattr(self, name, value)
 
 
 class Portable:
-    """A program whose experiments may be taken apart and go on elsewhere; most may as they are."""
+    """A program whose runs can be saved and resumed elsewhere; by default, unchanged."""
 
     def carried(self, runs: Any) -> Any:
-        """What of a population is kept."""
+        """The part of a population that a checkpoint holds."""
         return runs
 
     def fresh_params(self, seed: Any) -> Any:
-        """The parameters of one fresh run, whose shapes are asked for."""
+        """The initial parameters of one run, for their shapes."""
         program: Any = self
         return program.params(program.init(seed))
 
     def put_back(self, fresh: Any, kept: Any) -> Any:
-        """A population that goes on from what was kept; `fresh` is one that has just begun."""
+        """A population resumed from a checkpoint; `fresh` is a newly initialised one."""
         return kept
 
 
 def unique(*things: Any) -> list[Any]:
-    """Each object once: who acts and who learns may be the same."""
+    """The distinct objects among the arguments: actor and learner may be the same object."""
     return [thing for i, thing in enumerate(things) if all(thing is not earlier for earlier in things[:i])]
 
 
 def capture(thing: Any, prefix: str = "") -> Arrays:
-    """Name → NumPy array for every leaf. On a CPU these may be views: write them before the run goes on."""
+    """Name → NumPy array for every leaf. On a CPU these may be views: write them before training continues."""
     import jax
 
     arrays: Arrays = {}
@@ -74,7 +74,7 @@ def capture(thing: Any, prefix: str = "") -> Arrays:
 
 
 def restore(like: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
-    """The state of which `arrays` were captured. `like` is one of the same shape; objects in it are changed."""
+    """The inverse of `capture`. `like` is a state of the same structure; `Stateful` objects in it are changed."""
     import jax
 
     paths, structure = jax.tree_util.tree_flatten_with_path(like)
@@ -98,7 +98,7 @@ def restore(like: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> An
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """The leaves of nested dicts, under dotted names."""
+    """The leaves of nested dicts, with dotted names."""
     leaves: list[tuple[str, Any]] = []
     for name, value in sorted(tree.items()):
         leaves += flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else [(prefix + name, value)]
@@ -106,7 +106,7 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 
 def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dicts again from dotted names."""
+    """Nested dicts from leaves with dotted names."""
     tree: dict[str, Any] = {}
     for name, value in leaves.items():
         *path, last = name.split(".")
@@ -118,7 +118,7 @@ def unflatten(leaves: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _like(leaf: Any, found: np.ndarray) -> Any:
-    """An array as the kind of thing that a leaf is."""
+    """Convert an array to the type of a leaf."""
     import jax
 
     if isinstance(leaf, np.random.Generator):
@@ -142,7 +142,7 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _generator_words(generator: np.random.Generator) -> np.ndarray:
-    """uint64 [6]: all that NumPy's default generator (PCG64) is."""
+    """uint64 [6]: the complete state of NumPy's default generator (PCG64)."""
     state: Any = generator.bit_generator.state
     wide = [state["state"]["state"], state["state"]["inc"]]
     words = [part for number in wide for part in (number % WORD, number // WORD)]

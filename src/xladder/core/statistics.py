@@ -1,4 +1,4 @@
-"""The mean of a few repetitions and how far it can be trusted. Shapes: S seeds, T ticks."""
+"""Means over a few repetitions and their confidence intervals. Shapes: S seeds, T ticks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def t_quantile(freedom: np.ndarray | int) -> np.ndarray:
     """The 97.5 % quantile of Student's t, elementwise, to 4 decimals; NaN for less than one degree of freedom."""
     freedom = np.asarray(freedom)
     z, v = _Z, np.maximum(freedom, 1).astype(float)
-    # Cornish and Fisher's expansion round the normal quantile (Abramowitz and Stegun 26.7.5).
+    # Cornish and Fisher's expansion around the normal quantile (Abramowitz and Stegun 26.7.5).
     far = (
         z
         + (z**3 + z) / (4 * v)
@@ -42,7 +42,7 @@ def mean_and_interval(values: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np
 
 
 def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred moving mean of [S, T] along T; the window shrinks at both ends, and what was not measured stays NaN."""
+    """Centred moving mean of [S, T] along T; the window shrinks at both ends, and missing values stay NaN."""
     measured = np.isfinite(values)
     ticks = values.shape[1]
     first = np.maximum(np.arange(ticks) - (window - 1) // 2, 0)
@@ -64,11 +64,11 @@ def last_tenth(values: np.ndarray) -> tuple[float, float]:
 
 
 def format_mean(values: np.ndarray) -> str:
-    """A mean over seeds [S], with its 95 % interval where there are several."""
+    """A mean over seeds [S] as text, with its 95 % interval if there are several."""
     mean, interval = mean_and_interval(values)
     return signed(float(mean)) + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
 
 
 def signed(number: float, digits: int = 1) -> str:
-    """A number as people read it, with a minus sign and not a hyphen."""
+    """A number as text, with a minus sign instead of a hyphen."""
     return f"{number:.{digits}f}".replace("-", "\u2212")

@@ -1,4 +1,4 @@
-"""Names for what passes between programs and the host."""
+"""Types that programs and the host share."""
 
 from collections.abc import Callable
 from typing import Any, Protocol

@@ -1,1 +1,1 @@
-"""Learners: `init`, `act`, `update` for one agent, with PyTorch twins beside."""
+"""Learners: `init`, `act`, `update` for one agent, with PyTorch twins."""

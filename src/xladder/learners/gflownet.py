@@ -1,8 +1,8 @@
-"""A GFlowNet: how it samples, and how it learns from a batch of trajectories. Pure JAX.
+"""A GFlowNet learner: sampling, and updates from a batch of trajectories. Pure JAX.
 
-Sampling may explore (ε, temperature) or sample backward from a remembered object; the probabilities in the loss are
-always the policy's own. The network is run on real steps only: trajectories of a batch differ in length, so their steps
-are packed into rows, and the caller chooses into how many (a *bucket*).
+Trajectories may be sampled with exploration (ε, temperature) or backward from a replayed object; the loss always uses
+the policy's own probabilities. The network runs on real steps only: trajectories of a batch differ in length, so their
+steps are packed into rows. The caller chooses how many rows (a *bucket*).
 
 Shapes: B trajectories, T steps of the longest, D numbers in a state, A forward actions, the last of which is stop, R
 rows.
@@ -27,7 +27,7 @@ from xladder.worlds.flow import BoundWorld
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
-MASKED_LOGIT = -1e9  # a logit that means "not allowed", and has a gradient that is a number
+MASKED_LOGIT = -1e9  # logit of an action that is not allowed; finite, so that gradients are
 
 
 class Hyperparams(NamedTuple):
@@ -43,7 +43,7 @@ class Hyperparams(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """All that is learned."""
+    """Parameters, optimiser state and hyperparameters."""
 
     params: Params
     opt_state: optax.OptState
@@ -51,44 +51,44 @@ class Agent(NamedTuple):
 
 
 class Explore(NamedTuple):
-    """How sampling departs from the policy."""
+    """How sampling differs from the policy."""
 
-    epsilon: Array  # float32 []: share of uniformly random steps
+    epsilon: Array  # float32 []: fraction of uniformly random steps
     temperature: Array  # float32 []: logits are divided by it
 
 
 class Trajectories(NamedTuple):
-    """A batch of trajectories, the step first. Entries beyond a trajectory's length mean nothing."""
+    """A batch of trajectories, time first. Entries beyond a trajectory's length are arbitrary."""
 
     states: Array  # int32 [T, B, D]: where each step begins
     actions: Array  # int32 [T, B]
-    length: Array  # int32 [B]: steps, stop included
+    length: Array  # int32 [B]: steps, including stop
 
 
 class Walk(NamedTuple):
-    """Where sampling stands. M of the B trajectories are looked at, all that go on among them."""
+    """The state of the sampling loop. It runs on M of the B trajectories, including all unfinished ones."""
 
     t: jax.Array  # int32 []
-    who: jax.Array  # int32 [M]
+    trajectory: jax.Array  # int32 [M]
     state: jax.Array  # int32 [M, D]
     active: jax.Array  # bool [M]
-    taken: Trajectories  # of all, as far as they have come
+    taken: Trajectories  # all trajectories so far
 
 
 class Learned(NamedTuple):
-    """What an update reports. float32 []."""
+    """The metrics of an update. float32 []."""
 
     loss: Array
-    log_z: Array  # the estimate that the loss goes with
+    log_z: Array  # the estimate that belongs to the loss
 
 
 @dataclass(frozen=True)
 class GFlowNetLearner:
-    """What a GFlowNet can do; what does not change is bound once.
+    """A GFlowNet learner as pure functions, bound to its settings.
 
-    `unroll` steps are taken between two looks at whether all trajectories have ended: looking is what takes time on a
-    GPU. Steps after the end change nothing. `compact`: once half have ended, the network is run on half of the batch
-    only, and then on a quarter, which saves arithmetic where that is what takes time.
+    `unroll` steps are taken between checks whether all trajectories have ended, because the check is what takes time on
+    a GPU. Steps after the end change nothing. With `compact`, the network runs on half of the batch once half of the
+    trajectories have ended, and then on a quarter, which saves arithmetic if that is the bottleneck.
     """
 
     config: GFlowNetConfig
@@ -116,14 +116,14 @@ class GFlowNetLearner:
         )
 
     def init(self, key: jax.Array) -> Agent:
-        """A fresh one."""
+        """A freshly initialised agent."""
         c = self.config.learner
         params = self.net.init(key, self.encode(self.world.initial()[None]))["params"]
         hyperparams = Hyperparams(*(jnp.float32(getattr(c, name)) for name in Hyperparams._fields))
         return Agent(params, self.optimiser().init(params), hyperparams)
 
     def explore(self, hyperparams: Hyperparams, tick: jax.Array) -> Explore:
-        """Epsilon and temperature at a tick: straight lines from start to end."""
+        """ε and temperature at a tick: linear from start to end."""
         ticks = self.config.learner.explore_until * self.config.ticks
         done = jnp.minimum(tick / ticks, 1.0) if ticks else jnp.float32(1.0)
         return Explore(
@@ -132,7 +132,7 @@ class GFlowNetLearner:
         )
 
     def encode(self, states: jax.Array) -> jax.Array:
-        """What the network sees of states [R, D]: float32 [R, F] or int32 [R, K]."""
+        """The network's inputs for states [R, D]: float32 [R, F] or int32 [R, K]."""
         return jax.vmap(self.world.encode)(states)
 
     def forward_mask(self, states: jax.Array) -> jax.Array:
@@ -144,16 +144,16 @@ class GFlowNetLearner:
         return jax.vmap(self.world.backward_mask)(states)
 
     def forward_policy(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         logits = self._apply(params, states, "forward").forward
         mask = self.forward_mask(states)
         masked = jnp.where(mask, logits, MASKED_LOGIT)
-        # The best is subtracted first: divided by a small temperature, allowed logits would fall below forbidden ones.
+        # The maximum is subtracted first: divided by a small temperature, allowed logits could fall below MASKED_LOGIT.
         policy = jax.nn.softmax((masked - masked.max(-1, keepdims=True)) / explore.temperature)
         return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
 
     def backward_policy(self, params: Params, states: jax.Array) -> jax.Array:
-        """float32 [B, A − 1]: with what probability each action is undone; noughts in the initial state."""
+        """float32 [B, A − 1]: the probability with which each action is undone; zeros in the initial state."""
         mask = self.backward_mask(states)
         if not self.config.learns_backward:
             return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
@@ -161,23 +161,25 @@ class GFlowNetLearner:
         return jax.nn.softmax(jnp.where(mask, logits, MASKED_LOGIT)) * mask
 
     def sample(self, params: Params, explore: Explore, draws: jax.Array) -> Trajectories:
-        """A batch from the initial state on; `draws` are uniform, float32 [T, B]. Ends when all have stopped."""
+        """Sample a batch from the initial state until all have stopped; `draws` are uniform, float32 [T, B]."""
         w, stop, (steps, count) = self.world, self.stop, draws.shape
 
         def step(carry: Walk) -> Walk:
-            t, who, state, active, (states, actions, length) = carry
-            # As long as nobody is set aside, whole rows are read and written.
-            whole = who.size == count
-            here: Any = t if whole else (t, who)
+            t, trajectory, state, active, (states, actions, length) = carry
+            # As long as all trajectories are in the loop, whole rows are read and written.
+            whole = trajectory.size == count
+            here: Any = t if whole else (t, trajectory)
             action = choose(self.forward_policy(params, state, explore), draws[here])
-            length = length + active if whole else length.at[who].add(active)
+            length = length + active if whole else length.at[trajectory].add(active)
             taken = Trajectories(states.at[here].set(state), actions.at[here].set(action), length)
             moved = jax.vmap(w.forward)(state, jnp.where(active, action, stop))
-            return Walk(t + 1, who, moved, active & (action != stop), taken)
+            return Walk(t + 1, trajectory, moved, active & (action != stop), taken)
 
         def set_aside(carry: Walk, size: int) -> Walk:
             first = jnp.argsort(~carry.active, stable=True)[:size]
-            return carry._replace(who=carry.who[first], state=carry.state[first], active=carry.active[first])
+            return carry._replace(
+                trajectory=carry.trajectory[first], state=carry.state[first], active=carry.active[first]
+            )
 
         start = jnp.broadcast_to(w.initial()[None], (count, w.state_size))
         empty = jnp.zeros((steps, count, w.state_size), jnp.int32), jnp.zeros((steps, count), jnp.int32)
@@ -190,12 +192,12 @@ class GFlowNetLearner:
         return carry.taken
 
     def sample_backward(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
-        """Trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B]."""
+        """Sample trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B]."""
         w, stop, (steps, count) = self.world, self.stop, draws.shape
 
         def step(carry: Any) -> Any:
             k, state, states, actions, moves = carry
-            here = jnp.minimum(k, steps - 1)  # several steps at a time may go beyond the end
+            here = jnp.minimum(k, steps - 1)  # unrolled steps may go beyond the end
             active = self.backward_mask(state).any(-1)
             action = choose(self.backward_policy(params, state), draws[here])
             before = jax.vmap(w.backward)(state, jnp.where(active, action, stop))
@@ -204,11 +206,11 @@ class GFlowNetLearner:
         def more(carry: Any) -> jax.Array:
             return self.backward_mask(carry[1]).any() & (carry[0] < steps - 1)
 
-        # Written down from the end on, as they are found; how long a way is shows only when it is over.
+        # Stored in reverse, in the order of sampling; a trajectory's length is known only at the end.
         empty = jnp.zeros((steps, count, w.state_size), jnp.int32), jnp.zeros((steps, count), jnp.int32)
         first = jnp.int32(0), objects, *empty, jnp.zeros(count, jnp.int32)
         _, _, states, actions, moves = jax.lax.while_loop(more, self._several(step), first)
-        # Step t of a trajectory of n moves was found as number n − 1 − t, and step n is stop, in the object itself.
+        # Step t of a trajectory with n moves was sampled as number n − 1 − t; step n is stop, in the object itself.
         when = jnp.arange(steps)[:, None]
         found = jnp.maximum(moves[None] - 1 - when, 0), jnp.arange(count)[None]
         moving = when < moves[None]
@@ -219,18 +221,18 @@ class GFlowNetLearner:
         )
 
     def objects(self, batch: Trajectories) -> jax.Array:
-        """int32 [B, D]: where trajectories stopped."""
+        """int32 [B, D]: the final states of trajectories."""
         return batch.states[batch.length - 1, jnp.arange(batch.length.size)]
 
     def log_rewards(self, states: jax.Array) -> jax.Array:
-        """float32 […]: of states int32 […, D]."""
+        """float32 […]: the log-rewards of states int32 […, D]."""
         flat = jax.vmap(self.world.log_reward)(states.reshape(-1, states.shape[-1]))
         return flat.reshape(states.shape[:-1])
 
     def loss(
         self, params: Params, hyperparams: Hyperparams, batch: Trajectories, bucket: int
     ) -> tuple[jax.Array, jax.Array]:
-        """float32 [] each: the mean loss over a batch that has `bucket` or fewer steps, and the estimate of log Z."""
+        """float32 [] each: the mean loss over a batch with at most `bucket` steps, and the estimate of log Z."""
         rows = pack(batch, bucket)
         outputs = self._apply(params, rows.states, "forward", "backward", "flow")
         spread = partial(unpack, rows)
@@ -261,13 +263,13 @@ class GFlowNetLearner:
         return losses.mean(), log_z + log_rewards[0, 0]
 
     def gradient(self, agent: Agent, batch: Trajectories, bucket: int) -> tuple[Params, Learned]:
-        """Of the loss on a batch that has `bucket` or fewer steps."""
+        """The gradient of the loss on a batch with at most `bucket` steps, and the metrics."""
         function = jax.value_and_grad(self.loss, has_aux=True)
         (loss, log_z), gradient = function(agent.params, agent.hyperparams, batch, bucket)
         return gradient, Learned(loss, log_z)
 
     def update(self, agent: Agent, gradient: Params) -> Agent:
-        """One step of the optimiser."""
+        """One optimiser step."""
         direction, opt_state = self.optimiser().update(gradient, agent.opt_state)
         rates = dict.fromkeys(agent.params, agent.hyperparams.lr) | {"log_z": agent.hyperparams.log_z_lr}
         params = {
@@ -281,7 +283,7 @@ class GFlowNetLearner:
         return optax.scale_by_adam()
 
     def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-        """log P_F [R, A], log P_B [R, A − 1] and log F [R] of states [R, D]; MASKED_LOGIT where it is not allowed."""
+        """log P_F [R, A], log P_B [R, A − 1] and log F [R] of states [R, D]; MASKED_LOGIT for forbidden actions."""
         outputs = self._apply(params, states, "forward", "backward", "flow")
         mask = self.forward_mask(states)
         log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), MASKED_LOGIT)
@@ -303,57 +305,61 @@ class GFlowNetLearner:
         return self.net.apply({"params": params}, self.encode(states), heads)
 
     def _log_backward(self, logits: jax.Array | None, rows: PackedSteps) -> jax.Array:
-        """float32 [R]: log P_B of the step that led to each row; nothing that counts in the initial state."""
+        """float32 [R]: log P_B of the step that led to each row; arbitrary in the initial state."""
         mask = self.backward_mask(rows.states)
         if logits is None:
             return -jnp.log(jnp.maximum(mask.sum(-1), 1).astype(jnp.float32))
         return take(jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), rows.previous_action)
 
     def _log_inflow(self, params: Params, states: jax.Array) -> jax.Array:
-        """float32 [R]: the logarithm of the flow into each state from all its parents; of the initial one, anything."""
+        """float32 [R]: the log-flow into each state from all its parents; arbitrary in the initial state."""
         mask, moves = self.backward_mask(states), self.stop
         before = jax.vmap(jax.vmap(self.world.backward, (None, 0)), (0, None))(states, jnp.arange(moves))
-        parents = jnp.where(mask[..., None], before, states[:, None])  # [R, A − 1, D]; itself where there is none
+        parents = jnp.where(mask[..., None], before, states[:, None])  # [R, A − 1, D]; the state if there is none
         log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]))
         edges = log_flow.reshape(-1, moves) + jnp.diagonal(log_pf.reshape(-1, moves, moves + 1), axis1=1, axis2=2)
         return jax.nn.logsumexp(jnp.where(mask, edges, MASKED_LOGIT), axis=-1)
 
 
 def _goes_on(steps: int, fewer: int, walk: Walk) -> jax.Array:
-    # Bounded, because a policy that is not a number never stops.
+    # Bounded, because a policy of NaNs never stops.
     return (walk.active.sum() > fewer) & (walk.t < steps)
 
 
 class PackedSteps(NamedTuple):
-    """The steps of a batch, one after another without gaps."""
+    """The steps of a batch, concatenated without padding."""
 
     states: jax.Array  # int32 [R, D]
     actions: jax.Array  # int32 [R]: taken there
-    previous_action: jax.Array  # int32 [R]: the action before it; nothing that counts in a first step
-    place: tuple[jax.Array, jax.Array]  # int32 [R], twice: trajectory and step, which is T for a row beyond the last
-    row_of: jax.Array  # int32 [B, T]: the inverse; some row where there is none
+    previous_action: jax.Array  # int32 [R]: the action before it; arbitrary in a first step
+    place: tuple[jax.Array, jax.Array]  # int32 [R], twice: trajectory and step; the step is T in padding rows
+    row_of: jax.Array  # int32 [B, T]: the inverse; an arbitrary row for padding
 
 
 def pack(batch: Trajectories, bucket: int) -> PackedSteps:
-    """The steps of a batch as `bucket` rows. There may be fewer: the rows after them repeat the last one."""
+    """Pack the steps of a batch into `bucket` rows. If there are fewer, the last one is repeated."""
     steps = batch.actions.shape[0]
     ends = jnp.cumsum(batch.length)
     real = jnp.arange(bucket) < ends[-1]
     row = jnp.minimum(jnp.arange(bucket), ends[-1] - 1)
-    who = (row[:, None] >= ends[None, :]).sum(1)
-    step = row - (ends - batch.length)[who]
+    trajectory = (row[:, None] >= ends[None, :]).sum(1)
+    step = row - (ends - batch.length)[trajectory]
     row_of = jnp.minimum((ends - batch.length)[:, None] + jnp.arange(steps)[None, :], bucket - 1)
-    before = batch.actions[jnp.maximum(step - 1, 0), who]
+    before = batch.actions[jnp.maximum(step - 1, 0), trajectory]
     return PackedSteps(
-        batch.states[step, who], batch.actions[step, who], before, (who, jnp.where(real, step, steps)), row_of
+        batch.states[step, trajectory],
+        batch.actions[step, trajectory],
+        before,
+        (trajectory, jnp.where(real, step, steps)),
+        row_of,
     )
 
 
 @jax.custom_vjp
 def unpack(rows: PackedSteps, values: jax.Array) -> jax.Array:
-    """float32 [B, T] from one value per row, float32 [R]; beyond a trajectory's length some value.
+    """float32 [B, T] from one value per row, float32 [R]; arbitrary beyond a trajectory's length.
 
-    Each step has one row, so the gradient is looked up as the values are, instead of added up.
+    Each step has one row, so the gradient is a gather, too, instead of a scatter-add.
     """
     return values[rows.row_of]
 
@@ -363,22 +369,22 @@ def _unpack_forward(rows: PackedSteps, values: jax.Array) -> tuple[jax.Array, An
 
 
 def _unpack_backward(place: Any, gradient: jax.Array) -> tuple[None, jax.Array]:
-    who, step = place
+    trajectory, step = place
     steps = gradient.shape[1]
-    return None, jnp.where(step < steps, gradient[who, jnp.minimum(step, steps - 1)], 0.0)
+    return None, jnp.where(step < steps, gradient[trajectory, jnp.minimum(step, steps - 1)], 0.0)
 
 
 unpack.defvjp(_unpack_forward, _unpack_backward)
 
 
 def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:
-    """int32 [B]: the actions that uniform numbers [B] stand for, given probabilities [B, A]; never one of 0."""
-    # Running sums by a triangle of ones. Each adds the same terms in the same order, so that an action without a
-    # chance adds exactly nothing, which a scan in the shape of a tree does not promise.
+    """int32 [B]: actions sampled from probabilities [B, A] with uniform numbers [B]; never one with probability 0."""
+    # Running sums by a triangular matrix of ones. Each adds the same terms in the same order, so that an action with
+    # probability zero adds exactly nothing, which a tree-shaped scan does not guarantee.
     below = jnp.tri(probs.shape[-1], dtype=probs.dtype)
     if probs.shape[-1] > MOST_WRITTEN_OUT:
         heights = jnp.dot(probs, below.T, precision="highest")
-    else:  # fuses with what is round it
+    else:  # fuses with the code around it
         heights = jnp.sum(probs[:, None, :] * below[None], axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
 

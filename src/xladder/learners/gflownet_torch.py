@@ -23,7 +23,7 @@ MASKED_LOGIT = -1e9  # means "not allowed"
 
 
 class TorchGFlowNet(TorchState):
-    """`forward_policy` and `backward_policy` are what sampling needs; `update` learns."""
+    """A GFlowNet in PyTorch: `forward_policy` and `backward_policy` for sampling, `update` for learning."""
 
     def __init__(self, config: GFlowNetConfig, device: str = "cpu"):
         self.config, self.device, self.world = config, device, config.world.host()
@@ -32,7 +32,7 @@ class TorchGFlowNet(TorchState):
         heads = tuple(head for head, needed in wanted.items() if needed)
         shared, has_log_z = c.trunk == "shared", config.loss == "tb"
         self.net = FlowNet(w.num_inputs, w.num_actions, c.width, c.layers, heads, shared, has_log_z).to(device)
-        # Every parameter once: the heads of a shared trunk would otherwise move it several times per step.
+        # Every parameter once: otherwise the heads of a shared trunk would update it several times per step.
         others = [param for name, param in self.net.named_parameters() if name != "log_z"]
         groups = [{"params": others, "lr": c.lr}]
         if config.loss == "tb":
@@ -41,7 +41,7 @@ class TorchGFlowNet(TorchState):
 
     @torch.inference_mode()
     def forward_policy(self, states: np.ndarray, epsilon: float, temperature: float) -> np.ndarray:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         mask = self._tensor(self.world.forward_mask(states))
         logits = self._apply(states, "forward").forward
         masked = torch.where(mask, logits, MASKED_LOGIT)
@@ -52,7 +52,7 @@ class TorchGFlowNet(TorchState):
 
     @torch.inference_mode()
     def backward_policy(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, A − 1]: with what probability each action is undone; noughts in the initial state."""
+        """float32 [B, A − 1]: the probability with which each action is undone; zeros in the initial state."""
         mask = self.world.backward_mask(states)
         if not self.config.learns_backward:
             return (mask / np.maximum(mask.sum(-1, keepdims=True), 1)).astype(np.float32)
@@ -62,7 +62,7 @@ class TorchGFlowNet(TorchState):
 
     @torch.inference_mode()
     def log_flow(self, states: np.ndarray) -> np.ndarray | None:
-        """float32 [B]: the logarithm of the flow through states, if it is learned."""
+        """float32 [B]: the log-flow of states, or None if it is not learned."""
         outputs = self._apply(states, "flow").log_flow
         return None if outputs is None else outputs.cpu().numpy()
 
@@ -146,5 +146,5 @@ class TorchGFlowNet(TorchState):
 
 
 def _pick(values: Tensor, index: Tensor) -> Tensor:
-    """float32 [R]: one entry of each row [R, A]; any where the index is stop and there is no such column."""
+    """float32 [R]: one entry of each row [R, A]; arbitrary if the index is stop and there is no such column."""
     return values.gather(1, index.clamp(max=values.shape[1] - 1)[:, None])[:, 0]

@@ -1,8 +1,8 @@
-"""IQN as the treasure hunt uses it: the value learner with double Q, dueling noisy layers, a soft and a hard update.
+"""IQN as in the treasure hunt: the value learner with double Q, dueling noisy layers, soft and hard target updates.
 
-The torso is one layer on the codes of the cells seen; the head multiplies its features with embedded fractions. What
-is added here is what its agents have of their own: ε that decays with the epochs, a memory in which windows are drawn
-without replacement, and fractions that are embedded for a whole epoch at once.
+The torso is one layer on cell codes; the head multiplies its features with embedded fractions. This file adds what is
+specific to these agents: ε that decays with the epochs, a replay memory that is sampled without replacement, and
+fractions that are embedded for a whole epoch at once.
 
 Shapes: B batch, C memory, F frames, V cells, Q quantiles, H width, A actions, T turns.
 """
@@ -39,7 +39,7 @@ class Hyperparams(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """All that one agent has learned."""
+    """One agent: parameters, target network, optimiser state, ε and hyperparameters."""
 
     params: Params
     target: Params
@@ -49,7 +49,7 @@ class Agent(NamedTuple):
 
 
 class ActDraws(NamedTuple):
-    """What T choices of action draw."""
+    """The random numbers of T action selections."""
 
     explore: Array  # float32 [T], compared with epsilon
     action: Array  # int8 [T], taken when exploring
@@ -57,7 +57,7 @@ class ActDraws(NamedTuple):
 
 
 class UpdateDraws(NamedTuple):
-    """What one update draws; `taus` and `noise` as in `value.Draws`."""
+    """The random numbers of one update; `taus` and `noise` as in `value.Draws`."""
 
     scores: jax.Array  # float32 [C], one per slot of the memory; the highest are sampled
     taus: jax.Array  # float32 [3, B, Q]
@@ -66,11 +66,11 @@ class UpdateDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class IQNLearner:
-    """What one IQN agent can do; what does not change is bound once.
+    """An IQN agent as pure functions, bound to its settings.
 
-    With `align` > 1 the hidden layers are kept at the next multiple of it, the units beyond `width` having zero
-    weights and zero noise. They stay zero under every update, so it is the same learner, but a GPU multiplies
-    matrices of 256 columns faster than of 250. `narrow` takes them off again.
+    With `align` > 1 the hidden layers are padded to the next multiple of it, with zero weights and zero noise. The
+    padding stays zero under every update, so it is the same learner, but a GPU multiplies matrices of 256 columns
+    faster than of 250. `narrow` removes the padding.
     """
 
     config: LearnerConfig
@@ -82,17 +82,17 @@ class IQNLearner:
 
     @property
     def value(self) -> ValueLearner:
-        """The learner as it is computed with."""
+        """The learner with padded layers, as computed."""
         return self._value(-(-self.config.width // self.align) * self.align)
 
     @property
     def plain(self) -> ValueLearner:
-        """The learner without alignment."""
+        """The learner without padding."""
         return self._value(self.config.width)
 
     @property
     def net(self) -> ValueNet:
-        """The network as it is computed with."""
+        """The network with padded layers, as computed."""
         return self.value.net
 
     def _value(self, width: int) -> ValueLearner:
@@ -114,11 +114,11 @@ class IQNLearner:
         return jax.eval_shape(net.init, jax.random.key(0), codes, jnp.zeros((1,), jnp.float32))["params"]
 
     def narrow(self, params: Params) -> Params:
-        """Parameters as they are without alignment; leaves may have leading axes."""
+        """Parameters without padding; leaves may have leading axes."""
         return fit(params, self._shapes(self.plain.net))
 
     def init(self, key: jax.Array) -> Agent:
-        """An agent that knows nothing."""
+        """A freshly initialised agent."""
         c = self.config
         codes = jnp.zeros((c.n_frames, self.cells), jnp.int8)
         plain = self.plain.net.init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
@@ -127,13 +127,13 @@ class IQNLearner:
         return Agent(fresh.params, fresh.target, fresh.opt_state, jnp.float32(c.epsilon), hyperparams)
 
     def draw_act(self, key: jax.Array, turns: int) -> ActDraws:
-        """The draws for `turns` actions in a row."""
+        """The random numbers for `turns` consecutive actions."""
         uniforms = jax.random.uniform(key, (turns, 2 + self.config.act_quantiles))
         action = (uniforms[:, 1] * self.actions).astype(jnp.int8)
         return ActDraws(uniforms[:, 0], action, uniforms[:, 2:])
 
     def draw_update(self, sample_key: jax.Array, noise_key: jax.Array) -> UpdateDraws:
-        """The draws for one update."""
+        """The random numbers for one update."""
         c = self.config
         size = 3 * c.batch_size * c.quantiles
         uniforms = jax.random.uniform(sample_key, (size + c.memory,))
@@ -142,30 +142,30 @@ class IQNLearner:
         return UpdateDraws(uniforms[size:], taus, noise)
 
     def embed(self, params: Params, taus: jax.Array) -> jax.Array:
-        """float32 […, Q, H] from fractions […, Q]: known before the states are, so done for many turns at once."""
+        """float32 […, Q, H] from fractions […, Q]; independent of states, so computed for many turns at once."""
         flat: Any = self.net.apply({"params": params}, taus.reshape(-1), method="embed")
         return flat.reshape(*taus.shape, self.net.head.features)
 
     def greedy(self, params: Params, codes: jax.Array, embedding: jax.Array) -> jax.Array:
-        """int8 []: the best action in a state, int8 [F, V], given embedded fractions, float32 [Q, H]."""
+        """int8 []: the greedy action in a state, int8 [F, V], given embedded fractions, float32 [Q, H]."""
         values: Any = self.net.apply({"params": params}, codes, embedding, method="mean_of_embedded")
         return jnp.argmax(values).astype(jnp.int8)
 
     def act(
         self, agent: Agent, codes: jax.Array, explore: jax.Array, action: jax.Array, embedding: jax.Array
     ) -> jax.Array:
-        """int8 []: the random `action` with probability epsilon, else the greedy one."""
+        """int8 []: the random `action` with probability ε, else the greedy one."""
         return jnp.where(explore < agent.epsilon, action, self.greedy(agent.params, codes, embedding))
 
     def update(self, agent: Agent, batch: Batch, draws: UpdateDraws) -> tuple[Agent, jax.Array]:
-        """One gradient step on a batch, then the soft update of the target. Returns the loss too."""
+        """One gradient step on a batch, then the soft update of the target. Also returns the loss."""
         noise = tuple(self.noise(draws.noise[i]) for i in range(3))
         return self.value.update_with(agent, batch, draws.taus, noise)[:2]
 
     def learn(
         self, cursor: frames.Cursor, agent: Agent, ring: frames.FrameRing, draws: UpdateDraws
     ) -> tuple[Agent, jax.Array]:
-        """Draw a batch from the memory and learn from it."""
+        """Sample a batch from the replay memory and update from it."""
         c = self.config
         starts = self.data_parallel.local(
             frames.sample_indices(cursor, draws.scores, c.batch_size, c.n_frames, c.n_step)
@@ -174,11 +174,11 @@ class IQNLearner:
         return self.update(agent, batch, draws._replace(taus=self.data_parallel.local(draws.taus, axis=1)))
 
     def sync(self, agent: Agent, due: jax.Array) -> Agent:
-        """The hard update, if it is due: the target becomes the online network."""
+        """Copy the online network into the target network, if it is due."""
         return self.value.sync(agent, due)
 
     def decay(self, agent: Agent) -> Agent:
-        """Epsilon after an epoch."""
+        """Decay ε after an epoch."""
         epsilon = agent.epsilon * (1 - agent.hyperparams.epsilon_decay)
         return agent._replace(epsilon=jnp.maximum(epsilon, agent.hyperparams.epsilon_min))
 
@@ -190,7 +190,7 @@ class IQNLearner:
 
 
 def fit(tree: Params, shapes: Params) -> Params:
-    """Every leaf's last axes cut or filled with zeros to the shape given for it."""
+    """Truncate or zero-pad the last axes of every leaf to the given shapes."""
 
     def one(leaf: Array, like: Array) -> Array:
         lead = leaf.ndim - len(like.shape)

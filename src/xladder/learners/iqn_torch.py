@@ -1,7 +1,7 @@
-"""IQN as agents that take turns use it, in PyTorch: the twin of `iqn.py`.
+"""IQN for agents that take turns, in PyTorch: the twin of `iqn.py`.
 
-Its shapes come from the settings and from this file, not from the learner in JAX: a layer of another size on one side
-fails parity.
+Its shapes come from the settings and from this file, not from the JAX learner, so a layer of a different size on one
+side fails parity.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 
 class TorchAgent(TorchLearner):
-    """One agent: `greedy` chooses, `update` learns.
+    """One agent: `greedy` chooses actions, `update` learns.
 
     Args:
         config: the settings of the learner.
-        actions: how many actions it has.
-        num_codes: how many kinds of cell it sees.
-        cells: how many cells it sees.
+        actions: number of actions.
+        num_codes: number of kinds of cells.
+        cells: number of cells in a view.
         device: where PyTorch computes.
     """
 
@@ -37,12 +37,12 @@ class TorchAgent(TorchLearner):
             width=config.width,
             cosines=config.cosines,
             dueling=True,
-            apart=False,  # both branches look at one hidden layer
+            apart=False,  # both streams share one hidden layer
             sigma=config.sigma,
-            factorised=False,  # every weight has noise of its own
+            factorised=False,  # independent noise for every weight
         )
         super().__init__(config, ValueNet(torso, head), device)
 
     def greedy(self, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in one state, int8 [F, V], given fractions [Q]; no noise on the weights."""
+        """The greedy action in one state, int8 [F, V], given fractions [Q]; no noise on the weights."""
         return int(self.values(codes[None], taus[None])[0].argmax())

@@ -1,8 +1,8 @@
-"""Actions that are not available in a state: where their mask lies, and how values keep to it.
+"""Action masks: where a state holds them, and how they apply to Q-values.
 
-A learner that is `masked` finds the mask in the state: the last A numbers of the newest frame are 1 for actions that
-are available and 0 for the others. The network does not see them. If none is available all count as equal, so that
-nothing becomes infinite; such a state decides nothing.
+For a `masked` learner the state contains the mask: the last A numbers of the newest frame are 1 for available actions
+and 0 for the others. The network does not see them. If none is available, all count as equal, so that nothing becomes
+infinite; no action matters in such a state.
 
 Shapes: F frames, D numbers per frame, A actions.
 """
@@ -22,5 +22,5 @@ def split_mask(states: jax.Array, actions: int) -> tuple[jax.Array, jax.Array]:
 
 
 def mask_values(values: jax.Array, mask: jax.Array | None) -> jax.Array:
-    """float32 […, A]: the values of actions that are available, and `MASKED_VALUE`; no mask changes nothing."""
+    """float32 […, A]: the values, with `MASKED_VALUE` for unavailable actions; without a mask, unchanged."""
     return values if mask is None else jnp.where(mask, values, jnp.float32(MASKED_VALUE))

@@ -1,4 +1,4 @@
-"""Actions that are not available: the twins of `masks.py` in PyTorch.
+"""Action masks in PyTorch: the twins of `masks.py`.
 
 Shapes: B batch, F frames, D numbers per frame, A actions.
 """
@@ -17,5 +17,5 @@ def split_mask(states: Tensor, actions: int) -> tuple[Tensor, Tensor]:
 
 
 def mask_values(values: Tensor, mask: Tensor | None) -> Tensor:
-    """float32 [B, A]: the values of actions that are available, and `MASKED_VALUE`; no mask changes nothing."""
+    """float32 [B, A]: the values, with `MASKED_VALUE` for unavailable actions; without a mask, unchanged."""
     return values if mask is None else torch.where(mask, values, MASKED_VALUE)

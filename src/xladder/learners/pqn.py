@@ -1,11 +1,11 @@
-"""PQN (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"): Q-learning without memory or target net.
+"""PQN (Gallici et al. 2024, "Simplifying Deep Temporal Difference Learning"): Q-learning without replay or target.
 
-Many envs play a few steps, and what they met is learned from at once and then forgotten. What keeps this
-stable is not a slow copy of the network but its normalised layers; what makes it quick are Q(λ) targets. They are
-formed once per rollout, from the values that the envs acted on, so they cost no pass of the network of their own.
+Many envs take a few steps, and the rollout is used for updates at once and then discarded. Normalised layers keep this
+stable without a target network, and Q(λ) targets make it fast. They are computed once per rollout, from the values
+that acting computed anyway, so they need no forward pass of their own.
 
-The step that shows the last frame of a game that is over decides nothing. It has no weight, and its value is what a
-game that was cut is bootstrapped from.
+In the step that shows the final frame of an episode the action is ignored. It has weight zero, and a truncated episode
+bootstraps from its value.
 
 Shapes: T steps, N envs, F frames per state, A actions, B transitions.
 """
@@ -34,7 +34,7 @@ class Hyperparams(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """All that one agent has learned."""
+    """One agent: parameters, optimiser state and hyperparameters."""
 
     params: Params
     opt_state: optax.OptState
@@ -49,22 +49,22 @@ class Rollout(NamedTuple):
     rewards: Array  # float32 [T, N]
     terminated: Array  # bool [T, N]
     truncated: Array  # bool [T, N]
-    idle: Array  # bool [T, N]: the action was ignored, because the game was over
-    values: Array  # float32 [T + 1, N]: of the best action in each state, and in the one after the last step
+    idle: Array  # bool [T, N]: the action was ignored, because the episode was over
+    values: Array  # float32 [T + 1, N]: of the greedy action in each state, and in the one after the last step
 
 
 class RolloutBatch(NamedTuple):
-    """B states, and what their actions turned out to be worth."""
+    """B states and actions with their targets."""
 
     states: Array  # [B, F, …]
     actions: Array  # int32 [B]
     targets: Array  # float32 [B]
-    weights: Array  # float32 [B]: 0 for what must not be learned from
+    weights: Array  # float32 [B]: 0 for ignored actions
 
 
 @dataclass(frozen=True)
 class PQNLearner:
-    """What one agent can do; `value` has the network, and the settings of its optimiser."""
+    """PQN as pure functions; `value` has the network and the optimiser's settings."""
 
     value: ValueLearner
 
@@ -75,7 +75,7 @@ class PQNLearner:
     def prepare(self, hyperparams: Hyperparams, rollout: Rollout) -> RolloutBatch:
         """The batch of a rollout, B = T·N, step by step."""
         discounts = jnp.where(rollout.terminated, 0.0, hyperparams.gamma)
-        # A game that was cut shows its last frame in the next row: its value ends the chain.
+        # A truncated episode shows its final frame in the next row, whose value ends the recursion.
         targets = q_lambda_targets(
             rollout.rewards, discounts, rollout.values[1:], rollout.truncated, hyperparams.lambda_
         )
@@ -85,13 +85,13 @@ class PQNLearner:
         )
 
     def loss(self, params: Params, batch: RolloutBatch) -> jax.Array:
-        """float32 []: the mean over the batch of half the squared error, each weighted."""
+        """float32 []: the weighted mean over the batch of half the squared error."""
         outputs = self.value.apply(params, batch.states, None, None)  # [B, 1, A]
         chosen = jax.vmap(of_action)(outputs, batch.actions)[:, 0]
         return jnp.mean(huber(batch.targets - chosen, float("inf")) * batch.weights)
 
     def update(self, agent: Agent, batch: RolloutBatch, left: Array) -> tuple[Agent, jax.Array]:
-        """One gradient step, with the part of the learning rate that is left, float32 []; and the loss."""
+        """One gradient step, with the learning rate scaled by `left`, float32 []. Also returns the loss."""
         loss, gradient = jax.value_and_grad(self.loss)(agent.params, batch)
         gradient = clip(gradient, self.value.config.clip)
         steps, opt_state = self.value.optimiser().update(gradient, agent.opt_state)
@@ -102,7 +102,7 @@ class PQNLearner:
     def learn(
         self, agent: Agent, batch: RolloutBatch, orders: jax.Array, left: Array, unroll: int = 1
     ) -> tuple[Agent, jax.Array]:
-        """An update from the transitions that each row of `orders`, int32 [K, B'], names; and the mean loss."""
+        """One update per row of `orders`, int32 [K, B'], the indices of its minibatch. Also returns the mean loss."""
 
         def update(agent: Agent, order: jax.Array) -> tuple[Agent, jax.Array]:
             return self.update(agent, jax.tree.map(lambda x: x[order], batch), left)

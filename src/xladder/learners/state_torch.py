@@ -1,4 +1,4 @@
-"""What PyTorch learners and their generators are made of, as NumPy arrays."""
+"""The state of PyTorch learners and random generators as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xladder.core.state import Stateful
 
-# What an optimiser remembers of each parameter. It begins to with its first step.
+# The optimiser's state per parameter, which exists from its first step on.
 OPT_STATE = {
     "Adam": ("step", "exp_avg", "exp_avg_sq"),
     "RAdam": ("step", "exp_avg", "exp_avg_sq"),
@@ -20,18 +20,18 @@ OPT_STATE = {
 
 
 class TorchState:
-    """For a class with networks and an `optimiser`."""
+    """Mixin for a class with networks and an `optimiser`."""
 
     NETS: ClassVar[tuple[str, ...]] = ("net",)
     optimiser: torch.optim.Optimizer
 
     def state(self) -> dict[str, Any]:
-        """All that was learned, as arrays."""
+        """Parameters and optimiser state as arrays."""
         nets = {name: {k: _array(v) for k, v in getattr(self, name).state_dict().items()} for name in self.NETS}
         return {"nets": nets, "begun": bool(self.optimiser.state), "opt_state": self._opt_state()}
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         for name in self.NETS:
             getattr(self, name).load_state_dict({k: torch.from_numpy(v) for k, v in state["nets"][name].items()})
         if not state["begun"]:
@@ -53,17 +53,17 @@ class TorchState:
 
 
 class TorchBackend(Stateful):
-    """For a class whose draws come from PyTorch's global generator, too."""
+    """Base class for backends that also use PyTorch's global generator."""
 
     def state(self) -> dict[str, Any]:
-        """Besides its own attributes, the generators, and the threads: with others, sums come out otherwise."""
+        """Its attributes, the generators, and the number of threads, because that affects the rounding of sums."""
         generators = [torch.get_rng_state().numpy()]
         if torch.cuda.is_available():
             generators.append(torch.cuda.get_rng_state().numpy())
         return {**super().state(), "generators": generators, "threads": torch.get_num_threads()}
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Resume from a state."""
         own = dict(state)
         cpu, *gpu = own.pop("generators")
         torch.set_rng_state(torch.from_numpy(cpu))

@@ -1,11 +1,10 @@
-"""The value learner: DQN and its successors, put together from a network and ingredients. One agent, pure JAX.
+"""The value learner: DQN and its successors, as a network with options. One agent, pure JAX.
 
-A head says what the network's outputs mean, and with it how a target is formed and what the loss is: the kinds are in
-`losses/heads.py`. Double Q (van Hasselt et al. 2016), n-step returns, priorities (Schaul et al. 2016), dueling and
-noisy layers and Munchausen's bonus (Vieillard et al. 2020) go with any of them, except that the bonus needs values or
-quantiles.
+The kind of head determines what the network's outputs mean, the target and the loss: see `losses/heads.py`. Double Q
+(van Hasselt et al. 2016), n-step returns, priorities (Schaul et al. 2016), dueling and noisy layers and the Munchausen
+bonus (Vieillard et al. 2020) work with any of them, except that the bonus needs values or quantiles.
 
-What an update needs at random is drawn by `draw_*` and passed in, so that the PyTorch twin can be given the same.
+Random numbers are drawn by `draw_*` and passed in, so that the PyTorch twin can be given the same ones.
 
 Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 """
@@ -38,7 +37,7 @@ class Hyperparams(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """All that one agent has learned."""
+    """One agent: parameters, target network, optimiser state and hyperparameters."""
 
     params: Params
     target: Params
@@ -47,7 +46,7 @@ class Agent(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What one update draws. The three passes are: next state online, next state target, state online."""
+    """The random numbers of one update, for three passes: next state online, next state target, state online."""
 
     taus: Array  # float32 [3, B, Q]; Q = 0 where the head needs none
     noise: Array  # float32 [3, noise_size]; empty where nothing is noisy
@@ -55,16 +54,15 @@ class Draws(NamedTuple):
 
 @dataclass(frozen=True)
 class ValueLearner:
-    """What one agent can do; what does not change is bound once.
+    """A value learner as pure functions, bound to its settings.
 
-    `config` names the ingredients: the fields of `families.value.config.LearnerConfig`, of which a workload may fix
-    some.
+    `config` has the fields of `families.value.config.LearnerConfig`, of which a workload may fix some.
     """
 
     config: Any
     net: ValueNet
     data_parallel: DataParallel = SINGLE
-    """Who the rest of a batch is with; its size is what this one has of it."""
+    """How a batch is sharded over devices; batch sizes here are those of this device."""
     masked: bool = False
     """Whether the last A numbers of a state's newest frame say which actions are available (see `masks.py`)."""
 
@@ -80,36 +78,36 @@ class ValueLearner:
 
     @property
     def fractions(self) -> int:
-        """Fractions per state of an update."""
+        """Quantile fractions per state that an update samples."""
         return self.head.fractions
 
     @property
     def noise_size(self) -> int:
-        """Normals that one draw of noise takes."""
+        """Standard normal numbers per draw of noise."""
         return noise_size(self.net.head.noise_shapes(), self.net.head.factorised)
 
     def split_noise(self, normals: jax.Array) -> Any:
-        """Normals […, noise_size] as the noise of the layers; None where there is none."""
+        """Split normals […, noise_size] into the layers' noise; None for a network without noise."""
         shapes = self.net.head.noise_shapes()
         return split_noise(normals, shapes, self.net.head.factorised) if shapes else None
 
     def draw_update(self, sample_key: jax.Array, noise_key: jax.Array) -> Draws:
-        """The draws for one update."""
+        """The random numbers for one update."""
         taus = jax.random.uniform(sample_key, (3, self.config.batch_size, self.fractions))
         return Draws(taus, jax.random.normal(noise_key, (3, self.noise_size)))
 
     def split_mask(self, states: jax.Array) -> tuple[jax.Array, jax.Array | None]:
-        """States as the network sees them, and which actions are available, bool […, A]; None where all are."""
+        """The network's input states, and which actions are available, bool […, A]; None if all are."""
         return split_mask(states, self.net.head.actions) if self.masked else (states, None)
 
     def apply(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
-        """float32 […, Z, A]: the network's outputs for states, which may bring their masks."""
+        """float32 […, Z, A]: the network's outputs for states, which may contain action masks."""
         seen, _ = self.split_mask(states)
         outputs: Any = self.net.apply({"params": params}, seen, taus if self.fractions else None, noise)
         return outputs
 
     def values(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
-        """float32 […, A]: the expected return of every action that is available, for acting."""
+        """float32 […, A]: the expected returns of all actions, masked if unavailable, for acting."""
         seen, mask = self.split_mask(states)
         if not self.fractions:
             return mask_values(self.head.expected(self.apply(params, states, None, noise)), mask)
@@ -118,13 +116,13 @@ class ValueLearner:
         return mask_values(mean, mask)
 
     def expected(self, outputs: jax.Array) -> jax.Array:
-        """float32 […, A]: the expected returns that outputs […, Z, A] stand for."""
+        """float32 […, A]: the expected returns from outputs […, Z, A]."""
         return self.head.expected(outputs)
 
     def losses(
         self, params: Params, target: Params, batch: Batch, taus: jax.Array, noise: tuple[Any, Any, Any]
     ) -> tuple[jax.Array, jax.Array]:
-        """The loss of each transition, float32 [B], and how far off it was, which becomes its priority."""
+        """float32 [B] each: the losses of the transitions, and their errors, which become priorities."""
         c, head = self.config, self.head
         next_target = self.apply(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
         next_online = self.apply(params, batch.next_states, taus[0], noise[0]) if c.double else next_target
@@ -156,19 +154,19 @@ class ValueLearner:
     def loss(
         self, params: Params, target: Params, batch: Batch, taus: jax.Array, noise: tuple[Any, Any, Any]
     ) -> tuple[jax.Array, jax.Array]:
-        """float32 []: the mean over the batch, each transition weighted by `valid`; and how far off each was, [B]."""
+        """The mean loss over the batch, weighted by `valid`, float32 [], and the errors, float32 [B]."""
         losses, errors = self.losses(params, target, batch, taus, noise)
         return jnp.mean(losses * batch.valid), errors
 
     def update(self, agent: Any, batch: Batch, draws: Draws) -> tuple[Any, jax.Array, jax.Array]:
-        """One gradient step on a batch, then the soft update of the target. Also the loss, and each one's error [B]."""
+        """One gradient step on a batch, then the soft target update. Also returns the loss and the errors [B]."""
         noise = tuple(self.split_noise(draws.noise[i]) for i in range(3))
         return self.update_with(agent, batch, draws.taus, noise)
 
     def update_with(
         self, agent: Any, batch: Batch, taus: jax.Array, noise: tuple[Any, ...]
     ) -> tuple[Any, jax.Array, jax.Array]:
-        """The same with noise that has been split already."""
+        """`update` with noise that is already split."""
         differentiate = jax.value_and_grad(self.loss, has_aux=True)
         (loss, errors), gradient = differentiate(agent.params, agent.target, batch, taus, noise)
         loss, gradient = self.data_parallel.mean((loss, gradient))
@@ -181,12 +179,12 @@ class ValueLearner:
         return agent._replace(params=params, target=target, opt_state=opt_state), loss, errors
 
     def sync(self, agent: Any, due: jax.Array) -> Any:
-        """The hard update, if it is due: the target becomes the online network."""
+        """Copy the online network into the target network, if it is due."""
         target = jax.lax.cond(due, lambda: agent.params, lambda: agent.target)
         return agent._replace(target=target)
 
     def optimiser(self) -> optax.GradientTransformation:
-        """Optax's, without the learning rate, which is a hyperparameter of the agent."""
+        """The optimiser without the learning rate, which is a hyperparameter of the agent."""
         if self.config.optimiser == "rmsprop":  # centred, as in Mnih et al. 2015
             return optax.scale_by_stddev(decay=0.95, eps=self.config.optimiser_eps)
         if self.config.optimiser == "radam":
@@ -200,7 +198,7 @@ def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def clip(gradient: Params, largest: float) -> Params:
-    """Scale a gradient to norm `largest` if it is longer; the 1e-6 is PyTorch's (Optax has none)."""
+    """Clip a gradient to global norm `largest`; the 1e-6 is PyTorch's (Optax has none)."""
     if largest == float("inf"):
         return gradient
     norm = optax.tree.norm(gradient)

@@ -1,7 +1,7 @@
 """The value learner in PyTorch: the twin of `value.py`, one agent with its networks and optimiser.
 
-What is random comes in as `Draws` when a test supplies it, and from PyTorch's generator otherwise. All sizes follow
-from the settings and the network: nothing is taken from the JAX side that this is to check.
+Random numbers are passed in as `Draws` by tests, and come from PyTorch's generator otherwise. All sizes follow from the
+settings and the network: nothing comes from the JAX side, which this checks.
 
 Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 """
@@ -27,21 +27,21 @@ from xladder.replay.batch import Batch
 
 
 class Draws(NamedTuple):
-    """What one update draws; the fields of `value.Draws`."""
+    """The random numbers of one update, with the fields of `value.Draws`."""
 
     taus: Tensor  # [3, B, Q]
     noise: Tensor  # [3, noise_size]
 
 
 class TorchLearner(TorchState):
-    """One agent: `values` judges, `update` learns.
+    """One agent: `values` returns Q-values, `update` learns.
 
     Args:
         config: The settings of the learner.
         net: Its network.
-        device: Where it lives.
+        device: The PyTorch device.
         masked: Whether the last A numbers of a state's newest frame say which actions are available.
-        torso_names: How a torso of the user's own is called in JAX; None if it is a built-in one.
+        torso_names: The JAX layer names of a user's own torso; None for a built-in one.
     """
 
     NETS = ("net", "target")
@@ -72,7 +72,7 @@ class TorchLearner(TorchState):
         return parameters.to_tree("value", arrays, self.torso_names)
 
     def load(self, params: Params, target: bool = False) -> None:
-        """Take the parameters of the JAX network into the network, or into the target network."""
+        """Load the parameters of the JAX network into the online or the target network."""
         net, found = (self.target if target else self.net), parameters.to_state("value", params, self.torso_names)
         state = {name: torch.from_numpy(values) for name, values in found.items()}
         if self.torso_names is not None:  # it may have buffers, or parameters under two names
@@ -86,27 +86,27 @@ class TorchLearner(TorchState):
 
     @torch.inference_mode()
     def values(self, states: np.ndarray, taus: np.ndarray | None = None, noise: np.ndarray | None = None) -> np.ndarray:
-        """float32 [B, A]: the expected return of every action that is available in states [B, F, …]."""
+        """float32 [B, A]: the expected returns of all actions in states [B, F, …], masked if unavailable."""
         fractions = None if taus is None else self.tensor(taus)
         layers = None if noise is None else self.net.head.split_noise(self.tensor(noise))
         seen, mask = self.split_mask(self.tensor(states))
         return mask_values(self.head.expected(self.net(seen, fractions, layers)), mask).cpu().numpy()
 
     def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
-        """States as the network sees them, and which actions are available, bool [B, A]; None where all are."""
+        """The network's input states, and which actions are available, bool [B, A]; None if all are."""
         return split_mask(states, self.net.head.actions) if self.masked else (states, None)
 
     def expected(self, outputs: Tensor) -> Tensor:
-        """float32 [B, A]: the expected returns that outputs [B, Z, A] stand for."""
+        """float32 [B, A]: the expected returns from outputs [B, Z, A]."""
         return self.head.expected(outputs)
 
     def draw_update(self) -> Draws:
-        """Fresh draws from PyTorch's generator."""
+        """The random numbers for one update, from PyTorch's generator."""
         taus = torch.rand(3, self.config.batch_size, self.head.fractions, device=self.device)
         return Draws(taus, torch.randn(3, self.net.head.noise_size, device=self.device))
 
     def losses(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor]:
-        """The loss of each transition, float32 [B], and how far off it was."""
+        """float32 [B] each: the losses of the transitions, and their errors."""
         c, head = self.config, self.head
         states, mask = self.split_mask(self.tensor(batch.states))
         next_states, next_mask = self.split_mask(self.tensor(batch.next_states))
@@ -132,12 +132,12 @@ class TorchLearner(TorchState):
         return head.loss(chosen, target_outputs, draws.taus[2])
 
     def loss(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor]:
-        """float32 []: the mean over the batch, each transition weighted by `valid`; and how far off each was, [B]."""
+        """The mean loss over the batch, weighted by `valid`, float32 [], and the errors, float32 [B]."""
         losses, errors = self.losses(batch, draws)
         return (losses * self.tensor(batch.valid)).mean(), errors
 
     def update(self, batch: Batch, draws: Draws | None = None) -> tuple[float, np.ndarray]:
-        """One gradient step on a batch, then the soft update of the target. Gives the loss and each one's error [B]."""
+        """One gradient step on a batch, then the soft target update. Returns the loss and the errors [B]."""
         loss, errors = self.loss(batch, draws or self.draw_update())
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -150,7 +150,7 @@ class TorchLearner(TorchState):
         return float(loss.detach()), errors.detach().cpu().numpy()
 
     def sync(self) -> None:
-        """The hard update: the target becomes the online network."""
+        """Copy the online network into the target network."""
         self.target.load_state_dict(self.net.state_dict())
 
 

@@ -1,1 +1,1 @@
-"""Losses: pure functions on one transition or one trajectory, with PyTorch twins beside."""
+"""Losses: pure functions of one transition or one trajectory, with PyTorch twins."""

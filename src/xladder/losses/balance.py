@@ -1,4 +1,4 @@
-"""GFlowNet losses: how far a trajectory is from a flow whose terminating probabilities are proportional to the reward.
+"""GFlowNet losses: the distance of a trajectory from a flow that samples objects in proportion to their reward.
 
 - flow matching: Bengio et al. 2021
 - detailed balance: Bengio et al. 2023, "GFlowNet foundations"
@@ -8,15 +8,15 @@
 - log-partition variance ("VarGrad"): Richter et al. 2020; for GFlowNets Zhang et al. 2023, "Robust scheduling"
 
 A trajectory s_0 → s_1 → … → s_n = x and then *stop* has `length` = n + 1 steps. Step t is taken in s_t, and the last is
-stop. Arrays are padded to T ≥ length ≥ 1, and what the padding holds never matters:
+stop. Arrays are padded to T ≥ length ≥ 1; the contents of the padding do not matter:
 
 - `log_pf` [T]: log P_F of step t, for t < length
 - `log_pb` [T]: log P_B of undoing step t, for t < length − 1. Undoing stop has probability one and is not read.
 - `log_flow` [T]: log F(s_t), for t < length
 - `log_reward` []: log R(x), finite. It is also the flow through the stop edge.
 
-All functions but the last see one trajectory; the caller maps. Shapes: T steps, S = T + 1 states, with the one after
-stop; B trajectories.
+All functions but the last take one trajectory; use `vmap` for a batch. Shapes: T steps, S = T + 1 states, including the
+one after stop; B trajectories.
 """
 
 import jax
@@ -46,18 +46,18 @@ def sub_trajectory_balance(
     length: jax.Array | int,
     lam: jax.Array | float,
 ) -> jax.Array:
-    """float32 []: the squared imbalance of every part i → j of the trajectory, averaged with weights λ^(j − i).
+    """float32 []: the squared imbalance of every sub-trajectory i → j, averaged with weights λ^(j − i).
 
-    λ in (0, 1]: small λ is detailed balance, λ = 1 counts all parts alike.
+    λ in (0, 1]: small λ is detailed balance, λ = 1 weights all sub-trajectories equally.
     """
-    # A part's residual is the sum of its steps' residuals. These are small where the log-flows need not be, so the
-    # differences of their running sum keep the digits that differences of flows would lose.
+    # A sub-trajectory's residual is the sum of its steps' residuals. These are small even if the log-flows are not, so
+    # differences of their running sum keep digits that differences of flows would lose.
     running = jnp.pad(jnp.cumsum(_residuals(log_flow, log_pf, log_pb, log_reward, length)), (1, 0))  # [S]
     parts = running[None, :] - running[:, None]  # [S, S], from i (row) to j (column)
     state = jnp.arange(running.shape[0])
     span = jnp.abs(state[None, :] - state[:, None]).astype(running.dtype)  # a negative one could overflow λ^span
     weight = jnp.triu(lam**span, k=1)  # [S, S]
-    inside = state <= length  # parts that end in the padding do not count
+    inside = state <= length  # sub-trajectories that end in the padding do not count
     total = jnp.sum(jnp.where(inside, jnp.sum(weight * parts**2, axis=0), 0.0))
     return total / jnp.sum(jnp.where(inside, jnp.sum(weight, axis=0), 0.0))
 
@@ -94,9 +94,9 @@ def log_weight(log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, leng
 
 
 def log_partition_variance(log_weights: jax.Array) -> jax.Array:
-    """float32 []: mean of (ζ − mean ζ)² over the `log_weight` ζ of trajectories [B], which all are log Z in a flow.
+    """float32 []: mean of (ζ − mean ζ)² over the `log_weight` ζ of trajectories [B]; in a perfect flow all equal log Z.
 
-    The mean may pass gradients: they cancel, because deviations from a mean add up to zero.
+    Gradients through the mean cancel, because deviations from a mean add up to zero.
     """
     return jnp.var(log_weights)
 
@@ -111,12 +111,12 @@ def _residuals(
     log_flow: jax.Array, log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int
 ) -> jax.Array:
     """float32 [T]: log F(s_t) + log P_F − log F(s_{t+1}) − log P_B of each step, zero in the padding."""
-    # The flow stays R(x) after stop, so the padding balances by itself.
+    # The flow stays R(x) after stop, so the residuals in the padding are zero.
     flow = jnp.where(jnp.arange(log_flow.shape[0] + 1) < length, jnp.pad(log_flow, (0, 1)), log_reward)  # [S]
-    # Neighbours' flows are close: subtracted from each other first, they lose no digits.
+    # Flows of neighbouring states are close: subtracting them first loses no digits.
     return (flow[:-1] - flow[1:]) + _log_ratios(log_pf, log_pb, length)
 
 
 def _last(values: jax.Array, length: jax.Array | int) -> jax.Array:
-    """float32 []: the entry [T] of the last step. A masked sum fuses under `vmap`, where an index is a gather."""
+    """float32 []: the entry of [T] at the last step, as a masked sum: under `vmap`, an index would be a gather."""
     return jnp.sum(jnp.where(jnp.arange(values.shape[0]) == length - 1, values, 0.0))

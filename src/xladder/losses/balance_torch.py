@@ -1,8 +1,8 @@
 """GFlowNet losses in PyTorch: the twin of `balance.py`, on a batch.
 
-`balance.py` names the papers and says what the arguments mean. Here `log_pf`, `log_pb`, `log_flow`, `log_inflow` and
+`balance.py` lists the papers and explains the arguments. Here `log_pf`, `log_pb`, `log_flow`, `log_inflow` and
 `log_rewards` are [B, T], `log_reward` is [B] and `lengths` int64 [B].
-Shapes: B trajectories, T steps, S = T + 1 states, with the one after stop.
+Shapes: B trajectories, T steps, S = T + 1 states, including the one after stop.
 """
 
 import torch
@@ -23,7 +23,7 @@ def detailed_balance(log_flow: Tensor, log_pf: Tensor, log_pb: Tensor, log_rewar
 def sub_trajectory_balance(
     log_flow: Tensor, log_pf: Tensor, log_pb: Tensor, log_reward: Tensor, lengths: Tensor, lam: float
 ) -> Tensor:
-    """float32 [B]: the squared imbalance of every part i → j of the trajectory, averaged with weights λ^(j − i)."""
+    """float32 [B]: the squared imbalance of every sub-trajectory i → j, averaged with weights λ^(j − i)."""
     running = functional.pad(_residuals(log_flow, log_pf, log_pb, log_reward, lengths).cumsum(1), (1, 0))  # [B, S]
     parts = running[:, None, :] - running[:, :, None]  # [B, S, S], from i (row) to j (column)
     state = torch.arange(running.shape[1], device=running.device)

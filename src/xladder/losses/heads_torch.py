@@ -1,7 +1,7 @@
-"""What the outputs of a value network mean, in PyTorch: the twins of `heads.py`, on batches.
+"""The kinds of heads in PyTorch: the twins of `heads.py`, on batches.
 
-`heads.py` names the papers and says what the arguments mean. All of it follows from the settings; nothing comes from
-the JAX side.
+`heads.py` lists the papers and explains the arguments. Everything follows from the settings; nothing comes from the JAX
+side.
 
 Shapes: B batch, Z outputs per action, A actions, Q fractions.
 """
@@ -29,7 +29,7 @@ class ReturnHead:
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """The head with the settings of a learner."""
+        """Build the head from a learner's settings."""
         raise NotImplementedError
 
     def expected(self, outputs: Tensor) -> Tensor:
@@ -47,14 +47,14 @@ class ReturnHead:
 
 @dataclass(frozen=True)
 class Scalar(ReturnHead):
-    """One expected return per action, with Huber's loss or the square."""
+    """One expected return per action, with the Huber or the squared loss."""
 
     kappa: float = 1.0
     square: bool = False
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """The head with the settings of a learner."""
+        """Build the head from a learner's settings."""
         return cls(kappa=config.kappa, square=config.loss == "squared")
 
     def expected(self, outputs: Tensor) -> Tensor:
@@ -62,7 +62,7 @@ class Scalar(ReturnHead):
         return outputs[:, 0]
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the temporal-difference error."""
+        """The loss of the temporal-difference error, and its absolute value."""
         error = (target - chosen)[:, 0]
         return (squared(error) if self.square else huber(error, self.kappa)), error.abs()
 
@@ -76,11 +76,11 @@ class Categorical(ReturnHead):
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """The head with the settings of a learner."""
+        """Build the head from a learner's settings."""
         return cls(outputs=config.atoms, v_min=config.v_min, v_max=config.v_max)
 
     def support(self, device: torch.device | str = "cpu") -> Tensor:
-        """float32 [Z]: the returns that the atoms stand for."""
+        """float32 [Z]: the returns of the atoms."""
         return torch.linspace(self.v_min, self.v_max, self.outputs, device=device)
 
     def expected(self, outputs: Tensor) -> Tensor:
@@ -88,13 +88,13 @@ class Categorical(ReturnHead):
         return (functional.softmax(outputs, 1) * self.support(outputs.device)[:, None]).sum(1)
 
     def target(self, returns: Tensor, discounts: Tensor, next_outputs: Tensor) -> Tensor:
-        """The next state's distribution, moved and projected on the atoms."""
+        """The next state's distribution, shifted and projected onto the atoms."""
         support = self.support(next_outputs.device)
         target_support = returns[:, None] + discounts[:, None] * support
         return project(support, functional.softmax(next_outputs, 1), target_support)
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy with the target's distribution."""
+        """Cross-entropy with the target distribution."""
         loss = cross_entropy(chosen, target)
         return loss, loss
 
@@ -107,7 +107,7 @@ class Quantile(ReturnHead):
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """The head with the settings of a learner."""
+        """Build the head from a learner's settings."""
         return cls(outputs=config.quantiles, kappa=config.kappa)
 
     def expected(self, outputs: Tensor) -> Tensor:
@@ -115,7 +115,7 @@ class Quantile(ReturnHead):
         return outputs.mean(1)
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
-        """Quantile regression at the middles of the intervals."""
+        """Quantile regression at the interval midpoints."""
         middles = (torch.arange(self.outputs, dtype=torch.float32, device=chosen.device) + 0.5) / self.outputs
         loss = quantile_huber(chosen, middles.expand_as(chosen), target, self.kappa)
         return loss, loss
@@ -123,13 +123,13 @@ class Quantile(ReturnHead):
 
 @dataclass(frozen=True)
 class Implicit(ReturnHead):
-    """A quantile at every one of `fractions` fractions, which are drawn and go into the network."""
+    """Quantiles at `fractions` sampled fractions, which are inputs of the network."""
 
     kappa: float = 1.0
 
     @classmethod
     def of(cls, config: Any) -> Self:
-        """The head with the settings of a learner."""
+        """Build the head from a learner's settings."""
         return cls(fractions=config.quantiles, cosines=config.cosines, kappa=config.kappa)
 
     def expected(self, outputs: Tensor) -> Tensor:
@@ -137,7 +137,7 @@ class Implicit(ReturnHead):
         return outputs.mean(1)
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
-        """Quantile regression at the fractions that were drawn."""
+        """Quantile regression at the sampled fractions."""
         loss = quantile_huber(chosen, taus, target, self.kappa)
         return loss, loss
 
@@ -151,5 +151,5 @@ HEADS: dict[str, type[ReturnHead]] = {
 
 
 def make_head(config: Any) -> ReturnHead:
-    """The head that the settings of a learner name."""
+    """Build the head that a learner's settings name."""
     return HEADS[config.head].of(config)

@@ -1,4 +1,4 @@
-"""Quantile regression with Huber's loss, on one transition (Dabney et al. 2018, eq. 3).
+"""Quantile regression with the Huber loss, on one transition (Dabney et al. 2018, eq. 3).
 
 Shapes: P predicted quantiles, T target quantiles.
 """

@@ -1,4 +1,4 @@
-"""Quantile regression with Huber's loss in PyTorch: the twin of `quantile.py`, on a batch.
+"""Quantile regression with the Huber loss in PyTorch: the twin of `quantile.py`, on a batch.
 
 Shapes: B batch, P predicted quantiles, T target quantiles.
 """

@@ -1,6 +1,6 @@
-"""The pieces of value learners' losses in PyTorch: the twin of `value.py`, on a batch.
+"""Building blocks of value learners' losses in PyTorch: the twin of `value.py`, on a batch.
 
-`value.py` names the papers and says what the arguments mean, and where no gradient passes.
+`value.py` lists the papers and explains the arguments, and where gradients are stopped.
 Shapes: B batch, A actions, Z atoms.
 """
 

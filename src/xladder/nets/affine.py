@@ -1,4 +1,4 @@
-"""The product that every dense layer is, and the layer itself."""
+"""The matrix product of dense layers, and a dense layer."""
 
 from functools import partial
 from typing import Any
@@ -12,9 +12,9 @@ from xladder.nets.initial import symmetric_uniform
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
 def rounded_product(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
-    """float32 [R, out] from [R, in] and [in, out], both rounded to `dtype` and summed up in float32.
+    """float32 [R, out] from [R, in] and [in, out], both rounded to `dtype` and accumulated in float32.
 
-    Backwards the gradient is rounded too, so that those products are as quick as this one.
+    In the backward pass the gradient is rounded, too, so that its products are as fast as this one.
     """
     return jnp.matmul(x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32)
 
@@ -38,7 +38,7 @@ def product(x: jax.Array, kernel: jax.Array, dtype: Any = jnp.float32) -> jax.Ar
 
 
 def affine(x: jax.Array, kernel: jax.Array, bias: jax.Array, dtype: Any = jnp.float32) -> jax.Array:
-    """float32 […, out] from […, in], as one product of all rows, multiplied in `dtype`.
+    """float32 […, out] from […, in], as a single product over all rows, multiplied in `dtype`.
 
     With one axis of rows the kernel's gradient contracts one axis; with several, XLA on a CPU transposes first.
     """

@@ -1,4 +1,4 @@
-"""The torso for views that are given as cell codes: a dense layer on their one-hot encoding.
+"""The torso for views of cell codes: a dense layer on their one-hot encoding.
 
 The encoding puts the channel first and shows code 0 as zeros. With F frames of V cells in E kinds it has F·E·V
 entries, of which at most F·V are one, so the product with the kernel is a sum of F·V of its rows.
@@ -32,7 +32,7 @@ class CodesTorso(nn.Module):
         return self._layer(codes, lookup=False)
 
     def look_up(self, codes: jax.Array) -> jax.Array:
-        """The same at another cost."""
+        """The same output as `__call__`, by lookup: cheaper for few states."""
         return self._layer(codes, lookup=True)
 
     @nn.compact

@@ -1,6 +1,6 @@
-"""A flat frame as named parts, for torsos that ask for them with `by_key = True`.
+"""Flat frames as named parts, for torsos with `by_key = True`.
 
-A world whose observations are a tree of arrays shows flat frames, and its `EnvSpec` says in `fields` how they split:
+A world whose observations are a tree of arrays returns flat frames, and `fields` of its `EnvSpec` says how they split:
 name, shape and dtype of every part, in order. Shapes: F frames, D numbers per frame.
 """
 

@@ -1,7 +1,7 @@
 """The network of a GFlowNet: hidden layers on an encoded state, and heads for forward and backward policy and flow.
 
-A state is encoded as features, or as the inputs of a one-hot encoding that are on: the first layer is then a sum of
-looked-up rows.
+A state is encoded as features, or as the indices of the active inputs of a one-hot encoding: the first layer is then a
+sum of looked-up rows.
 
 Shapes: R states, F features, or K inputs that are on; W width, A forward actions.
 """
@@ -19,11 +19,11 @@ from xladder.nets.affine import PlainDense
 from xladder.nets.initial import symmetric_uniform
 
 HEADS = ("forward", "backward", "flow")
-MOST_WRITTEN_OUT = 16  # rows of a state that are added one by one in the program
+MOST_WRITTEN_OUT = 16  # rows per state up to which their sum is unrolled
 
 
 class FlowOutputs(NamedTuple):
-    """What the network says of R states; None for a head it does not have or was not asked for."""
+    """The network's outputs for R states; None for heads that are missing or not requested."""
 
     forward: jax.Array | None  # float32 [R, A]: logits, not masked
     backward: jax.Array | None  # float32 [R, A − 1]: logits, not masked
@@ -34,13 +34,13 @@ def add_rows(table: jax.Array, rows: jax.Array) -> jax.Array:
     """float32 [R, W]: for each state the sum of the rows [R, K] of a table: a product with a one-hot matrix."""
     if rows.shape[1] > MOST_WRITTEN_OUT:
         return table[rows].sum(1)
-    # Written out, nothing of size [R, K, W] comes into being.
+    # Unrolled, so that no array of size [R, K, W] is materialised.
     return sum((table[rows[:, d]] for d in range(1, rows.shape[1])), start=table[rows[:, 0]])
 
 
 @jax.custom_vjp
 def relu(x: jax.Array) -> jax.Array:
-    """max(x, 0). Backwards it looks at what it gave, not at what it was given, which then need not be kept."""
+    """max(x, 0). The backward pass uses the output, so that the input need not be kept."""
     return jnp.maximum(x, 0.0)
 
 
@@ -59,8 +59,8 @@ relu.defvjp(_relu_forward, _relu_backward)
 def few(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
     """float32 [R, K]: a dense layer with few outputs.
 
-    The kernel's gradient is the plain one, multiplied in the other order: with the short side first it takes XLA on a
-    CPU a fifth of the time.
+    The kernel's gradient is multiplied in the other order: with the short side first it takes XLA on a CPU a fifth of
+    the time.
     """
     return x @ kernel + bias[None, :]
 
@@ -78,7 +78,7 @@ few.defvjp(_few_forward, _few_backward)
 
 
 class Head(nn.Module):
-    """The parameters of a head, which are multiplied together with those of others."""
+    """The parameters of a head, which are concatenated with those of other heads."""
 
     outputs: int
 
@@ -99,7 +99,7 @@ class Trunk(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: jax.Array) -> jax.Array:
-        """float32 [R, W] from features float32 [R, F], or from the inputs that are on, int32 [R, K]."""
+        """float32 [R, W] from features float32 [R, F], or from active inputs int32 [R, K]."""
         init = symmetric_uniform(self.inputs**-0.5)
         table = self.param("rows", init, (self.inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
@@ -111,7 +111,7 @@ class Trunk(nn.Module):
 
 
 class FlowNet(nn.Module):
-    """What a GFlowNet knows of a state, and log Z. Modules bear the names they have in PyTorch."""
+    """Policies and flow of a GFlowNet, and log Z. Modules have the same names as in PyTorch."""
 
     inputs: int
     actions: int
@@ -132,7 +132,7 @@ class FlowNet(nn.Module):
             self.log_z = self.param("log_z", nn.initializers.zeros, (), jnp.float32)
 
     def __call__(self, encoded: jax.Array, heads: tuple[str, ...] = HEADS) -> FlowOutputs:
-        """What the chosen heads say of encoded states: float32 [R, F], or int32 [R, K]."""
+        """The outputs of the requested heads for encoded states: float32 [R, F], or int32 [R, K]."""
         outputs: dict[str, jax.Array] = {}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads if head in heads):
             asked = [head for head in self.heads if head in heads and self._trunk(head) == trunk]

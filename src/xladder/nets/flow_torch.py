@@ -15,7 +15,7 @@ HEADS = ("forward", "backward", "flow")
 
 
 class FlowOutputs(NamedTuple):
-    """What the network says of R states; None for a head it does not have or was not asked for."""
+    """The network's outputs for R states; None for heads that are missing or not requested."""
 
     forward: Tensor | None  # float32 [R, A]: logits, not masked
     backward: Tensor | None  # float32 [R, A − 1]: logits, not masked
@@ -34,7 +34,7 @@ class Trunk(nn.Module):
             self.add_module(f"hidden_{layer}", nn.Linear(width, width))
 
     def forward(self, encoded: Tensor) -> Tensor:
-        """float32 [R, W] from features float32 [R, F], or from the inputs that are on, int64 [R, K]."""
+        """float32 [R, W] from features float32 [R, F], or from active inputs int64 [R, K]."""
         if encoded.is_floating_point():
             x = functional.relu(encoded @ self.rows + self.bias)
         else:
@@ -45,7 +45,7 @@ class Trunk(nn.Module):
 
 
 class FlowNet(nn.Module):
-    """What a GFlowNet knows of a state, and log Z."""
+    """Policies and flow of a GFlowNet, and log Z."""
 
     def __init__(
         self, inputs: int, actions: int, width: int, layers: int, heads: tuple[str, ...], shared: bool, has_log_z: bool
@@ -61,7 +61,7 @@ class FlowNet(nn.Module):
             self.log_z = nn.Parameter(torch.zeros(()))
 
     def forward(self, encoded: Tensor, heads: tuple[str, ...] = HEADS) -> FlowOutputs:
-        """What the chosen heads say of encoded states: float32 [R, F], or int64 [R, K]."""
+        """The outputs of the requested heads for encoded states: float32 [R, F], or int64 [R, K]."""
         asked = [head for head in self.heads if head in heads]
         hidden = {name: self.get_submodule(name)(encoded) for name in dict.fromkeys(map(self._trunk, asked))}
         outputs = {head: self.get_submodule(f"{head}_head")(hidden[self._trunk(head)]) for head in asked}

@@ -1,9 +1,9 @@
-"""The head of a value network: from a state's features to numbers that describe the return of every action.
+"""The head of a value network: maps a state's features to outputs that describe the return of every action.
 
-What the numbers are depends on the kind: one value (`scalar`), the logits of fixed atoms (`categorical`, Bellemare et
+The outputs depend on the kind: one value (`scalar`), the logits of fixed atoms (`categorical`, Bellemare et
 al. 2017), quantiles at fixed fractions (`quantile`, Dabney et al. 2018a) or at fractions that are passed in
 (`implicit`, Dabney et al. 2018b). Any of them may be dueling (Wang et al. 2016) and noisy (Fortunato et al. 2018).
-Nothing is drawn here: fractions and noise come in as arguments.
+There is no randomness here: fractions and noise are arguments.
 
 Shapes: E features, Q fractions, H width, Z numbers per action, A actions. Leading axes are states of a batch.
 """
@@ -23,7 +23,7 @@ from xladder.nets.noisy import NoisyDense, Shapes
 
 
 def cos_pi(x: jax.Array) -> jax.Array:
-    """cos(π·x), to 2e-7 of what float32 `x` says: a polynomial, which vectorises where XLA's cosine does not.
+    """cos(π·x) with an error of at most 2e-7: a polynomial, which vectorises, unlike XLA's cosine.
 
     cos(π·x) = sin(π·s) with s = ½ − |x − 2·round(x/2)| in [−½, ½]; the coefficients are Taylor's.
     """
@@ -36,8 +36,8 @@ def cos_pi(x: jax.Array) -> jax.Array:
 def modulate(features: jax.Array, embedding: jax.Array) -> jax.Array:
     """float32 […, Q, E]: a state's features […, E] times each of its embedded fractions […, Q, E].
 
-    The gradient is the plain one with its sum over Q written out: as a reduction of a mapped axis it takes XLA on a
-    CPU twenty times longer, which was a fifth of an epoch.
+    In the gradient the sum over Q is unrolled: as a reduction over a mapped axis it takes XLA on a CPU twenty times
+    longer, which was a fifth of an epoch.
     """
     return features[..., None, :] * embedding
 
@@ -56,26 +56,26 @@ modulate.defvjp(_modulate_forward, _modulate_backward)
 
 
 class Head(nn.Module):
-    """A hidden layer and the outputs, with a second hidden layer for the value where the branches are `apart`."""
+    """A hidden layer and an output layer, with a second hidden layer for the value if the streams are `apart`."""
 
     actions: int
     features: int
     width: int
     atoms: int = 1
     cosines: int = 0
-    """How many embed a fraction; 0 unless the quantiles are implicit."""
+    """Cosine features that embed a fraction; 0 unless the head is implicit."""
     dueling: bool = False
     apart: bool = True
-    """Whether the two branches of a dueling head have a hidden layer each."""
+    """Whether the two streams of a dueling head have separate hidden layers."""
     sigma: float | None = None
-    """The initial scale of the noise; None: the layers are plain."""
+    """The initial scale of the noise; None for layers without noise."""
     factorised: bool = True
     norm: bool = False
     """Whether hidden layers are normalised."""
     dtype: Any = jnp.float32
 
     def setup(self) -> None:
-        """Only the layers that this kind of head has."""
+        """Create only the layers that this kind of head needs."""
         if self.cosines:
             self.embedding = PlainDense(self.features, dtype=self.dtype)
         self.hidden = self._dense(self.width)
@@ -95,7 +95,7 @@ class Head(nn.Module):
         return NoisyDense(width, self.sigma, self.factorised, dtype=self.dtype)
 
     def noise_shapes(self) -> Shapes:
-        """The layers that noise is needed for."""
+        """Name, inputs and outputs of the noisy layers."""
         if self.sigma is None:
             return ()
         layers = [("hidden", self.features, self.width), ("advantage", self.width, self.actions * self.atoms)]
@@ -114,20 +114,20 @@ class Head(nn.Module):
         return self._outputs(*self._hidden(modulated, noise), noise)[..., 0, :]
 
     def embed(self, taus: jax.Array) -> jax.Array:
-        """float32 […, Q, E]: fractions as cosines, then a layer. It does not look at the state."""
+        """float32 […, Q, E]: cosine features of the fractions, then a layer; independent of the state."""
         i = np.arange(1, self.cosines + 1, dtype=np.float32)
         return nn.relu(self.embedding(cos_pi(taus[..., None] * jnp.expand_dims(i, range(taus.ndim)))))
 
     def mean_of_embedded(self, features: jax.Array, embedding: jax.Array, noise: Any = None) -> jax.Array:
         """float32 […, A]: the mean of the quantiles at embedded fractions, float32 […, Q, E].
 
-        For acting. The outputs are linear, so the mean is taken before them.
+        For acting. The output layer is linear, so the mean is taken before it.
         """
         hidden = [x.mean(-2) for x in self._hidden(modulate(features, embedding), noise)]
         return self._outputs(hidden[0], hidden[-1], noise)[..., 0, :]
 
     def _hidden(self, x: jax.Array, noise: Any) -> tuple[jax.Array, jax.Array]:
-        """The hidden layers of the advantage and of the value, which may be the same."""
+        """The hidden activations of the advantage and of the value, which may be the same."""
         hidden = self._hidden_layer("hidden", x, noise)
         if not (self.dueling and self.apart):
             return hidden, hidden

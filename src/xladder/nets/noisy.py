@@ -1,7 +1,7 @@
-"""Dense layers whose weights are perturbed (Fortunato et al. 2018), and the noise for them, which comes from outside.
+"""Noisy dense layers (Fortunato et al. 2018); the noise is an argument.
 
 Noise is either independent for every weight, w + σ·ε, or factorised, ε = f(εᵢ)·f(εⱼ) with f(x) = sgn(x)·√|x|. The
-factors are never multiplied out: x·(σ∘(a bᵀ)) is ((x∘a)·σ)∘b, so that every row of a batch may have its own.
+factors are never multiplied out: x·(σ∘(a bᵀ)) is ((x∘a)·σ)∘b, so every row of a batch may have its own noise.
 
 Shapes: I inputs, O outputs of a layer.
 """
@@ -42,12 +42,12 @@ Shapes = tuple[tuple[str, int, int], ...]
 
 
 def noise_size(shapes: Shapes, factorised: bool) -> int:
-    """How many normals one draw of noise takes."""
+    """Standard normal numbers per draw of noise."""
     return sum(inputs + outputs if factorised else (inputs + 1) * outputs for _, inputs, outputs in shapes)
 
 
 def split_noise(normals: jax.Array, shapes: Shapes, factorised: bool) -> Any:
-    """Cut float32 […, noise_size] into the noise of each layer: one draw is cheaper than many."""
+    """Split float32 […, noise_size] into the noise of each layer: one draw is cheaper than many."""
     noise: dict[str, Any] = {}
     start = 0
     for name, inputs, outputs in shapes:
@@ -66,8 +66,8 @@ def split_noise(normals: jax.Array, shapes: Shapes, factorised: bool) -> Any:
 class NoisyDense(nn.Module):
     """A dense layer with weights w + σ·ε. Without noise, plain w.
 
-    Both kinds begin as published: independent noise with U(±√(3/I)) and σ = `sigma`, factorised noise with U(±1/√I)
-    and σ = `sigma`/√I.
+    Both kinds are initialised as published: independent noise with U(±√(3/I)) and σ = `sigma`, factorised noise with
+    U(±1/√I) and σ = `sigma`/√I.
     """
 
     width: int
@@ -97,6 +97,6 @@ class NoisyDense(nn.Module):
 
 
 def _fit(factor: jax.Array, axes: int) -> jax.Array:
-    """Put axes of length one before the last one, as many as are missing: the quantiles of a state share its noise."""
+    """Insert axes of length one before the last, up to `axes`: the quantiles of a state share its noise."""
     missing = axes - factor.ndim
     return jnp.expand_dims(factor, range(factor.ndim - 1, factor.ndim - 1 + missing))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 Shapes = tuple[tuple[str, int, int], ...]
-"""Name, inputs and outputs of every noisy layer, in the order in which a draw is cut."""
+"""Name, inputs and outputs of every noisy layer, in the order in which a draw is split."""
 
 
 class LayerNoise(NamedTuple):
@@ -28,12 +28,12 @@ class Factors(NamedTuple):
 
 
 def noise_size(shapes: Shapes, factorised: bool) -> int:
-    """How many normals one draw of noise takes."""
+    """Standard normal numbers per draw of noise."""
     return sum(inputs + outputs if factorised else (inputs + 1) * outputs for _, inputs, outputs in shapes)
 
 
 def split_noise(normals: Tensor, shapes: Shapes, factorised: bool) -> Any:
-    """Cut float32 […, noise_size] into the noise of each layer, in the order of the JAX side."""
+    """Split float32 […, noise_size] into the noise of each layer, in the order of the JAX side."""
     noise: dict[str, Any] = {}
     start = 0
     for name, inputs, outputs in shapes:
@@ -75,5 +75,5 @@ class NoisyLinear(nn.Linear):
 
 
 def _fit(factor: Tensor, axes: int) -> Tensor:
-    """Put axes of length one before the last one, as many as are missing."""
+    """Insert axes of length one before the last, up to `axes`."""
     return factor.reshape(*factor.shape[:-1], *([1] * (axes - factor.ndim)), factor.shape[-1])

@@ -1,13 +1,13 @@
-"""The torsos of value networks: from a state to its features. Leading axes, if there are any, are states of a batch.
+"""The torsos of value networks: from a state to its features. Leading axes, if any, are batch axes.
 
-`NatureCnn` is the one of Mnih et al. 2015 without its dense layer, `MinAtarCnn` the one of Young & Tian 2019 likewise:
-the head has that layer. Features come in PyTorch's order (channel, row, column).
+`NatureCnn` is from Mnih et al. 2015 and `MinAtarCnn` from Young & Tian 2019, both without the dense layer, which is
+part of the head. Features are in PyTorch's order (channel, row, column).
 
-XLA on a CPU is slow at convolutions, more so inside a loop. `patches` turns them into products of matrices, with the
-same parameters and, to rounding, the same result: a stride is taken away by making channels of each block of cells,
-and what then overlaps is either gathered before the product or added up after it.
+XLA's convolutions are slow on a CPU, especially inside a loop. `patches` turns them into matrix products with the same
+parameters and, up to rounding, the same result: each block of stride × stride cells becomes channels of one cell, which
+removes the stride, and overlapping patches are either gathered before the product or added after it.
 
-Shapes: B batch, F frames, h × w cells, k × k kernel, s stride, C channels, O channels given.
+Shapes: B batch, F frames, h × w cells, k × k kernel, s stride, C input channels, O output channels.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from xladder.nets.initial import symmetric_uniform
 
 
 class Mlp(nn.Module):
-    """Dense layers with ReLU, each normalised before it if `norm`."""
+    """Dense layers with ReLU, with LayerNorm before each ReLU if `norm`."""
 
     widths: tuple[int, ...]
     norm: bool = False
@@ -32,7 +32,7 @@ class Mlp(nn.Module):
     axes: int = 2
     """How many trailing axes make a state."""
     max_value: int = 1
-    """What stands for 1."""
+    """Inputs are divided by this."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -45,12 +45,12 @@ class Mlp(nn.Module):
 
 
 class NatureCnn(nn.Module):
-    """Three convolutions for pictures in bytes."""
+    """Three convolutions for images in bytes."""
 
     norm: bool = False
     dtype: Any = jnp.float32
     patches: bool = True
-    """Products of matrices instead of convolutions: for a CPU."""
+    """Compute convolutions as matrix products over patches."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -63,14 +63,14 @@ class NatureCnn(nn.Module):
 
 
 class MinAtarCnn(nn.Module):
-    """One convolution for small grids, whose frames are stacked as further channels."""
+    """One convolution for small grids; stacked frames become further channels."""
 
     norm: bool = False
     dtype: Any = jnp.float32
     patches: bool = True
-    """Products of matrices instead of convolutions: for a CPU."""
+    """Compute convolutions as matrix products over patches."""
     max_value: int = 1
-    """What stands for 1."""
+    """Inputs are divided by this."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -89,20 +89,20 @@ class Conv(nn.Module):
     size: int
     stride: int
     pictures: bool
-    """Whether it is given bytes [B, F, H, W], of which 255 stand for 1."""
+    """Whether the input is images in bytes [B, F, H, W], which are divided by 255."""
     dtype: Any
     patches: bool
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """float32 [B, h, w, O] from [B, H, W, C] or, in the case of pictures, [B, F, H, W]."""
+        """float32 [B, h, w, O] from [B, H, W, C] or, for images, [B, F, H, W]."""
         channels = x.shape[1] if self.pictures else x.shape[3]
         shape = (self.size, self.size, channels, self.width)
         init = symmetric_uniform((self.size * self.size * channels) ** -0.5)
         kernel = self.param("kernel", init, shape, jnp.float32)
         bias = self.param("bias", init, shape[3:], jnp.float32)
         if self.pictures:
-            kernel = kernel * (1 / 255)  # rather than the pixels, which are many, and exact in bfloat16 as they are
+            kernel = kernel * (1 / 255)  # scales the kernel, not the pixels: these are many, and exact in bfloat16
         convolve = convolve_as_products if self.patches else convolve_as_such
         return convolve(x, kernel, self.stride, self.pictures, self.dtype) + bias[None, None, None, :]
 
@@ -113,7 +113,7 @@ def normalise(x: jax.Array, layer: int) -> jax.Array:
 
 
 def scale(x: jax.Array, max_value: int) -> jax.Array:
-    """float32, so that the brightest is 1."""
+    """float32, divided by `max_value`."""
     x = x.astype(jnp.float32)
     return x if max_value == 1 else x * (1 / max_value)
 
@@ -124,7 +124,7 @@ def flatten(x: jax.Array, lead: tuple[int, ...]) -> jax.Array:
 
 
 def convolve_as_such(x: jax.Array, kernel: jax.Array, stride: int, pictures: bool, dtype: Any) -> jax.Array:
-    """float32 [B, h, w, O]: the platform's own convolution."""
+    """float32 [B, h, w, O]: XLA's convolution."""
     axes = ("NCHW" if pictures else "NHWC", "HWIO", "NHWC")
     return _convolve(x.astype(dtype), kernel.astype(dtype), (stride, stride), axes)
 
@@ -141,7 +141,7 @@ def _convolve_forward(x: jax.Array, kernel: jax.Array, strides: Any, axes: Any) 
 
 
 def _convolve_backward(strides: Any, axes: Any, saved: Any, gradient: jax.Array) -> Any:
-    # JAX cannot differentiate a convolution that gives more bits than it takes, so it is made one that does not.
+    # JAX cannot differentiate a convolution whose output dtype is wider than its input's, so this one keeps the dtype.
     same = partial(jax.lax.conv_general_dilated, window_strides=strides, padding="VALID", dimension_numbers=axes)
     return jax.vjp(same, *saved)[1](gradient.astype(saved[0].dtype))
 
@@ -150,14 +150,14 @@ _convolve.defvjp(_convolve_forward, _convolve_backward)
 
 
 def convolve_as_products(x: jax.Array, kernel: jax.Array, stride: int, pictures: bool, dtype: Any) -> jax.Array:
-    """float32 [B, h, w, O]: the same by products of matrices. The stride must divide the kernel's side."""
+    """float32 [B, h, w, O]: a convolution as matrix products. The stride must divide the kernel's side."""
     size, _, channels, width = kernel.shape
     reach = size // stride  # the kernel's side, in blocks
     x = blocks_of_pictures(x, stride) if pictures else blocks(x, stride)
     kernel = kernel.reshape(reach, stride, reach, stride, channels, width)
     kernel = kernel.transpose(0, 2, 4, 1, 3, 5) if pictures else kernel.transpose(0, 2, 1, 3, 4, 5)
     kernel = kernel.reshape(reach, reach, stride * stride * channels, width)
-    # Adding up afterwards multiplies cells at the border in vain: few where the kernel is small.
+    # Adding afterwards wastes products at the border: few if the kernel is small.
     return add_after(x, kernel, dtype) if reach <= 2 else gather_before(x, kernel, dtype)
 
 
@@ -170,12 +170,12 @@ def blocks(x: jax.Array, stride: int) -> jax.Array:
 
 
 def blocks_of_pictures(x: jax.Array, stride: int) -> jax.Array:
-    """float32 [B, H/s, W/s, F·s·s] from [B, F, H, W]: likewise, the channels being (frame, row, column)."""
+    """float32 [B, H/s, W/s, F·s·s] from [B, F, H, W]: the same, with channels (frame, row, column)."""
     batch, frames, height, width = x.shape
     rows, columns = height // stride, width // stride
     x = x[:, :, : rows * stride, : columns * stride].reshape(batch, frames, rows, stride, columns, stride)
     order = (0, 2, 4, 1, 3)
-    if x.dtype == jnp.uint8 and stride == 4:  # four bytes are moved as one number
+    if x.dtype == jnp.uint8 and stride == 4:  # transpose four bytes as one number
         x = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(x, jnp.uint32).transpose(order), jnp.uint8)
     else:
         x = x.transpose(*order, 5)
@@ -183,7 +183,7 @@ def blocks_of_pictures(x: jax.Array, stride: int) -> jax.Array:
 
 
 def gather_before(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
-    """float32 [B, h, w, O] from [B, H, W, C] and [k, k, C, O]: all that the kernel meets becomes one row."""
+    """float32 [B, h, w, O] from [B, H, W, C] and [k, k, C, O]: each patch becomes one row."""
     size, _, channels, width = kernel.shape
     batch, height, columns = x.shape[0], x.shape[1] - size + 1, x.shape[2] - size + 1
     parts = [x[:, i : i + height, j : j + columns] for i in range(size) for j in range(size)]
@@ -195,8 +195,8 @@ def gather_before(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
 def narrow_product(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
     """float32 [R, O] from [R, I] and [I, O], where O is small.
 
-    The kernel's gradient is the plain one, multiplied with the short side first: that takes XLA on a CPU a third less
-    time, and the barrier keeps it from turning the product round again.
+    The kernel's gradient is multiplied with the short side first: that takes XLA on a CPU a third less time, and the
+    barrier keeps XLA from reordering the product.
     """
     return product(x, kernel, dtype)
 
@@ -215,7 +215,7 @@ narrow_product.defvjp(_narrow_forward, _narrow_backward)
 
 
 def add_after(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
-    """float32 [B, h, w, O] from [B, H, W, C] and [k, k, C, O]: every cell meets every part of the kernel at once."""
+    """float32 [B, h, w, O] from [B, H, W, C] and [k, k, C, O]: every cell times every part of the kernel."""
     size, _, channels, width = kernel.shape
     parts = product(x.reshape(-1, channels), kernel.transpose(2, 0, 1, 3).reshape(channels, -1), dtype)
     return add_shifted(parts.reshape(*x.shape[:3], size * size * width), size)
@@ -225,7 +225,7 @@ def add_after(x: jax.Array, kernel: jax.Array, dtype: Any) -> jax.Array:
 def add_shifted(parts: jax.Array, size: int) -> jax.Array:
     """[B, h, w, O] from [B, H, W, k·k·O]: the sum over i, j of part (i, j) of the cell i rows down and j columns on.
 
-    The gradient is the plain one, written as one array instead of a sum of padded ones.
+    The gradient is written as one array instead of a sum of padded ones.
     """
     height, columns, width = parts.shape[1] - size + 1, parts.shape[2] - size + 1, parts.shape[3] // size**2
     shifted = [

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 
 class Mlp(nn.Module):
-    """Dense layers with ReLU, each normalised before it if `norm`."""
+    """Dense layers with ReLU, with LayerNorm before each ReLU if `norm`."""
 
     def __init__(self, inputs: int, widths: tuple[int, ...], norm: bool = False, max_value: int = 1):
         super().__init__()
@@ -38,7 +38,7 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class NatureCnn(nn.Module):
-    """Three convolutions for pictures in bytes."""
+    """Three convolutions for images in bytes."""
 
     def __init__(self, frames: int = 4, norm: bool = False):
         super().__init__()
@@ -59,7 +59,7 @@ class NatureCnn(nn.Module):
 
 
 class MinAtarCnn(nn.Module):
-    """One convolution for small grids, whose frames are stacked as further channels."""
+    """One convolution for small grids; stacked frames become further channels."""
 
     def __init__(self, channels: int, frames: int = 1, norm: bool = False, max_value: int = 1):
         super().__init__()

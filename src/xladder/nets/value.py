@@ -1,4 +1,4 @@
-"""A value network is a torso, which sees, and a head, which judges. Written for one state; leading axes are a batch.
+"""A value network: a torso followed by a head. Written for one state; leading axes are batch axes.
 
 Shapes: F frames, E features, Q fractions, Z numbers per action, A actions.
 """
@@ -15,12 +15,12 @@ from xladder.nets.heads import Head
 
 
 class ValueNet(nn.Module):
-    """What the return of every action is like."""
+    """A torso and a head: from states to outputs that describe the return of every action."""
 
     torso: nn.Module
     head: Head
     fields: Fields = ()
-    """How a flat frame splits into named parts, for a torso that takes these; nothing if it takes the frame."""
+    """How a flat frame splits into named parts, for a torso that takes those; empty if it takes the frame."""
 
     def __call__(self, states: jax.Array, taus: jax.Array | None = None, noise: Any = None) -> jax.Array:
         """float32 […, Z, A] from states […, F, …]."""
@@ -32,8 +32,8 @@ class ValueNet(nn.Module):
 
     def mean_of_embedded(self, states: jax.Array, embedding: jax.Array, noise: Any = None) -> jax.Array:
         """float32 […, A]: the mean quantiles at embedded fractions, for acting."""
-        see = getattr(self.torso, "look_up", self.torso)  # the cheaper way for a few states, where there is one
-        return self.head.mean_of_embedded(see(self._parts(states)), embedding, noise)
+        torso = getattr(self.torso, "look_up", self.torso)  # cheaper for few states, if the torso has it
+        return self.head.mean_of_embedded(torso(self._parts(states)), embedding, noise)
 
     def _parts(self, states: jax.Array) -> Any:
         return unflatten(states, self.fields) if self.fields else states

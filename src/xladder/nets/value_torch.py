@@ -18,7 +18,7 @@ from xladder.nets.noisy_torch import NoisyLinear, Shapes, noise_size, split_nois
 
 
 class Head(nn.Module):
-    """The layers that a head of `heads.py` has, under the same names; the arguments are its fields."""
+    """A head with the layers and names of the one in `heads.py`; the arguments are its fields."""
 
     i_pi: Tensor
 
@@ -46,7 +46,7 @@ class Head(nn.Module):
             self.value = self._linear(width, atoms)
             if apart:
                 self.value_hidden = self._linear(features, width)
-        # The layers that noise is needed for, in the order in which they were made.
+        # The noisy layers, in order of creation.
         self.noise_shapes: Shapes = tuple(
             (name, layer.in_features, layer.out_features)
             for name, layer in self.named_children()
@@ -60,11 +60,11 @@ class Head(nn.Module):
 
     @property
     def noise_size(self) -> int:
-        """Normals that one draw of noise takes."""
+        """Standard normal numbers per draw of noise."""
         return noise_size(self.noise_shapes, self.factorised)
 
     def split_noise(self, normals: Tensor) -> Any:
-        """Normals […, noise_size] as the noise of the layers; None where there is none."""
+        """Split normals […, noise_size] into the layers' noise; None for a network without noise."""
         return split_noise(normals, self.noise_shapes, self.factorised) if self.sigma is not None else None
 
     def forward(self, features: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
@@ -89,7 +89,7 @@ class Head(nn.Module):
 
 
 class ValueNet(nn.Module):
-    """What the return of every action is like, for a batch of states."""
+    """A torso and a head: from a batch of states to outputs that describe the return of every action."""
 
     def __init__(self, torso: nn.Module, head: Head, fields: Sequence[tuple[str, tuple[int, ...], Any]] = ()):
         super().__init__()
@@ -97,5 +97,5 @@ class ValueNet(nn.Module):
 
     def forward(self, states: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
         """float32 [B, Z, A] from states [B, F, …]."""
-        seen = unflatten(states, self.fields) if self.fields else states
-        return self.head(self.torso(seen), taus, noise)
+        inputs = unflatten(states, self.fields) if self.fields else states
+        return self.head(self.torso(inputs), taus, noise)

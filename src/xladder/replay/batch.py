@@ -1,4 +1,4 @@
-"""What a learner is given: transitions, whichever memory they were gathered from.
+"""The batch of transitions that a learner takes, from any kind of replay memory.
 
 Shapes: B batch, F frames per state.
 """
@@ -16,4 +16,4 @@ class Batch(NamedTuple):
     returns: Array  # float32 [B]: discounted sum of n rewards
     discounts: Array  # float32 [B]: γⁿ, or 0 after a terminal step
     next_states: Array  # [B, F, …]
-    valid: Array  # float32 [B]: the weight of each, 0 for what must not be learned from
+    valid: Array  # float32 [B]: the weight of each transition, 0 for invalid ones

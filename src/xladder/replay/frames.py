@@ -1,11 +1,11 @@
-"""A ring of single frames, from which stacked states are gathered when a batch is drawn. Pure JAX, one agent.
+"""A ring buffer of single frames; stacked states are gathered when a batch is drawn. Pure JAX, one agent.
 
-It keeps the habits of the memory it reproduces: an epoch begins by skipping `n_frames − 1` slots without clearing
-them, and a window may reach over such a gap, over an epoch's end or over the write head. With n-step returns
-(n > 1, not in the original) windows whose rewards would cross one of these are marked invalid instead.
+It reproduces sorrel's memory with its quirks: an epoch begins by skipping `n_frames − 1` slots without clearing them,
+and a window may reach across such a gap, across an epoch's end or across the write head. With n-step returns (n > 1,
+not in the original), windows whose rewards would cross one of these are marked invalid instead.
 
-How far the ring is written does not depend on what is written, so `Cursor` is kept apart from `FrameRing` and is shared
-by all agents and seeds: their writes stay slices instead of becoming scatters.
+The write position does not depend on the data, so `Cursor` is separate from `FrameRing` and shared by all agents and
+seeds: their writes stay slices instead of becoming scatters.
 
 Shapes: C capacity, F frames per state, V numbers per frame, B batch, T new frames.
 """
@@ -19,7 +19,7 @@ from xladder.replay.batch import Batch
 
 
 class Cursor(NamedTuple):
-    """Where the next frame goes, and how many count as stored."""
+    """The write position, and the number of stored frames."""
 
     head: jax.Array  # int32 []
     size: jax.Array  # int32 []
@@ -68,7 +68,7 @@ def recent(cursor: Cursor, ring: FrameRing, n_frames: int) -> jax.Array:
 
 
 def add(cursor: Cursor, ring: FrameRing, new: FrameRing) -> FrameRing:
-    """Write T frames in a row, `new` being shaped [T, …]; only the last C of them can matter."""
+    """Write T consecutive frames, `new` with leaves [T, …]; at most the last C of them are kept."""
     capacity, count = ring.dones.size, new.dones.size
     kept = min(count, capacity)
     slots = (cursor.head + jnp.arange(count - kept, count)) % capacity
@@ -86,7 +86,7 @@ def can_sample(cursor: Cursor, batch_size: int, n_frames: int, n_step: int) -> j
 
 
 def sample_indices(cursor: Cursor, scores: jax.Array, batch_size: int, n_frames: int, n_step: int) -> jax.Array:
-    """int32 [B]: where windows start, without replacement, given a random score for every slot, float32 [C]."""
+    """int32 [B]: window starts, sampled without replacement by random scores of all slots, float32 [C]."""
     limit = jnp.maximum(1, cursor.size - n_frames - n_step)
     allowed = jnp.arange(scores.size) < limit
     return jax.lax.top_k(jnp.where(allowed, scores, -1.0), batch_size)[1]
@@ -98,7 +98,7 @@ def gather(cursor: Cursor, ring: FrameRing, starts: jax.Array, gamma: jax.Array,
     slots = slots % ring.dones.size
     frames = ring.frames[slots]
     dones = ring.dones[slots]
-    last = n_frames - 1  # the step whose action is judged
+    last = n_frames - 1  # the step whose action is learned from
     returns = jnp.zeros(starts.shape, jnp.float32)
     discounts = jnp.ones(starts.shape, jnp.float32)
     for step in range(last, last + n_step):

@@ -1,4 +1,4 @@
-"""The ring of frames on the host, in NumPy: the twin of `frames.py`, for one agent, changed in place."""
+"""The ring buffer of frames in NumPy: the twin of `frames.py`, for one agent, changed in place."""
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class HostFrameRing(Stateful):
         return max(1, self.size - self.n_frames - self.n_step)
 
     def sample_indices(self, scores: np.ndarray, batch_size: int) -> np.ndarray:
-        """int [B]: where windows start, without replacement, given a random score for every slot."""
+        """int [B]: window starts, sampled without replacement by random scores of all slots."""
         return np.argsort(-scores[: self.limit()], kind="stable")[:batch_size]
 
     def gather(self, starts: np.ndarray, gamma: float) -> Batch:

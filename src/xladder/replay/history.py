@@ -1,14 +1,13 @@
-"""A memory of single frames, one ring per env of the world, from which stacked states are gathered when a batch is
-drawn.
+"""A replay memory of single frames, one ring per env; stacked states are gathered when a batch is drawn.
 
-Row t of an env holds what was seen, what was done and what came of it. A game that is over leaves one more row, with
-its last frame: nothing was decided there, so this *reset row* is never a start, but a state to bootstrap from it can
-be. It is known by the row after it, which is marked `is_first`. A life lost may be terminal while the game goes on:
-then the row after it is like any other. Rows that are terminated and truncated at once are of an agent whose episode is
-over before those of others in the same world; they are no starts either.
+Row t of an env holds a frame, the action taken there and its outcome. The end of an episode adds one more row with the
+final frame. No action counts there, so a sample never starts at this *reset row*, but it can bootstrap from it. It is
+recognised by the row after it, which is marked `is_first`. A lost life may be terminal while the episode goes on: then
+the row after it is like any other. Rows that are both terminated and truncated belong to an agent whose episode ended
+before those of other agents in the same world; samples do not start there either.
 
-All envs step together, so how far the rings are written is one `Cursor`, kept apart from what is written and shared
-by all envs and seeds: writes stay slices, and happen in place where the memory is donated or carried by a loop.
+All envs step together, so one `Cursor`, separate from the data, is shared by all envs and seeds: writes stay slices,
+and happen in place if the memory is donated or carried by a loop.
 
 Shapes: N envs, L rows per env, F frames per state, n steps, B batch, R candidates.
 """
@@ -28,17 +27,17 @@ from xladder.errors import UsageError
 from xladder.replay.batch import Batch
 
 CANDIDATES = 4
-"""How many candidates to draw for each start. All are reset rows once in T⁴ when games last T steps."""
+"""Candidates per sample. With episodes of T steps, all of them are reset rows once in T⁴."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What a sample spans, and in how long a ring."""
+    """The span of a sample, and the length of the ring."""
 
     stack: int  # F
     n_step: int  # n
     length: int  # L
-    absences: bool = False  # whether rows may be of an agent that waits for the others to end
+    absences: bool = False  # whether rows may belong to an agent that waits for the others' episodes to end
 
     def __post_init__(self) -> None:
         if min(self.stack, self.n_step) < 1:
@@ -53,21 +52,21 @@ class Window:
 
 
 class Cursor(NamedTuple):
-    """Where the next row goes, and how many are held."""
+    """The write position, and the number of stored rows."""
 
     head: jax.Array  # int32 []
     size: jax.Array  # int32 []
 
 
 class History(NamedTuple):
-    """The rows of N envs; what was never written is zero. One row of each env has the same fields, without L."""
+    """The rows of N envs; unwritten rows are zero. A single row per env has the same fields, without L."""
 
     frames: Array  # [N, L, *frame]
     actions: Array  # int [N, L], of the smallest type that holds them
     rewards: Array  # float32 [N, L]
-    terminated: Array  # bool [N, L]: what follows the action has no value
-    truncated: Array  # bool [N, L]: the game was cut after the action
-    is_first: Array  # bool [N, L]: the frame begins a game
+    terminated: Array  # bool [N, L]: the next state has no value
+    truncated: Array  # bool [N, L]: the episode was truncated after the action
+    is_first: Array  # bool [N, L]: the frame begins an episode
 
 
 class SampleIndices(NamedTuple):
@@ -75,16 +74,16 @@ class SampleIndices(NamedTuple):
 
     env: Array  # int32 [B]
     slot: Array  # int32 [B]
-    valid: Array  # float32 [B]: the weight of each, 0 for what must not be learned from
+    valid: Array  # float32 [B]: the weight of each sample, 0 for invalid ones
 
 
 def action_dtype(actions: int) -> np.dtype:
-    """The smallest type that so many actions can be told apart with."""
+    """The smallest integer type that holds this many actions."""
     return np.dtype(next((t for t in (np.int8, np.int16) if actions - 1 <= np.iinfo(t).max), np.int32))
 
 
 def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2) -> History:
-    """An empty memory for frames of that shape and dtype, and so many actions."""
+    """An empty memory for frames of this shape and dtype."""
     rows = (num_envs, length)
     return History(
         frames=jnp.zeros((*rows, *shape), dtype),
@@ -97,7 +96,7 @@ def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions
 
 
 def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2) -> int:
-    """What such a memory takes."""
+    """Bytes of the memory that `init` would return."""
     action, reward, flags = action_dtype(actions).itemsize, 4, 3
     return num_envs * length * (math.prod(shape) * jnp.dtype(dtype).itemsize + action + reward + flags)
 
@@ -113,7 +112,7 @@ def advance(cursor: Cursor, length: int) -> Cursor:
 
 
 def add(cursor: Cursor, history: History, rows: History) -> History:
-    """Write one row of every env, leaves [N, …], where the cursor points; then `advance` it."""
+    """Write one row per env, leaves [N, …], at the cursor; call `advance` afterwards."""
     rows = rows._replace(actions=rows.actions.astype(history.actions.dtype))
     return jax.tree.map(
         lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new[:, None], cursor.head, axis=1), history, rows
@@ -121,12 +120,12 @@ def add(cursor: Cursor, history: History, rows: History) -> History:
 
 
 def eligible(window: Window, cursor: Cursor) -> tuple[jax.Array, jax.Array]:
-    """int32 [], []: the slot of the earliest start, and how many there are from there on, reset rows among them.
+    """int32 [], []: the slot of the earliest possible start, and the number of starts from there, including reset rows.
 
-    What a start needs is held: n rows after it, and its stack. A ring that is not full yet still holds the beginning
-    of its first game, and what is missing before that is zero anyway.
+    A start needs n rows after it and the frames of its stack. A ring that is not full yet still has the beginning of
+    its first episode, before which the stack is zero anyway.
     """
-    broken = jnp.where(cursor.size == window.length, window.stack - 1, 0)  # stacks that reach into what is overwritten
+    broken = jnp.where(cursor.size == window.length, window.stack - 1, 0)  # stacks that reach into overwritten rows
     earliest = (cursor.head - cursor.size + broken) % window.length
     return earliest, jnp.maximum(cursor.size - broken - window.n_step, 0)
 
@@ -136,9 +135,9 @@ def sample_indices(
 ) -> SampleIndices:
     """Starts, uniform over envs and times, with replacement, from uniform numbers float32 [B, R, 2].
 
-    Each is the first of R candidates that is not a reset row; if all are, it is not valid. With several strata an equal
-    part of the starts comes from each of as many groups of envs: every row is as likely as before, and who has only
-    some of the groups can choose its part alone.
+    Each is the first of R candidates that is not a reset row; if all are, it is invalid. With several strata, an equal
+    part of the starts comes from each of that many groups of envs: every row is as likely as before, and a device that
+    holds only some groups can sample its part alone.
     """
     earliest, count = eligible(window, cursor)
     envs_per_stratum = history.is_first.shape[0] // strata
@@ -156,8 +155,8 @@ def sample_indices(
 def gather(window: Window, history: History, indices: SampleIndices, gamma: jax.Array) -> Batch:
     """The transitions that start at `indices`.
 
-    They end where the game does, by termination or truncation, or after n steps. What was cut short still has a
-    future: it bootstraps from the game's last frame.
+    They end with the episode, by termination or truncation, or after n steps. A truncated one bootstraps from the
+    episode's last frame.
     """
     returns, discounts, steps = _look_ahead(window, history, indices, gamma)
     now = indices.slot[:, None] + jnp.arange(1 - window.stack, 1)[None, :]  # [B, F]
@@ -173,23 +172,23 @@ def gather(window: Window, history: History, indices: SampleIndices, gamma: jax.
 
 
 def push(stack: jax.Array, frame: jax.Array, is_first: jax.Array) -> jax.Array:
-    """The state to act on, [N, F, *frame]: the one before, and what is seen now, [N, *frame].
+    """The next frame stack [N, F, *frame]: the previous one with the new frames [N, *frame] appended.
 
-    Where a game begins, bool [N], nothing was seen before. It is the state that `gather` makes of the same row.
+    Where an episode begins, `is_first` bool [N], earlier frames are zero. `gather` builds the same state.
     """
     older = jnp.where(_beside(is_first, stack.ndim), 0, stack[:, 1:])
     return jnp.concatenate([older, frame[:, None]], axis=1)
 
 
 def _scale(uniforms: jax.Array, count: jax.Array) -> jax.Array:
-    """Uniform over 0 … count − 1, even for a number that was rounded up to one."""
+    """Uniform over 0 … count − 1, even if a uniform number was rounded up to one."""
     return jnp.clip((uniforms * count.astype(uniforms.dtype)).astype(jnp.int32), 0, jnp.maximum(count - 1, 0))
 
 
 def _look_ahead(
     window: Window, history: History, indices: SampleIndices, gamma: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """float32 [B], float32 [B], int32 [B]: Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
+    """float32 [B], float32 [B], int32 [B]: Σ γᵏ r over the m ≤ n steps left in the episode; γᵐ or 0; and m."""
     returns = jnp.zeros(indices.slot.shape, jnp.float32)
     discounts = jnp.ones(indices.slot.shape, jnp.float32)
     steps = jnp.zeros(indices.slot.shape, jnp.int32)
@@ -200,19 +199,19 @@ def _look_ahead(
         returns = returns + discounts * jnp.where(goes_on, history.rewards[row], 0.0)
         discounts = discounts * jnp.where(goes_on, jnp.where(terminated, 0.0, gamma), 1.0)
         steps = steps + goes_on.astype(jnp.int32)
-        # A game that was lost, with whoever played it, has no end: the next one begins.
+        # An episode that was lost with its worker has no end row: the next one begins at once.
         lost = history.is_first[indices.env, (indices.slot + step + 2) % window.length]
         goes_on = goes_on & ~terminated & ~history.truncated[row] & ~lost
     return returns, discounts, steps
 
 
 def _stack(history: History, env: jax.Array, slots: jax.Array) -> jax.Array:
-    """[B, F, *frame]: the frames at `slots` [B, F] that are of the game of the last of them."""
+    """[B, F, *frame]: the frames at `slots` [B, F]; those of earlier episodes are zero."""
     return mask_before_reset(history.frames[env[:, None], slots], history.is_first[env[:, None], slots])
 
 
 def mask_before_reset(frames: jax.Array, is_first: jax.Array) -> jax.Array:
-    """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
+    """Frames [B, F, *frame], with those before the latest `is_first` set to zero."""
     games_after = jax.lax.cumsum(is_first.astype(jnp.int32), axis=1, reverse=True) - is_first.astype(
         jnp.int32
     )  # [B, F]
@@ -220,5 +219,5 @@ def mask_before_reset(frames: jax.Array, is_first: jax.Array) -> jax.Array:
 
 
 def _beside(flags: jax.Array, rank: int) -> jax.Array:
-    """Flags with axes of length one added behind, to go with an array of that rank."""
+    """Flags with trailing axes of length one, to broadcast against an array of that rank."""
     return flags.reshape(flags.shape + (1,) * (rank - flags.ndim))

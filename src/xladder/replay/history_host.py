@@ -1,4 +1,4 @@
-"""The memory of single frames on the host, in NumPy: the twin of `history.py`, changed in place.
+"""The replay memory of single frames in NumPy: the twin of `history.py`, changed in place.
 
 Shapes: N envs, L rows per env, F frames per state, B batch, R candidates.
 """
@@ -17,7 +17,7 @@ from xladder.replay.history import History, SampleIndices, Window, action_dtype
 
 
 class HostHistory(Stateful):
-    """The rows of N envs, and how far they are written."""
+    """The rows of N envs, and the write position."""
 
     STATE = ("rows", "head", "size")
 
@@ -35,26 +35,26 @@ class HostHistory(Stateful):
         self.head = self.size = 0
 
     def part(self, first: int, count: int) -> HostHistory:
-        """Some of its envs as a memory of their own, which goes at its own pace and writes into the same arrays."""
+        """A memory of some of the envs, with its own write position, that shares the arrays."""
         found = copy(self)
         found.num_envs, found.rows = count, History(*(column[first : first + count] for column in self.rows))
         found.head = found.size = 0
         return found
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there; in the same arrays, which others may see parts of."""
+        """Resume from a state, writing into the same arrays, which `part`s share."""
         for old, new in zip(self.rows, state["rows"], strict=True):
             old[:] = new
         self.head, self.size = state["head"], state["size"]
 
     def add(self, rows: History) -> None:
-        """Write one row of every env, leaves [N, …]."""
+        """Write one row per env, leaves [N, …]."""
         for old, new in zip(self.rows, rows, strict=True):
             old[:, self.head] = new
         self._written(1)
 
     def extend(self, chunk: History) -> None:
-        """Write several rows of every env, leaves [N, T, …]."""
+        """Write several rows per env, leaves [N, T, …]."""
         left = chunk.is_first.shape[1]
         while left:
             fit = min(left, self.window.length - self.head)
@@ -68,13 +68,13 @@ class HostHistory(Stateful):
         self.size = min(self.size + rows, self.window.length)
 
     def eligible(self) -> tuple[int, int]:
-        """The slot of the earliest start, and how many there are from there on, reset rows among them."""
+        """The slot of the earliest possible start, and the number of starts from there, including reset rows."""
         window = self.window
         broken = 0 if self.begins_whole() else window.stack - 1
         return (self.head - self.size + broken) % window.length, max(self.size - broken - window.n_step, 0)
 
     def begins_whole(self) -> bool:
-        """Whether the oldest rows still have all frames of their states: they begin a game."""
+        """Whether the oldest rows begin an episode, so that their frame stacks are complete."""
         return self.size < self.window.length and bool(self.rows.is_first[:, 0].all())
 
     def sample_indices(self, uniforms: np.ndarray, strata: int = 1) -> SampleIndices:
@@ -91,10 +91,10 @@ class HostHistory(Stateful):
         return SampleIndices(envs[each, chosen], slots[each, chosen], usable[each, chosen].astype(np.float32))
 
     def offer(self, uniforms: np.ndarray, first: int, total: int) -> tuple[np.ndarray, SampleIndices]:
-        """The same where these envs are `first` … of so many in total, and others hold the rest.
+        """Sample where these envs are `first` … of `total`, and other processes hold the rest.
 
-        Which of the R candidates is the first usable one here, int [B], R if none is; and that one. The first over all
-        who hold some is then the one that a single memory would have chosen.
+        Returns the rank of the first usable candidate here, int [B], R if there is none, and that candidate. The first
+        over all processes is then the one that a single memory would have sampled.
         """
         earliest, count = self.eligible()
         envs = _scale(uniforms[:, :, 0], total) - first  # [B, R]
@@ -127,7 +127,7 @@ class HostHistory(Stateful):
         )
 
     def look_ahead(self, indices: SampleIndices, gamma: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Σ γᵏ r over the m ≤ n steps that the game still has; γᵐ or 0; and m."""
+        """Σ γᵏ r over the m ≤ n steps left in the episode; γᵐ or 0; and m."""
         returns = np.zeros(indices.slot.shape, np.float32)
         discounts = np.ones(indices.slot.shape, np.float32)
         steps = np.zeros(indices.slot.shape, int)
@@ -138,33 +138,33 @@ class HostHistory(Stateful):
             returns += discounts * np.where(goes_on, self.rows.rewards[row], np.float32(0))
             discounts[goes_on] *= np.where(terminated, np.float32(0), np.float32(gamma))[goes_on]
             steps += goes_on
-            # A game that was lost, with whoever played it, has no end: the next one begins.
+            # An episode that was lost with its worker has no end row: the next one begins at once.
             lost = self.rows.is_first[indices.env, (indices.slot + step + 2) % self.window.length]
             goes_on &= ~terminated & ~self.rows.truncated[row] & ~lost
         return returns, discounts, steps
 
     def _read(self, env: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Frames [B, F, *frame] and whether they are first, bool [B, F]."""
+        """Frames [B, F, *frame] and their `is_first` flags, bool [B, F]."""
         places = env[:, None], slots % self.window.length
         return self.rows.frames[places], self.rows.is_first[places]
 
 
 def push(stack: np.ndarray, frame: np.ndarray, is_first: np.ndarray) -> np.ndarray:
-    """The state to act on, [N, F, *frame]: the one before, and what is seen now; a new array."""
+    """The next frame stack [N, F, *frame], as a new array: the previous one with the new frames appended."""
     pushed = np.concatenate([stack[:, 1:], frame[:, None]], axis=1)
     pushed[is_first, :-1] = 0
     return pushed
 
 
 def _scale(uniforms: np.ndarray, count: int) -> np.ndarray:
-    """Uniform over 0 … count − 1, even for a number that was rounded up to one."""
+    """Uniform over 0 … count − 1, even if a uniform number was rounded up to one."""
     return np.clip((uniforms * np.float32(count)).astype(int), 0, max(count - 1, 0))
 
 
 def _mask_before_reset(frames: np.ndarray, is_first: np.ndarray) -> np.ndarray:
-    """Frames [B, F, *frame], of which those before the latest one marked as first are zero."""
-    games_after = np.cumsum(is_first[:, ::-1], axis=1)[:, ::-1] - is_first  # [B, F]
-    if games_after.any():
+    """Frames [B, F, *frame], with those before the latest `is_first` set to zero."""
+    episodes_after = np.cumsum(is_first[:, ::-1], axis=1)[:, ::-1] - is_first  # [B, F]
+    if episodes_after.any():
         frames = frames.copy()  # two states may share them
-        frames[games_after > 0] = 0
+        frames[episodes_after > 0] = 0
     return frames

@@ -1,7 +1,7 @@
-"""How often what is remembered is learned from, held at a target while actors and learner keep their own pace.
+"""A rate limiter: keeps samples per environment step at a target while actors and learner run asynchronously.
 
-Without it a learner that is quicker than its actors would learn the same rows over and over, and a slower one would
-see few of them: results that look like another algorithm's (Hoffman et al. 2020, Cassirer et al. 2021).
+Without it a learner that is faster than its actors would sample the same rows over and over, and a slower one would
+miss many: the results would look like another algorithm's (Hoffman et al. 2020, Cassirer et al. 2021).
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from xladder.core.state import Stateful
 
 
 class Limiter(Stateful):
-    """Counts steps and samples, and says who may go on.
+    """Counts steps and samples, and decides whether actors and learner may continue.
 
-    Sampling never runs ahead of what the steps by then owe; steps run ahead of sampling by `slack` at most. So once
-    S steps have been played since learning began, the ratio is less than slack / S below its target, and never above.
+    Sampling never gets ahead of the target ratio; steps get ahead by at most `slack`. So after S steps since learning
+    began, the ratio is less than slack / S below its target, and never above.
     """
 
     STATE = ("granted", "inserted", "sampled")
@@ -21,18 +21,18 @@ class Limiter(Stateful):
     def __init__(self, ratio: float, begins: int, slack: int):
         self.ratio, self.begins, self.slack = ratio, begins, slack
         self.granted = 0
-        """Steps that were allowed, on their way or there."""
+        """Steps that were allowed, including those still in flight."""
         self.inserted = 0
-        """Steps that are remembered."""
+        """Steps that are in the replay memory."""
         self.sampled = 0
-        """Rows that were learned from."""
+        """Rows that were sampled."""
 
     def may_act(self, steps: int) -> bool:
-        """Whether so many more steps may be begun."""
+        """Whether the actors may start this many more steps."""
         return self.granted + steps <= self.begins + self.sampled / self.ratio + self.slack
 
     def may_sample(self, rows: int) -> bool:
-        """Whether so many more rows may be learned from."""
+        """Whether the learner may sample this many more rows."""
         return self.sampled + rows <= self.ratio * (self.inserted - self.begins)
 
     def measured(self) -> float:

@@ -1,4 +1,4 @@
-"""A memory of objects: where trajectories ended and what they were worth. A ring of fixed size.
+"""A replay memory of objects, the final states of trajectories, and their rewards. A ring of fixed size.
 
 Shapes: C slots, D numbers in an object, B objects.
 """
@@ -12,20 +12,20 @@ import jax.numpy as jnp
 
 
 class Objects(NamedTuple):
-    """The memory; slots beyond `size` hold nothing."""
+    """The memory; slots that were never written are zero."""
 
     states: jax.Array  # int32 [C, D]
     log_rewards: jax.Array  # float32 [C]
-    added: jax.Array  # int32 []: objects added by now; once it is full, C and the place of the next
+    added: jax.Array  # int32 []: objects added so far; once full, C plus the next slot
 
 
 def init(capacity: int, size: int) -> Objects:
-    """An empty one."""
+    """An empty memory."""
     return Objects(jnp.zeros((capacity, size), jnp.int32), jnp.zeros(capacity, jnp.float32), jnp.int32(0))
 
 
 def add(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:
-    """Add objects [B, D]; the oldest make room. Of more than C only the last C are kept."""
+    """Add objects [B, D], overwriting the oldest. Of more than C only the last C are kept."""
     capacity, count = memory.log_rewards.size, log_rewards.size
     skip = max(count - capacity, 0)
     slots = (memory.added + jnp.arange(skip, count)) % capacity
@@ -33,20 +33,20 @@ def add(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:
     return Objects(
         memory.states.at[slots].set(states[skip:]),
         memory.log_rewards.at[slots].set(log_rewards[skip:]),
-        # Counted on, it would overflow; only the place in the ring and whether it is full matter.
+        # A plain count would overflow; only the next slot and whether the ring is full matter.
         jnp.where(total >= capacity, capacity + total % capacity, total),
     )
 
 
 def sample(memory: Objects, draws: jax.Array, prioritised: bool) -> jax.Array:
-    """int32 [B, D]: as many objects as there are uniform numbers [B], with replacement.
+    """int32 [B, D]: sample an object for each uniform number [B], with replacement.
 
-    Prioritised means in proportion to their reward.
+    Prioritised means in proportion to the reward.
     """
     size = jnp.minimum(memory.added, memory.log_rewards.size)
     there = jnp.arange(memory.log_rewards.size) < size
     if not prioritised:
-        # A number just below one must not be rounded up to a slot that is empty.
+        # A number just below one must not be rounded up to an empty slot.
         return memory.states[jnp.minimum((draws * size.astype(draws.dtype)).astype(jnp.int32), size - 1)]
     best = jnp.max(memory.log_rewards, where=there, initial=-jnp.inf)
     heights = jnp.cumsum(jnp.where(there, jnp.exp(memory.log_rewards - best), 0.0))

@@ -1,4 +1,4 @@
-"""A memory of objects in NumPy: the twin of `objects.py`.
+"""A replay memory of objects in NumPy: the twin of `objects.py`.
 
 Shapes: C slots, D numbers in an object, B objects.
 """
@@ -21,7 +21,7 @@ class HostObjects(Stateful):
         self.index = self.size = 0
 
     def add(self, states: np.ndarray, log_rewards: np.ndarray) -> None:
-        """Add objects [B, D]; the oldest make room."""
+        """Add objects [B, D], overwriting the oldest."""
         capacity = len(self.log_rewards)
         for state, log_reward in zip(states, log_rewards, strict=True):
             self.states[self.index], self.log_rewards[self.index] = state, log_reward
@@ -29,7 +29,7 @@ class HostObjects(Stateful):
             self.size = min(self.size + 1, capacity)
 
     def sample(self, draws: np.ndarray, prioritised: bool) -> np.ndarray:
-        """As many objects [B, D] as there are uniform numbers [B], with replacement."""
+        """Sample an object [B, D] for each uniform number [B], with replacement."""
         if not prioritised:
             return self.states[np.minimum((draws * np.float32(self.size)).astype(int), self.size - 1)]
         held = self.log_rewards[: self.size]

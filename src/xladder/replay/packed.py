@@ -1,7 +1,7 @@
-"""Transitions as they travel between processes: the frames of both states packed together, each of them once.
+"""Transitions packed for sending between processes: frames that both states share are stored once.
 
-Two stacks of four frames that are a step apart have five frames between them. They are gathered by one read of the
-memory, and sent without being copied again; what a learner wants is made of it inside its program.
+Two stacks of four frames that are one step apart have five distinct frames. They are read from the memory at once and
+sent without another copy; the learner's program unpacks them.
 
 Shapes: B batch, F frames per state, n steps, W = min(F + n, 2 F).
 """
@@ -21,11 +21,11 @@ from xladder.replay.priorities_host import weights
 
 
 class PackedTrajectories(NamedTuple):
-    """B transitions; the fields that `Batch` has, too, are the same there."""
+    """B packed transitions; fields with the same name as in `Batch` are the same."""
 
-    frames: Array  # [B, W, *frame]: those of the state, then those of the next state that are not among them
-    is_first: Array  # bool [B, W]: whether a game begins there
-    later: Array  # int32 [B]: which of them the next state begins with
+    frames: Array  # [B, W, *frame]: the state's frames, then the further ones of the next state
+    is_first: Array  # bool [B, W]: whether an episode begins there
+    later: Array  # int32 [B]: the index at which the next state begins
     actions: Array  # int8 or int32 [B]
     returns: Array  # float32 [B]
     discounts: Array  # float32 [B]
@@ -33,7 +33,7 @@ class PackedTrajectories(NamedTuple):
 
 
 def gather(memory: HostHistory, indices: SampleIndices, gamma: float) -> PackedTrajectories:
-    """The transitions that start at `indices`."""
+    """Gather the transitions that start at `indices`."""
     window, rows = memory.window, memory.rows
     returns, discounts, steps = memory.look_ahead(indices, gamma)
     if window.n_step < window.stack:
@@ -47,7 +47,7 @@ def gather(memory: HostHistory, indices: SampleIndices, gamma: float) -> PackedT
 
 
 def batch_of(packed: PackedTrajectories, stack: int) -> Batch:
-    """The transitions themselves, inside a program."""
+    """Unpack the transitions, inside a program."""
     states = mask_before_reset(packed.frames[:, :stack], packed.is_first[:, :stack])
 
     def behind(frames: jax.Array, later: jax.Array) -> jax.Array:
@@ -58,19 +58,19 @@ def batch_of(packed: PackedTrajectories, stack: int) -> Batch:
 
 
 def nothing(window: Window, shape: tuple[int, ...], dtype: np.dtype, rows: int) -> PackedTrajectories:
-    """So many transitions of the right shapes, whose weights are nought."""
+    """`rows` transitions of the right shapes with zero weights."""
     short = HostHistory(1, Window(window.stack, window.n_step, window.stack + window.n_step), shape, dtype)
     return gather(short, short.sample_indices(np.zeros((rows, 1, 2), np.float32)), 0.0)
 
 
 def weighted(packed: PackedTrajectories, probability: np.ndarray, updates: int, beta: float) -> PackedTrajectories:
-    """The transitions of several updates with importance weights, by how likely each was to be drawn."""
+    """The transitions of several updates with importance weights from their sampling probabilities."""
     each = probability.reshape(updates, -1)
     return packed._replace(valid=np.concatenate([weights(one, beta) for one in each]))
 
 
 def placed(parts: list[tuple[np.ndarray, PackedTrajectories]], rows: int) -> PackedTrajectories:
-    """Transitions that came in parts, each in its place among so many."""
+    """Assemble `rows` transitions from parts, given the positions of each."""
     if len(parts) == 1 and len(parts[0][0]) == rows:
         return parts[0][1]
     make = np.empty if sum(len(place) for place, _ in parts) == rows else np.zeros

@@ -1,11 +1,11 @@
-"""How likely each row of a `History` is to be replayed: in proportion to its priority (Schaul et al. 2016).
+"""Priorities of the rows of a `History`, for prioritised replay (Schaul et al. 2016).
 
-Rows that are no start have priority zero and are never chosen: what is not written, what is about to be overwritten
-(its stack is broken), the newest rows (what comes of them is not known yet) and reset rows.
+Rows at which no sample can start have priority zero and are never drawn: unwritten rows, rows whose frame stacks are
+partly overwritten, the newest rows (their n-step outcome is not known yet) and reset rows.
 
-Rows are kept in blocks of about √(N·L), with the sum of each. A choice looks through the sums for a block, then
-through the block. Whatever changes, the sums of the blocks it touches are taken anew from their rows, so they never
-drift. A block is some times of all envs, since these are written together.
+Rows are kept in blocks of about √(N·L), with the sum of each. Sampling searches the sums for a block, then the block
+for a row. After any change the sums of the touched blocks are recomputed from their rows, so they never drift. A block
+covers some time steps of all envs, since these are written together.
 
 Shapes: N envs, L rows per env, G blocks of T times each, B batch.
 """
@@ -27,29 +27,29 @@ class Priorities(NamedTuple):
 
     blocks: Array  # float32 [G, T, N]
     sums: Array  # float32 [G]
-    largest: Array  # float32 []: the largest so far, which new rows get, so that each is soon seen
+    largest: Array  # float32 []: the largest so far, given to new rows so that each is sampled soon
 
 
 def init(num_envs: int, length: int) -> Priorities:
-    """No row can be chosen yet."""
+    """Priorities of an empty memory: all zero."""
     times = times_per_block(num_envs, length)
     blocks = jnp.zeros((math.ceil(length / times), times, num_envs), jnp.float32)
     return Priorities(blocks, jnp.zeros(blocks.shape[0], jnp.float32), jnp.float32(1))
 
 
 def times_per_block(num_envs: int, length: int) -> int:
-    """T, such that there are about as many blocks as rows in each."""
+    """T, chosen so that there are about as many blocks as rows per block."""
     return max(1, round(math.sqrt(length / num_envs)))
 
 
 def admit(window: Window, cursor: Cursor, priorities: Priorities, history: History) -> Priorities:
-    """The priorities after a row was added where the cursor points, which is not advanced yet.
+    """The priorities after a row was added at the cursor, which is not advanced yet.
 
-    `history` has the row just added.
+    `history` contains the new row.
     """
     times = priorities.blocks.shape[1]
     size = jnp.minimum(cursor.size + 1, window.length)
-    # What is known now: n rows follow it. Then the row just written, and those whose stacks it breaks, if it does.
+    # The row that now has n rows after it, then the new row, and the rows whose stacks it breaks, if any.
     slots = (cursor.head + jnp.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1], all distinct
     is_reset = _column(history.is_first, (slots[0] + 1) % window.length)  # [N]
     if window.absences:
@@ -80,25 +80,25 @@ def sample_indices(priorities: Priorities, uniforms: jax.Array, beta: jax.Array)
 
 
 def stratified(uniforms: jax.Array) -> jax.Array:
-    """Uniform numbers float32 [B], made to fall into one of B equal parts each, in order."""
+    """Stratify uniform numbers float32 [B]: the i-th falls into the i-th of B equal intervals."""
     return (jnp.arange(uniforms.size, dtype=uniforms.dtype) + uniforms) / uniforms.size
 
 
 def from_errors(errors: jax.Array, alpha: jax.Array, offset: float = 1e-6) -> jax.Array:
-    """(|δ| + offset)^α; the offset keeps a row that is predicted perfectly from never being seen again."""
+    """(|δ| + offset)^α; the offset keeps perfectly predicted rows from never being sampled again."""
     return (jnp.abs(errors) + offset) ** alpha
 
 
 def assign(priorities: Priorities, indices: SampleIndices, values: jax.Array) -> Priorities:
-    """New priorities, positive float32 [B], for rows that were chosen; of a row chosen twice the larger counts.
+    """Set new priorities, positive float32 [B], of sampled rows; for duplicates the larger one counts.
 
-    A row that has ceased to be a start meanwhile stays at zero.
+    A row that is no longer a possible start stays at zero.
     """
     times = priorities.blocks.shape[1]
     place = indices.slot // times, indices.slot % times, indices.env
     values = jnp.where(priorities.blocks[place] > 0, values, 0.0)
-    # The order in which XLA writes duplicates is open, so they are given the same value. One write is enough then; with
-    # two, what is read here would have to outlive the first, and XLA would copy all blocks.
+    # XLA writes duplicates in no defined order, so they get the same value. Then one write is enough; with two, the
+    # values read here would have to outlive the first, and XLA would copy all blocks.
     row = indices.slot * priorities.blocks.shape[2] + indices.env
     values = jnp.max(jnp.where(row[:, None] == row[None, :], values[None, :], 0.0), axis=1)  # [B, B] -> [B]
     blocks = priorities.blocks.at[place].set(values)
@@ -107,23 +107,23 @@ def assign(priorities: Priorities, indices: SampleIndices, values: jax.Array) ->
 
 
 def _column(rows: jax.Array, slot: jax.Array) -> jax.Array:
-    """[N]: one time of [N, L]."""
+    """[N]: one time step of [N, L]."""
     return jax.lax.dynamic_index_in_dim(rows, slot, axis=1, keepdims=False)
 
 
 def _sum_anew(blocks: jax.Array, sums: jax.Array, touched: jax.Array) -> jax.Array:
-    """float32 [G]: the sums, those of the blocks `touched` (perhaps more than once) taken from their rows."""
+    """float32 [G]: the sums, with those of the blocks `touched` (duplicates allowed) recomputed from their rows."""
     return sums.at[touched].set(jnp.sum(blocks[touched], axis=(1, 2)))
 
 
 def _find(weights: jax.Array, uniform: jax.Array) -> jax.Array:
-    """int32 []: a place, in proportion to its weight.
+    """int32 []: an index, sampled in proportion to its weight.
 
-    Running sums are not added up from left to right and may differ by rounding where the weight is zero, so that a
-    weight is positive has to be asked for.
+    XLA does not add running sums from left to right, so they may change by rounding where the weight is zero: positive
+    weights have to be required explicitly.
     """
     heights = jnp.cumsum(weights)
     positive = weights > 0
     place = jnp.arange(weights.size)
-    last = jnp.max(jnp.where(positive, place, 0))  # where rounding leaves nothing above
+    last = jnp.max(jnp.where(positive, place, 0))  # if rounding leaves no running sum above
     return jnp.argmax(positive & (heights > uniform * heights[-1]) | (place == last)).astype(jnp.int32)

@@ -1,7 +1,7 @@
 """Priorities of the rows of a `HostHistory`, in NumPy: the twin of `priorities.py`, changed in place.
 
-Running sums are added up in another order than in XLA, so where a uniform number falls within rounding of the border
-between two rows, the twins may choose either.
+Running sums are added in another order than in XLA, so if a uniform number falls within rounding error of the border
+between two rows, the twins may draw either one.
 
 Shapes: N envs, G blocks of T times each, B batch.
 """
@@ -30,7 +30,7 @@ class HostPriorities(Stateful):
         self.largest = np.float32(1)
 
     def admit(self, history: HostHistory) -> None:
-        """Follow the history after a row was added to it."""
+        """Update the priorities after a row was added to the history."""
         window, newest = history.window, history.head - 1
         slots = (newest + np.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1]
         touched, by_slot = slots // self.times, self.blocks.reshape(-1, self.blocks.shape[2])  # a view [G·T, N]
@@ -51,7 +51,7 @@ class HostPriorities(Stateful):
         return found._replace(valid=weights(found.valid, beta))
 
     def find(self, uniforms: np.ndarray) -> SampleIndices:
-        """The same, with the priorities themselves in place of the weights."""
+        """`sample_indices`, with priorities instead of importance weights."""
         num_envs = self.blocks.shape[2]
         block = _find(self.sums[None], uniforms[:, 0])
         rows = self.blocks[block].reshape(len(block), -1)  # [B, T·N]
@@ -60,7 +60,7 @@ class HostPriorities(Stateful):
         return SampleIndices(env=row % num_envs, slot=block * self.times + row // num_envs, valid=priority)
 
     def assign(self, indices: SampleIndices, values: np.ndarray) -> None:
-        """New priorities, positive float32 [B], for rows that were chosen; of a row chosen twice the larger counts."""
+        """Set new priorities, positive float32 [B], of sampled rows; for duplicates the larger one counts."""
         place = indices.slot // self.times, indices.slot % self.times, indices.env
         values = np.where(self.blocks[place] > 0, values, np.float32(0))
         self.blocks[place] = 0
@@ -70,14 +70,14 @@ class HostPriorities(Stateful):
 
 
 def weights(priority: np.ndarray, beta: float) -> np.ndarray:
-    """float32 [B]: the importance of each of a batch, which undoes that some are chosen more often."""
+    """float32 [B]: importance weights of a batch, which correct for non-uniform sampling."""
     weight = (priority.min() / np.where(priority > 0, priority, np.float32(1))) ** np.float32(beta)
     weight[priority == 0] = 0
     return weight
 
 
 def stratified(uniforms: np.ndarray) -> np.ndarray:
-    """Uniform numbers float32 [B], made to fall into one of B equal parts each, in order."""
+    """Stratify uniform numbers float32 [B]: the i-th falls into the i-th of B equal intervals."""
     return (np.arange(uniforms.size, dtype=uniforms.dtype) + uniforms) / np.float32(uniforms.size)
 
 
@@ -87,9 +87,9 @@ def from_errors(errors: np.ndarray, alpha: float, offset: float = 1e-6) -> np.nd
 
 
 def _find(weights: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """int [B]: a place in each row of weights [B, K], or in the only one, [1, K], in proportion to its weight."""
+    """int [B]: an index into each row of weights [B, K], or into the only one, [1, K], sampled by weight."""
     heights = np.cumsum(weights, axis=1)
     positive, place = weights > 0, np.arange(weights.shape[1])
-    last = np.max(np.where(positive, place, 0), axis=1, keepdims=True)  # where rounding leaves nothing above
+    last = np.max(np.where(positive, place, 0), axis=1, keepdims=True)  # if rounding leaves no running sum above
     above = positive & (heights > uniforms[:, None] * heights[:, -1:]) | (place == last)
     return np.argmax(above, axis=1)

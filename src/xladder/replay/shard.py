@@ -1,8 +1,7 @@
-"""A part of a memory that several processes share: the rows of some envs of the world, and how likely each is drawn.
+"""A shard of a replay memory that several processes share: the rows of some envs, and their priorities.
 
-Envs that step together share a ring (`HostHistory`). Where actors keep their own pace each has a ring of its own,
-a *group*; where they step in time, all envs of a shard are one group, and the memory is that of the synchronous
-loop, cut into pieces.
+Envs that step together share a ring (`HostHistory`), a *group*. If actors run asynchronously, each has its own ring; in
+lock step, all envs of a shard are one group, and the shards together are the memory of the synchronous loop.
 
 Shapes: G groups, N envs of a group, T rows, M samples, R candidates.
 """
@@ -27,31 +26,31 @@ class RowIds(NamedTuple):
     group: np.ndarray  # int [M]
     env: np.ndarray  # int [M]
     slot: np.ndarray  # int [M]
-    number: np.ndarray  # int [M]: how many its ring was given before, which tells whether it is still there
+    number: np.ndarray  # int [M]: rows written to its ring before it, which tells whether it is still there
 
 
 class Sample(NamedTuple):
-    """Transitions, and what is known of them."""
+    """Sampled transitions with their indices, probabilities and ages."""
 
     batch: PackedTrajectories  # leaves [M, …]
     rows: RowIds
-    probability: np.ndarray  # float32 [M]: how likely each was among all rows of the shard
-    age: np.ndarray  # int [M]: rows that were written since, of the same env
+    probability: np.ndarray  # float32 [M]: the sampling probability among all rows of the shard
+    age: np.ndarray  # int [M]: rows written since, of the same env
 
 
 class Offer(NamedTuple):
-    """What a shard has for samples that candidates all over the memory were drawn for."""
+    """A shard's usable rows among candidates that were drawn over the whole memory."""
 
-    rank: np.ndarray  # int [M]: which of the R candidates the first usable one is; R where none is
-    batch: PackedTrajectories  # of those that have one
-    age: np.ndarray  # int [M], of the same
+    rank: np.ndarray  # int [M]: index of the first usable one of the R candidates; R if there is none
+    batch: PackedTrajectories  # of the samples that have one
+    age: np.ndarray  # int [M], of the same samples
 
 
 class Held(NamedTuple):
-    """What a shard holds."""
+    """The amount of data in a shard."""
 
-    starts: int  # rows that a sample may start at
-    mass: float  # how likely a sample comes from it: its starts, or the sum of their priorities
+    starts: int  # rows at which a sample may start
+    mass: float  # the shard's weight in sampling: the number of starts, or the sum of their priorities
 
 
 class RowGroup(Stateful):
@@ -65,7 +64,7 @@ class RowGroup(Stateful):
         self.written = 0
 
     def add(self, chunk: History) -> None:
-        """Some rows of every env, leaves [N, T, …]."""
+        """Add several rows per env, leaves [N, T, …]."""
         steps = chunk.is_first.shape[1]
         self.written += steps
         if self.priorities is None:
@@ -76,15 +75,15 @@ class RowGroup(Stateful):
             self.priorities.admit(self.history)
 
     def starts(self) -> int:
-        """How many rows a sample may start at, reset rows among them."""
+        """Number of rows at which a sample may start, including reset rows."""
         return self.history.eligible()[1] * self.history.num_envs
 
     def mass(self) -> float:
-        """Their weight."""
+        """The group's weight in sampling."""
         return float(self.starts() if self.priorities is None else self.priorities.sums.sum())
 
     def sample_indices(self, uniforms: np.ndarray) -> tuple[SampleIndices, np.ndarray]:
-        """Starts, and the weight of each."""
+        """Sampled starts, and the weight of each."""
         if self.priorities is None:
             indices = self.history.sample_indices(uniforms)
             return indices, indices.valid
@@ -92,12 +91,12 @@ class RowGroup(Stateful):
         return indices._replace(valid=(indices.valid > 0).astype(np.float32)), indices.valid
 
     def age(self, slot: np.ndarray) -> np.ndarray:
-        """Rows that were written after those in these slots."""
+        """Number of rows written after those in these slots."""
         return (self.history.head - 1 - slot) % self.history.window.length
 
 
 class Shard(Stateful):
-    """Some groups of rows."""
+    """Several groups of rows."""
 
     STATE = ("rings",)
 
@@ -112,16 +111,15 @@ class Shard(Stateful):
         actions: int = 2,
     ):
         self.alpha = alpha
-        self.all = HostHistory(
-            sum(groups), window, shape, dtype, actions
-        )  # one array, so that a sample is read at once
+        # One array for all groups, so that a batch is gathered in one read.
+        self.all = HostHistory(sum(groups), window, shape, dtype, actions)
         self.firsts = np.cumsum([0, *groups[:-1]])
         self.rings = [
             RowGroup(self.all.part(first, envs), prioritised) for first, envs in zip(self.firsts, groups, strict=True)
         ]
 
     def add(self, group: int, begin: int, end: int, *pieces: History) -> Held:
-        """Rows `begin` … `end` − 1 of chunks, leaves [N, T, …], that lie side by side."""
+        """Add rows `begin` … `end` − 1 of chunks, leaves [N, T, …], which are concatenated along the envs."""
         chunk = pieces[0]
         if len(pieces) > 1:
             chunk = History(*(np.concatenate(column) for column in zip(*pieces, strict=True)))
@@ -129,11 +127,11 @@ class Shard(Stateful):
         return self.held()
 
     def held(self) -> Held:
-        """What it holds by now."""
+        """The current amount of data."""
         return Held(sum(ring.starts() for ring in self.rings), sum(ring.mass() for ring in self.rings))
 
     def sample(self, uniforms: np.ndarray, gamma: float) -> Sample | None:
-        """Transitions in proportion to their weights, one for each of M; None if there is nothing yet."""
+        """Sample M transitions in proportion to their weights; None if the shard is empty."""
         masses = np.array([ring.mass() for ring in self.rings])
         if not masses.sum() > 0:
             return None
@@ -141,23 +139,23 @@ class Shard(Stateful):
         env, slot, number, age = np.zeros((4, len(group)), int)
         valid, weight = np.zeros((2, len(group)), np.float32)
         for g in np.unique(group):
-            ring, mine = self.rings[g], group == g
-            indices, weight[mine] = ring.sample_indices(uniforms[mine])
-            env[mine], slot[mine], valid[mine] = indices
-            age[mine] = ring.age(indices.slot)
-            number[mine] = ring.written - 1 - age[mine]
+            ring, in_group = self.rings[g], group == g
+            indices, weight[in_group] = ring.sample_indices(uniforms[in_group])
+            env[in_group], slot[in_group], valid[in_group] = indices
+            age[in_group] = ring.age(indices.slot)
+            number[in_group] = ring.written - 1 - age[in_group]
         batch = gather(self.all, SampleIndices(env + self.firsts[group], slot, valid), gamma)
         return Sample(batch, RowIds(group, env, slot, number), weight / np.float32(masses.sum()), age)
 
     def offer(self, uniforms: np.ndarray, first: int, total: int, gamma: float) -> Offer:
-        """What there is for candidates among all envs, of which those of the shard are `first` … of `total`."""
+        """The usable rows among candidates over all envs; the shard's envs are `first` … of `total`."""
         (ring,) = self.rings
         rank, indices = ring.history.offer(uniforms, first, total)
         found = SampleIndices(*(column[indices.valid > 0] for column in indices))
         return Offer(rank, gather(ring.history, found, gamma), ring.age(found.slot))
 
     def update_priorities(self, rows: RowIds, errors: np.ndarray) -> None:
-        """Priorities by how far off the predictions were; rows that were overwritten meanwhile are left out."""
+        """Set priorities from the errors of an update; rows that were overwritten meanwhile are skipped."""
         for g, ring in enumerate(self.rings):
             behind = ring.written - rows.number
             there = (rows.group == g) & (behind > 0) & (behind <= ring.history.window.length)
@@ -166,23 +164,26 @@ class Shard(Stateful):
                 ring.priorities.assign(indices, from_errors(errors[there], self.alpha))
 
     def save(self) -> Arrays:
-        """All that it holds, as named arrays."""
+        """The state as named arrays."""
         return capture(self.state())
 
     def load(self, arrays: Arrays) -> None:
-        """Hold that again."""
+        """Restore the state from named arrays."""
         restore(self.state(), arrays)
 
 
 def apportion(uniforms: np.ndarray, masses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Uniform numbers [M, …] shared out in proportion to masses [J]: whose each is, int [M], and new uniform numbers.
+    """Distribute uniform numbers [M, …] over parts in proportion to masses [J].
 
-    The first number of each says whose it is; where it lies between the borders is as uniform as it was. Numbers of
-    equal parts, one in each, stay evenly spread over the parts that they fall into.
+    The first number of each row selects the part. Its position between that part's borders is again uniform and becomes
+    the new number, so stratified numbers stay stratified within each part.
+
+    Returns:
+        The part of each row, int [M], and the new uniform numbers [M, …].
     """
     borders = np.concatenate([[0.0], np.cumsum(masses) / np.sum(masses)])
     number = uniforms.reshape(len(uniforms), -1)[:, 0].astype(np.float64)
-    taken = np.flatnonzero(masses > 0)  # a number on a border must not go where nothing is
+    taken = np.flatnonzero(masses > 0)  # a number on a border must not select an empty part
     place = taken[np.clip(np.searchsorted(borders[taken + 1], number, side="right"), 0, len(taken) - 1)]
     within = (number - borders[place]) / (borders[place + 1] - borders[place])
     apart = uniforms.copy().reshape(len(uniforms), -1)

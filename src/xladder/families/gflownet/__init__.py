@@ -1,4 +1,4 @@
-"""Objects are built step by step and sampled in proportion to their reward: GFlowNets."""
+"""GFlowNets: build objects step by step and sample them in proportion to their reward."""
 
 from __future__ import annotations
 
@@ -48,47 +48,47 @@ class GFlowNetFamily(Family):
     describe_score = staticmethod(settings.describe_score)
 
     def presets(self, name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
-        """The named settings of the hypergrid, or of a world of one's own."""
+        """The presets of the hypergrid, or of a user's own world."""
         return hypergrid_presets.PRESETS if name == "hypergrid" else own_presets.presets(name)
 
     def program(self, config: GFlowNetConfig) -> Program:
-        """The iteration as pure functions."""
+        """The training iteration as pure functions."""
         from xladder.families.gflownet.program import Program
 
         return Program(config)
 
     def program_for(self, config: GFlowNetConfig, platform: str, seeds: Sequence[int] = (0,)) -> Program:
-        """The iteration as it suits a platform."""
+        """The training iteration laid out for a platform."""
         from xladder.families.gflownet.program import Program
 
         return Program.for_platform(config, platform, seeds)
 
     def host_loop(self, config: GFlowNetConfig, actor: Any, learner: Any) -> HostLoop:
-        """The iteration in Python."""
+        """The training iteration as a Python loop."""
         from xladder.families.gflownet.host_loop import HostLoop
 
         return HostLoop(config, actor, learner)
 
     def jax_backend(self, config: GFlowNetConfig, seed: int, compiled: Compiled) -> Backend:
-        """The sampler in JAX, one call at a time."""
+        """A JAX sampler for a host loop, one call at a time."""
         from xladder.families.gflownet.jax_backend import Backend
 
         return Backend(config, seed, compiled)
 
     def torch_backend(self, config: GFlowNetConfig, seed: int, device: str) -> TorchBackend:
-        """The sampler in PyTorch."""
+        """A PyTorch sampler for a host loop."""
         from xladder.families.gflownet.torch_backend import Backend
 
         return Backend(config, seed, device)
 
     def to_program(self, loop: HostLoop) -> tuple[Any, Any]:
-        """A host loop's state as the program holds it."""
+        """A host loop's state in the program's layout."""
         from xladder.families.gflownet.jax_backend import to_program
 
         return to_program(loop)
 
     def from_program(self, loop: HostLoop, counters: Any, runs: Any) -> None:
-        """The inverse."""
+        """The inverse of `to_program`: load a program's state into a host loop."""
         from xladder.families.gflownet.jax_backend import from_program
 
         from_program(loop, counters, runs)
@@ -96,13 +96,13 @@ class GFlowNetFamily(Family):
     def score(
         self, config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled
     ) -> dict[str, Any]:
-        """How far the sampler is from its target."""
+        """Evaluate how far the sampler is from its target distribution."""
         from xladder.families.gflownet.evaluation import score
 
         return score(config, params, episodes, seed, compiled)
 
     def measure(self, config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measurement:
-        """Exact or sampled distances to the target."""
+        """Exact or sampled distances to the target, during training."""
         from xladder.families.gflownet.evaluation import measure
 
         return measure(config, params, tick, compiled)
@@ -110,13 +110,13 @@ class GFlowNetFamily(Family):
     def draw_objects(
         self, config: GFlowNetConfig, params: Params, count: int, seed: int, compiled: Compiled
     ) -> dict[str, Any]:
-        """Objects and their log-rewards."""
+        """Sample objects, with their rewards and log-probabilities."""
         from xladder.families.gflownet.evaluation import draw_objects
 
         return draw_objects(config, params, count, seed, compiled)
 
     def references(self, score: Mapping[str, Any] | None) -> dict[str, float]:
-        """The noise floor of sampled distances."""
+        """Reference lines for the curves: the noise floor of sampled distances."""
         return {"noise floor": score["tv_floor"]} if score and "tv_floor" in score else {}
 
     def policy(self, config: GFlowNetConfig, params: Params, compiled: Compiled) -> Policy:
@@ -126,25 +126,25 @@ class GFlowNetFamily(Family):
         return policy(config, params, compiled)
 
     def parity_levels(self, config: GFlowNetConfig, updates: int, seed: int) -> list[Level]:
-        """JAX against PyTorch and NumPy."""
+        """The parity levels: JAX against PyTorch and NumPy."""
         from xladder.families.gflownet.parity import levels
 
         return levels(config, updates, seed)
 
     def parity_forward(self, config: GFlowNetConfig, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-        """One network in JAX against the same in PyTorch."""
+        """Compare one network in JAX with the same in PyTorch."""
         from xladder.families.gflownet.parity import forward
 
         return forward(config, params, state)
 
     def panels(self, config: GFlowNetConfig) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
         from xladder.families.gflownet.pictures import panels
 
         return panels(config)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
-        """The learned distribution beside the target."""
+        """Draw the learned distribution next to the target."""
         from xladder.families.gflownet.pictures import draw
 
         return draw(result, score, folder, title)

@@ -1,8 +1,8 @@
-"""What is wrong with a world of one's own, in sentences.
+"""Checks of a user's own world, each fault as a sentence.
 
-`check_world` finds all it can; settings refuse a world with any fault before anything is written. First the methods by
-themselves (they run inside `jit`, shapes and types fit), then what they say of every state, if there are few enough, or
-else of the states on random trajectories: masks, steps and their inverses, lengths, rewards.
+`check_world` reports all faults it finds; a world with any fault is refused before anything is written. First it checks
+the methods by themselves (they run inside `jit`, shapes and types fit), then their results (masks, steps and their
+inverses, lengths, rewards) on every state if there are few enough, or else on the states of random trajectories.
 
 Shapes: B states, D numbers in a state, A forward actions, the last of which is stop.
 """
@@ -21,19 +21,19 @@ from xladder.errors import UsageError, brief
 from xladder.worlds.flow import Edges, Enumeration, FlowWorld, JittedHost, OwnWorld, bind, edges_of
 from xladder.worlds.flow_names import load_once
 
-WALKS, MOST_WALKED = 64, 1000  # random trajectories of a world with too many states, and their steps
-MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
+WALKS, MOST_WALKED = 64, 1000  # random trajectories in a world with too many states, and their maximum length
+MOST_STEPS = 2**15  # of a trajectory: each step takes a row in the program
 
 
 @lru_cache(maxsize=16)
 def faults_of(name: str) -> tuple[str, ...]:
-    """The faults of the world called `flow/NAME`, each with its name in front."""
+    """The faults of the world `flow/NAME`, each starting with the world's name."""
     world = load_once(name)
     return tuple(f"`{name}`: {fault}" for fault in _faults(world))
 
 
 def check_world(world: FlowWorld) -> list[str]:
-    """What is wrong with a world, a sentence each; nothing if all is well."""
+    """The faults of a world, one sentence each; an empty list if there are none."""
     return list(_faults(world))
 
 
@@ -67,14 +67,14 @@ def _faults(world: FlowWorld) -> list[str]:
 
 
 def _methods(world: FlowWorld) -> Iterator[str]:
-    """Whether every method runs inside `jit` and gives what it should, in the initial state."""
+    """Check that every method runs inside `jit` and returns the right shapes, in the initial state."""
     for field, least in [("num_actions", 2), ("max_steps", 1)]:
         value: Any = getattr(world, field, None)
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             yield f"`{field}` is {value!r}, but it has to be a whole number, {least} or more."
             return
     if world.max_steps > MOST_STEPS:
-        yield f"`max_steps` is {world.max_steps}, and {MOST_STEPS} are possible."
+        yield f"`max_steps` is {world.max_steps}, but at most {MOST_STEPS} are possible."
         return
     try:
         first = world.initial()
@@ -107,7 +107,7 @@ def _methods(world: FlowWorld) -> Iterator[str]:
 
 
 def _shape(world: FlowWorld, name: str, like: Any, found: Any) -> Iterator[str]:
-    """Whether what a method gives has the shape and type that it should have."""
+    """Check the shape and dtype of a method's result."""
     kind = _kind(found)
     if name in ("forward", "backward"):
         if _kind(like) != kind or str(jax.tree.structure(like)) != str(jax.tree.structure(found)):
@@ -124,7 +124,7 @@ def _shape(world: FlowWorld, name: str, like: Any, found: Any) -> Iterator[str]:
         if found.shape != () or jnp.dtype(found.dtype).kind not in "iuf":
             yield f"`{name}` gives {kind} for one object, but it has to be one float."
     elif jnp.issubdtype(found.dtype, jnp.integer) and not world.num_inputs:
-        yield "`encode` gives whole numbers, the inputs that are on: `num_inputs` has to say how many inputs there are."
+        yield "`encode` gives whole numbers, the active inputs: `num_inputs` has to say how many inputs there are."
     elif jnp.dtype(found.dtype).kind not in "biuf" or 0 in found.shape:
         yield f"`encode` gives {kind}, but it has to be numbers."
 
@@ -134,7 +134,7 @@ def _kind(tree: Any) -> str:
 
 
 def _states(world: OwnWorld, states: np.ndarray, known: Enumeration | None) -> Iterator[str]:
-    """Whether masks, steps, encoding and rewards of states int32 [B, D] fit each other; a sentence for each fault."""
+    """Check that masks, steps, encoding and rewards of states int32 [B, D] are consistent."""
     edges = edges_of(world)(states)
     first = np.asarray(world.initial())
     stuck = ~edges.forward_mask.any(1)
@@ -146,7 +146,7 @@ def _states(world: OwnWorld, states: np.ndarray, known: Enumeration | None) -> I
     if edges_of(world)(first[None]).backward_mask.any():
         yield f"`backward_mask` allows a step back from the initial state {show(first)}."
     yield from _inverses(world, states, edges, known)
-    if known is not None:  # what was looked for is complete, but what was listed may not be
+    if known is not None:  # the search is complete, but the user's list may not be
         lost = (known.children == len(states)) & edges.forward_mask[:, :-1]
         if lost.any():
             yield f"`states` does not list {show(edges.after[lost][0])}, to which `forward` leads."
@@ -174,7 +174,7 @@ def _states(world: OwnWorld, states: np.ndarray, known: Enumeration | None) -> I
 
 
 def _inverses(world: OwnWorld, states: np.ndarray, edges: Edges, known: Enumeration | None) -> Iterator[str]:
-    """Whether every step forward can be taken back and the other way round, by the same action."""
+    """Check that the same action undoes every step, in both directions."""
     look = edges_of(world)
     ways = [
         ("forward", "backward", edges.forward_mask[:, :-1], edges.after),
@@ -209,7 +209,7 @@ def _inverses(world: OwnWorld, states: np.ndarray, edges: Edges, known: Enumerat
 
 
 def walk(world: OwnWorld) -> np.ndarray:
-    """int32 [B, D]: the states on random trajectories; a `UsageError` if one is longer than it may be."""
+    """int32 [B, D]: the states of random trajectories; a `UsageError` if one exceeds `max_steps`."""
     rng, host = np.random.default_rng(0), JittedHost(world)
     state, found = host.initial(WALKS), []
     for _ in range(min(world.max_steps, MOST_WALKED)):
@@ -229,6 +229,6 @@ def walk(world: OwnWorld) -> np.ndarray:
 
 
 def show(numbers: np.ndarray) -> str:
-    """A state, as complaints show it."""
+    """A state as text, for error messages."""
     shown = ", ".join(map(str, numbers[:20].tolist()))
     return f"[{shown}{', …' if len(numbers) > 20 else ''}]"

@@ -1,4 +1,4 @@
-"""The settings of a GFlowNet in any world, what is wrong with bad ones, and how a run is described.
+"""Settings of a GFlowNet in any world, their checks, and the texts that describe a run.
 
 Imports nothing heavy.
 """
@@ -16,52 +16,52 @@ from xladder.protocols import Family
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 MOST_WIDTH = 2**16  # of a hidden layer
-EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # of a run, if nothing else is said
+EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
 
 LossName = Literal["tb", "db", "subtb", "fm", "fldb", "vargrad"]
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """A GFlowNet: the policy's network, its optimiser and how it explores."""
+    """A GFlowNet: its network, optimiser and exploration."""
 
     batch_size: int = 16
     """Trajectories per iteration."""
     lr: float = 1e-3
-    """Adam's step size for the network."""
+    """Adam's learning rate for the network."""
     log_z_lr: float = 0.1
-    """Adam's step size for log Z, which trajectory balance learns as a number of its own."""
+    """Adam's learning rate for log Z, which trajectory balance learns as a separate parameter."""
     width: int = 256
     """Width of the hidden layers."""
     layers: int = 2
-    """Hidden layers."""
+    """Number of hidden layers."""
     trunk: Literal["shared", "separate"] = "shared"
     """Whether the heads (forward policy, backward policy, flow) share their hidden layers."""
     backward: Literal["learned", "uniform"] = "learned"
-    """The backward policy."""
+    """Whether the backward policy is learned or uniform."""
     subtb_lambda: float = 0.9
-    """Sub-trajectory balance: how much less a part counts that is one step longer, λ in (0, 1]."""
+    """λ of sub-trajectory balance, in (0, 1]: each further step of a sub-trajectory multiplies its weight by λ."""
     epsilon: float = 0.1
-    """Share of random steps at the start."""
+    """ε at the start: the fraction of uniformly random steps."""
     epsilon_end: float = 0.0
-    """Share of random steps in the end."""
+    """ε at the end of its decay."""
     temperature: float = 1.0
-    """Sampling flattens the policy's logits by this at the start."""
+    """Sampling temperature at the start: logits are divided by it."""
     temperature_end: float = 1.0
-    """The same in the end."""
+    """Sampling temperature at the end of its schedule."""
     explore_until: float = 0.48
-    """The share of the run after which epsilon and temperature have come to their ends."""
+    """Fraction of the run after which ε and temperature have reached their end values."""
     replay: Literal["none", "uniform", "prioritised"] = "none"
-    """Whether a part of each batch starts from remembered objects and is sampled backward; prioritised: by reward."""
+    """Whether part of each batch is sampled backward from replayed objects; prioritised: by reward."""
     replay_share: float = 0.5
-    """Which part of the batch that is."""
+    """Fraction of the batch that is sampled backward from replayed objects."""
     memory: int = 10_000
-    """Objects that are remembered."""
+    """Capacity of the replay memory, in objects."""
 
 
 @dataclass(frozen=True)
 class GFlowNetConfig:
-    """A GFlowNet learns to sample objects in proportion to their reward; worlds have settings of their own."""
+    """A GFlowNet learns to sample objects in proportion to their reward. Subclasses add `world`."""
 
     family: ClassVar[Family]
     agent_axis: ClassVar[bool] = False
@@ -70,13 +70,13 @@ class GFlowNetConfig:
     loss: LossName = "tb"
     """Trajectory, detailed or sub-trajectory balance, flow matching, forward-looking balance, or VarGrad."""
     iterations: int = 2000
-    """How long to train."""
+    """Training length in iterations."""
     evaluate_every: int = 0
-    """Iterations between two measurements of the sampler; 0: a 25th of the run, a tenth if it has to be sampled."""
+    """Iterations between evaluations; 0 means a 25th of the run, or a tenth if they need sampling."""
     evaluation: Literal["auto", "exact", "sampled"] = "auto"
-    """exact needs all states, at most 2²⁰; sampled is noisy; auto is exact where that is possible."""
+    """exact enumerates all states, at most 2²⁰; sampled is noisy; auto is exact where possible."""
     eval_samples: int = 2000
-    """Objects drawn when the distribution is measured by sampling."""
+    """Objects per evaluation that uses sampling."""
 
     @property
     def name(self) -> str:
@@ -85,38 +85,38 @@ class GFlowNetConfig:
 
     @property
     def ticks(self) -> int:
-        """What one tick of this workload counts: iterations."""
+        """Training length in ticks; a tick is one iteration."""
         return self.iterations
 
     @property
     def units_per_tick(self) -> int:
-        """How much of its length a tick is."""
+        """Length of a tick in iterations."""
         return 1
 
     @property
     def num_learners(self) -> int:
-        """How many agents learn apart from each other."""
+        """Number of agents that learn independently."""
         return 1
 
     @property
     def interval(self) -> int:
-        """Ticks between two measurements."""
+        """Ticks between evaluations."""
         return self.evaluate_every or max(1, self.iterations // (EVALUATIONS if self.exact else SAMPLED_EVALUATIONS))
 
     @property
     def exact(self) -> bool:
-        """Whether measurements are exact."""
+        """Whether evaluations are exact."""
         return self.evaluation == "exact" or (self.evaluation == "auto" and self.world.enumerable)
 
     @property
     def remembered(self) -> int:
-        """Trajectories of a batch that start from the memory."""
+        """Trajectories of a batch that start from replayed objects."""
         share = self.learner.replay_share if self.learner.replay != "none" else 0.0
         return min(round(share * self.learner.batch_size), self.learner.batch_size - 1)
 
     @property
     def learns_flow(self) -> bool:
-        """Whether the loss needs the flow of a state."""
+        """Whether the loss needs state flows."""
         return self.loss in ("db", "subtb", "fm", "fldb")
 
     @property
@@ -126,12 +126,12 @@ class GFlowNetConfig:
 
 
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
-LAST_MEASURED = ("tv", "logz_error")  # columns that `compare` reports the last entry of
-EPISODES = 10_000  # objects of an evaluation that has to sample
+LAST_MEASURED = ("tv", "logz_error")  # columns whose last entry `compare` reports
+EPISODES = 10_000  # objects per evaluation that uses sampling
 
 
 def compared(config: GFlowNetConfig) -> GFlowNetConfig:
-    """As long as a comparison needs, measured at the end."""
+    """Shorter settings for a comparison, with one evaluation at the end."""
     return replace(config, iterations=500, evaluate_every=500)
 
 
@@ -165,7 +165,7 @@ def check(config: GFlowNetConfig) -> None:
         learner.replay == "none" or config.remembered > 0,
         "learner.replay-share",
         learner.replay_share,
-        f"of a batch of {learner.batch_size} that leaves no room for remembered objects: "
+        f"in a batch of {learner.batch_size} that leaves no room for replayed objects: "
         "make it or `--learner.batch-size` larger, or add `--learner.replay none`",
     )
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
@@ -190,7 +190,7 @@ def check(config: GFlowNetConfig) -> None:
     ]:
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
     share = learner.replay_share
-    need(0.0 <= share < 1.0, "learner.replay-share", share, "it has to lie in [0, 1): new objects keep coming")
+    need(0.0 <= share < 1.0, "learner.replay-share", share, "it has to lie in [0, 1): some objects must be new")
     if config.evaluation == "exact" and not world.enumerable:
         raise UsageError(
             f"`--evaluation exact` needs every state, and there are {world.size_in_words()}: {MOST_STATES:,} are "
@@ -199,14 +199,17 @@ def check(config: GFlowNetConfig) -> None:
 
 
 def for_mesh(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
-    """Settings whose trajectories so many devices can share; a `UsageError` if these cannot be."""
+    """Settings whose trajectories divide over `devices`; a `UsageError` if that is not possible."""
     if config.loss == "vargrad":
-        raise UsageError("`--loss vargrad` compares all trajectories of a batch: lay seeds over devices, not data.")
+        raise UsageError(
+            "`--loss vargrad` compares all trajectories of a batch, so data cannot be sharded: shard seeds over the "
+            "devices instead."
+        )
     new = config.learner.batch_size - config.remembered
     if new % devices or config.remembered % devices:
         if config.remembered:
             raise UsageError(
-                f"A batch has {new} new and {config.remembered} remembered objects, and {devices} devices cannot share "
+                f"A batch has {new} new and {config.remembered} replayed objects, and {devices} devices cannot share "
                 f"both evenly: use `--learner.replay-share 0.5` and a `--learner.batch-size` of {2 * devices} or more."
             )
         raise uneven("learner.batch-size", config.learner.batch_size, devices)
@@ -214,7 +217,7 @@ def for_mesh(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
 
 
 def measured(config: GFlowNetConfig) -> dict[str, float]:
-    """The columns that measurements fill, empty as between two of them."""
+    """The columns that evaluations fill, with nan as on ticks without one."""
     exactly = ("tv", "l1", "kl", "jsd", "logz_error", "modes", "elbo", "eubo", "correlation", "mean_return")
     by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return")
     if not config.world.charted:
@@ -223,7 +226,7 @@ def measured(config: GFlowNetConfig) -> dict[str, float]:
 
 
 def label(values: Mapping[str, np.ndarray]) -> str:
-    """A measurement in two words, for the first seed."""
+    """A short label of an evaluation, for the first seed."""
     if "tv" in values:
         return f"TV {values['tv'][0]:.3f}"
     if "tv_marginal" not in values:
@@ -232,18 +235,18 @@ def label(values: Mapping[str, np.ndarray]) -> str:
 
 
 def note(config: GFlowNetConfig) -> str:
-    """What the user should know before it starts, or nothing."""
+    """A note to print before the run starts, or an empty string."""
     if config.exact:
         return ""
     world = config.world
-    why = f"{world.size_in_words()} are {'not' if world.enumerable else 'more than are'} enumerated"
+    why = f"{world.size_in_words()} are {'not' if world.enumerable else 'too many to be'} enumerated"
     if world.charted:
-        return f"{why}: distances are estimated from samples, and shown beside what a perfect sampler would show."
-    return f"{why}: of sampled objects it is shown how well probability and reward go together."
+        return f"{why}: distances are estimated from samples, and shown next to what a perfect sampler would show."
+    return f"{why}: evaluation reports the correlation of log-probability and log-reward over sampled objects."
 
 
 def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
-    """How training went, in words."""
+    """Lines that summarise the training run."""
     name, how = ("tv", "total variation") if config.exact else ("tv_marginal", "total variation of coordinates 1 and 2")
     if not config.exact and not config.world.charted:
         name, how = "correlation", "correlation of log-probability and log-reward"
@@ -251,51 +254,51 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     known = values[np.isfinite(values)]
     if not len(known):
         return []
-    return [f"{how}: {known[0]:.3f} when first measured, {known[-1]:.4f} at the end"]
+    return [f"{how}: {known[0]:.3f} at the first evaluation, {known[-1]:.4f} at the last"]
 
 
 def headline(config: GFlowNetConfig) -> str:
-    """What a comparison runs, beyond the workload's name."""
+    """What a comparison runs, in addition to the workload's name."""
     return f"{config.world.headline()}, loss {config.loss}, batch {config.learner.batch_size}"
 
 
 def describe_score(score: Mapping[str, Any]) -> list[str]:
-    """An evaluation in words."""
+    """Lines that describe an evaluation."""
 
-    def said(name: str, digits: int = 4) -> str:
+    def show(name: str, digits: int = 4) -> str:
         interval = score[f"{name}_ci95"]
         return f"{score[name]:.{digits}f}" + (f" ± {interval:.{digits}f}" if interval == interval else "")
 
     several = f", mean of {score['seeds']} seeds ± 95 %" if score["seeds"] > 1 else ""
     if score["exact"]:
         first = [
-            f"total variation {said('tv')} (exact{several})",
-            f"L1 {said('l1')}  KL {said('kl')}  JSD {said('jsd')}  correlation(log p, log R) {said('correlation')}",
+            f"total variation {show('tv')} (exact{several})",
+            f"L1 {show('l1')}  KL {show('kl')}  JSD {show('jsd')}  correlation(log p, log R) {show('correlation')}",
         ]
         if score["num_modes"]:
-            first.append(f"modes {said('modes', 1)} of {score['num_modes']} have half of their probability or more")
+            first.append(f"modes found {show('modes', 1)} of {score['num_modes']} (at least half of their probability)")
     elif "tv_marginal" in score:
         first = [
-            f"total variation of coordinates 1 and 2: {said('tv_marginal')} from {score['episodes']:,} samples"
-            f"{several}; a perfect sampler would show {said('tv_floor')}",
+            f"total variation of coordinates 1 and 2: {show('tv_marginal')} from {score['episodes']:,} samples"
+            f"{several}; a perfect sampler would show {show('tv_floor')}",
         ]
         if not score["enumerable"]:
-            first.append("There are too many states to say it exactly.")
+            first.append("There are too many states for an exact value.")
     else:
         return [
-            f"correlation(log p, log R) {said('correlation')}, estimated from {score['episodes']:,} samples{several}",
-            f"log Z is at least about {said('elbo')}; what it is, is not known",
-            f"mean reward {score['mean_return']:.3f}, of random steps {score['random_return']:.3f}",
+            f"correlation(log p, log R) {show('correlation')}, estimated from {score['episodes']:,} samples{several}",
+            f"log Z is at least about {show('elbo')}; its exact value is unknown",
+            f"mean reward {score['mean_return']:.3f}; with random steps {score['random_return']:.3f}",
         ]
     return [
         *first,
-        f"log Z {score['log_z']:.4f}: error {said('logz_error')}, between ELBO {said('elbo')} and EUBO {said('eubo')}",
-        f"mean reward {score['mean_return']:.3f}, of random steps {score['random_return']:.3f}",
+        f"log Z {score['log_z']:.4f}: error {show('logz_error')}, between ELBO {show('elbo')} and EUBO {show('eubo')}",
+        f"mean reward {score['mean_return']:.3f}; with random steps {score['random_return']:.3f}",
     ]
 
 
 def columns(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
+    """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
     return {
         "return": metrics["reward"],
         "loss": metrics["loss"],

@@ -1,8 +1,8 @@
-"""How good a sampler is: its distribution against the target's.
+"""Evaluation of a sampler: its distribution against the target.
 
-Exactly, by dynamic programming over all states, where there are few enough of them. Otherwise from samples, of which
-even a perfect sampler's differ from the target: what it would show is measured beside it, as the noise floor. Where
-not even the target is known, probabilities of sampled objects are estimated and held against their rewards.
+Exact, by dynamic programming over all states, if there are few enough of them. Otherwise from samples. Even a perfect
+sampler's samples differ from the target, so that difference is measured, too, as the noise floor. If the target is not
+known either, probabilities of sampled objects are estimated and compared with their rewards.
 
 Shapes: S seeds, N states, R of them at a time, B trajectories, D numbers in a state, H values of a coordinate.
 """
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
     from xladder.worlds.flow_settings import FlowSettings
 
-ROWS_AT_ONCE = 8192  # states that the network is run on in one go: bounds the memory
+ROWS_AT_ONCE = 8192  # states per call of the network: bounds memory use
 TRAJECTORIES_AT_ONCE = 500
 MOST_STEPS_AT_ONCE = 2**22  # times the numbers of a state, of all trajectories at once
-WAYS_BACK = 8  # that the probability of an object is estimated from, where that is all one can do
-FOUND = 0.5  # of a mode's probability in the target, from which on it counts as found
+WAYS_BACK = 8  # backward trajectories from which an object's probability is estimated
+FOUND = 0.5  # fraction of a mode's target probability from which on it counts as found
 
 
 class Exact(NamedTuple):
-    """An exact measurement. float32 [] each, but for the last."""
+    """An exact evaluation. float32 [] each, except for the last."""
 
     tv: jax.Array  # total variation, half of l1
     l1: jax.Array
     kl: jax.Array  # of the learned distribution from the target
     jsd: jax.Array
     logz_error: jax.Array
-    modes: jax.Array  # states on a peak that have half of their probability or more
+    modes: jax.Array  # states on a peak that have at least half of their target probability
     elbo: jax.Array
     eubo: jax.Array
     correlation: jax.Array  # Pearson's, of log-probability and log-reward over all objects
@@ -55,7 +55,7 @@ class Exact(NamedTuple):
 
 
 class Sampled(NamedTuple):
-    """A measurement from samples. float32 [] each, but for the last."""
+    """An evaluation from samples. float32 [] each, except for the last."""
 
     tv_marginal: jax.Array  # of the first two coordinates
     tv_floor: jax.Array  # the same of as many samples from the target itself
@@ -67,7 +67,7 @@ class Sampled(NamedTuple):
 
 
 class Estimated(NamedTuple):
-    """A measurement from samples where the target is not known. float32 [] each, but for the last."""
+    """An evaluation from samples if the target is not known. float32 [] each, except for the last."""
 
     correlation: jax.Array  # Pearson's, of estimated log-probability and log-reward over sampled objects
     elbo: jax.Array  # of flow matching: for a uniform backward policy
@@ -76,18 +76,18 @@ class Estimated(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Measurements of every seed."""
+    """Evaluations of every seed."""
 
     columns: dict[str, np.ndarray]  # name → float [S]
     picture: np.ndarray | None  # float [H, H]: the first seed's marginal, where the world has one
 
 
 def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measured:
-    """Measure samplers with parameters [S, …] after so many ticks."""
+    """Evaluate samplers with parameters [S, …] after `tick` ticks."""
     by_sampling = measure_by_sampling if config.world.charted else estimate
     function = compiled(measure_exactly if config.exact else by_sampling)
     seeds = jax.tree.leaves(params)[0].shape[0]
-    # Every seed is measured with draws of its own, so that their mean is the better for it.
+    # Every seed has its own random numbers, which makes the mean over seeds more accurate.
     given = [exact.tables(config.world) if config.exact else np.array([tick, s], np.int32) for s in range(seeds)]
     found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), given[s])) for s in range(seeds)]
     names = [name for name in found[0]._fields if name != "marginal"]
@@ -100,7 +100,7 @@ def distribution(config: GFlowNetConfig, params: Params, compiled: Compiled) -> 
 
 
 def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-    """The numbers that an evaluation reports. `episodes` are used where it has to sample, at least 1."""
+    """The numbers that an evaluation reports. `episodes`, at least 1, is the sample size if it has to sample."""
     config = replace(config, eval_samples=episodes)
     found = measure(config, params, seed, compiled).columns
     mean, interval = mean_and_interval(found["mean_return"])
@@ -119,7 +119,7 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
 def draw_objects(
     config: GFlowNetConfig, params: Params, count: int, seed: int, compiled: Compiled
 ) -> dict[str, np.ndarray]:
-    """Objects of one sampler as columns [count]: states, reward, and log-probability where that is known."""
+    """Sample objects; columns [count]: states, reward, and log-probability if it is known."""
     program, parts = Program(config), -(-count // at_once(config.world))
     draw = compiled(_objects)
     found = [
@@ -136,26 +136,26 @@ def draw_objects(
 
 
 def random_return(config: GFlowNetConfig, compiled: Compiled) -> float:
-    """The expected reward of an object that uniformly random steps make, exactly or from samples."""
+    """The expected reward of an object built by uniformly random steps, exact or from samples."""
     if config.exact:
         return float(compiled(_random_return_exactly)(Program(config), exact.tables(config.world)))
     return float(compiled(_random_return_by_sampling)(Program(config)))
 
 
 def policy(config: GFlowNetConfig, params: Params, compiled: Compiled) -> SamplerPolicy:
-    """What one sampler does in a state: a step or, the last action, stop."""
+    """One sampler as a function from states to actions; the last action is stop."""
     program, world = Program(config), config.world.build()
     seen = Observation((world.state_size,), np.dtype(np.int32), world.below, world.state_words)
     return SamplerPolicy(seen, lambda states: compiled(_policy)(program, params, states))
 
 
 def _policy(program: Program, params: Params, states: jax.Array) -> jax.Array:
-    """float32 [B, A]: the policy itself, without exploring."""
+    """float32 [B, A]: the forward policy without exploration."""
     return program.learner.forward_policy(params, states, Explore(jnp.float32(0), jnp.float32(1)))
 
 
 def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Exact:
-    """One sampler against the target, over all states."""
+    """Compare one sampler with the target over all states."""
     world = program.learner.world
     policies, log_z = _policies(program, params, known)
     true_log_z = world.log_z()
@@ -166,12 +166,12 @@ def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Ex
     l1 = jnp.abs(p - target).sum()
     elbo, eubo = exact.bounds(known, policies)
     modes = known.modes & (p >= FOUND * target)
-    # VarGrad keeps no estimate of log Z; the mean of its trajectories' own is the lower bound.
+    # VarGrad learns no log Z; the mean of its trajectories' estimates is the lower bound.
     guess = elbo if log_z is None else log_z
     return Exact(
         tv=l1 / 2,
         l1=l1,
-        kl=jnp.maximum((p * (log_p - log_target)).sum(), 0.0),  # rounding can make less of nothing
+        kl=jnp.maximum((p * (log_p - log_target)).sum(), 0.0),  # rounding can make it negative
         jsd=jnp.maximum(_jsd(p, target), 0.0),
         logz_error=jnp.abs(guess - true_log_z),
         modes=modes.sum(dtype=jnp.float32),
@@ -189,12 +189,12 @@ def log_distribution(program: Program, params: Params, known: exact.Tables) -> j
 
 
 def at_once(settings: FlowSettings) -> int:
-    """How many trajectories are sampled in one go: fewer where they are long, to bound the memory."""
+    """Trajectories per call: fewer if they are long, to bound memory use."""
     return max(1, min(TRAJECTORIES_AT_ONCE, MOST_STEPS_AT_ONCE // (settings.steps * settings.state_size)))
 
 
 def measure_by_sampling(program: Program, params: Params, address: jax.Array) -> Sampled:
-    """One sampler against the target, from samples of both. `address` is int32 [2]: tick and seed."""
+    """Compare one sampler with the target from samples of both. `address` is int32 [2]: tick and seed."""
     config, learner, world = program.config, program.learner, program.learner.world
     count, steps = at_once(config.world), config.world.steps
     key = keys.address(keys.evaluation(0), address[0], address[1], Stream.SAMPLE)
@@ -229,9 +229,9 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
 
 
 def estimate(program: Program, params: Params, address: jax.Array) -> Estimated:
-    """One sampler by itself, whose target is not known. `address` is int32 [2]: tick and seed.
+    """Evaluate one sampler whose target is not known. `address` is int32 [2]: tick and seed.
 
-    The probability of an object is estimated from ways back: it is the mean of P_F / P_B over them.
+    The probability of an object is estimated as the mean of P_F / P_B over backward trajectories.
     """
     config, learner = program.config, program.learner
     count, steps = at_once(config.world), config.world.steps
@@ -256,13 +256,13 @@ def estimate(program: Program, params: Params, address: jax.Array) -> Estimated:
 
 
 def sample(program: Program, params: Params, key: jax.Array, count: int) -> Trajectories:
-    """So many trajectories of the policy itself."""
+    """Sample `count` trajectories without exploration."""
     draws = jax.random.uniform(key, (program.config.world.steps, count))
     return program.learner.sample(params, Explore(jnp.float32(0), jnp.float32(1)), draws)
 
 
 def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.Array:
-    """float32 [B]: log R + log P_B − log P_F of each trajectory; step by step, to the end of the longest."""
+    """float32 [B]: log R + log P_B − log P_F of each trajectory, computed step by step."""
 
     def step(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         t, previous_action, total = carry
@@ -277,7 +277,7 @@ def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.
 
 
 def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[exact.Policies, jax.Array | None]:
-    """What the network says of all states, so many at a time; and its estimate of log Z, if it has one."""
+    """The network's policies in all states, computed in chunks, and its estimate of log Z, if it has one."""
     count, size = known.states.shape
     parts = -(-count // ROWS_AT_ONCE)
     padded = jnp.pad(known.states, ((0, parts * min(ROWS_AT_ONCE, count) - count), (0, 0)))

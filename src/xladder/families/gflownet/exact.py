@@ -1,8 +1,8 @@
-"""Which distribution a policy samples, exactly: dynamic programming over all states of a world, level by level.
+"""The exact distribution that a policy samples: dynamic programming over all states of a world, level by level.
 
-A level is the set of states to which the longest way is equally long. Every step goes to a later level, so the
-probability of passing through a state follows from its parents, and one scan over the levels visits each state once.
-All sums are of logarithms: on long ways probabilities fall below what float32 can hold.
+A level is the set of states whose longest path from the initial state has the same length. Every step goes to a later
+level, so the probability of visiting a state follows from its parents, and one scan over the levels visits each state
+once. All sums are in log space: on long paths probabilities underflow float32.
 
 Shapes: N states, D numbers in each, A forward actions, the last of which is stop; L levels, W states of the widest.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tables(NamedTuple):
-    """What is known of every state. Passed to programs as arguments: as constants they would be folded for seconds."""
+    """Tables over all states. Passed to programs as arguments: XLA would spend seconds folding constants."""
 
     states: jax.Array  # int32 [N, D]
     log_rewards: jax.Array  # float32 [N]; NOTHING where stop is not allowed
@@ -34,7 +34,7 @@ class Tables(NamedTuple):
 
 
 class Policies(NamedTuple):
-    """What a policy says of every state; whatever in places where an action is not allowed."""
+    """A policy in every state; entries of actions that are not allowed are arbitrary."""
 
     log_pf: jax.Array  # float32 [N, A]
     log_pb: jax.Array  # float32 [N, A − 1]
@@ -69,13 +69,13 @@ def log_terminating(known: Tables, log_pf: jax.Array) -> jax.Array:
 
 
 def log_returns(known: Tables, log_target: jax.Array, log_pb: jax.Array) -> jax.Array:
-    """float32 [N]: log-probability that a way back from an object of the target passes through each state."""
+    """float32 [N]: log-probability that a backward trajectory from a target object passes through each state."""
     start = jnp.append(log_target, jnp.float32(NOTHING))
     return _sweep(start, log_pb, known.levels[-2::-1], known.children)
 
 
 def _sweep(start: jax.Array, log_step: jax.Array, levels: jax.Array, neighbours: jax.Array) -> jax.Array:
-    """Add to each state, level by level, what comes from its neighbours: its parents, or its children."""
+    """Propagate log-probabilities level by level from each state's neighbours: its parents, or its children."""
     count, moves = neighbours.shape
     steps = jnp.pad(log_step[:, :moves], ((0, 1), (0, 0)), constant_values=NOTHING)
     near = jnp.pad(neighbours, ((0, 1), (0, 0)), constant_values=count)
@@ -100,8 +100,8 @@ def backward_of_flow(known: Tables, log_pf: jax.Array, log_flow: jax.Array) -> j
 def bounds(known: Tables, policies: Policies) -> tuple[jax.Array, jax.Array]:
     """float32 [] each: the evidence lower and upper bound of log Z.
 
-    The mean of log R + log P_B − log P_F over trajectories, once of the policy and once sampled backward from the
-    target. Both are log Z where the policy is right, and their gap is how far it is from that.
+    The mean of log R + log P_B − log P_F over trajectories of the policy, and over trajectories sampled backward from
+    the target. Both equal log Z if the policy is perfect; their gap measures how far it is from that.
     """
     log_pf, log_pb = policies
     count, moves = known.parents.shape

@@ -1,7 +1,7 @@
-"""One iteration of a GFlowNet for a world on the host: the sampling and study of `program.py`, in Python.
+"""One iteration of a GFlowNet for a world on the host: sampling and learning as in `program.py`, in Python.
 
-Who acts and who learns are two arguments, so that PyTorch (`torch`), jitted JAX (`sequential`) and PyTorch that JAX
-teaches (`hybrid`) run the same loop. A batch of trajectories goes one step at a time.
+The actor and the learner are separate arguments, so that PyTorch (`torch`), jitted JAX (`sequential`) and a PyTorch
+sampler with a JAX learner (`hybrid`) run the same loop. All trajectories of a batch take each step together.
 
 Shapes: B trajectories, T steps of the longest, D numbers in a state, A forward actions, the last of which is stop.
 """
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class HostActor(Protocol):
-    """What samples."""
+    """Interface of the sampler."""
 
     def draw(self, tick: int) -> Draws:
-        """The draws of an iteration, as NumPy arrays."""
+        """The random numbers of an iteration, as NumPy arrays."""
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
 
     def backward_policy(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, A − 1]: with what probability each action is undone."""
+        """float32 [B, A − 1]: the probability with which each action is undone."""
 
 
 class HostLearner(Protocol):
-    """What learns."""
+    """Interface of the learner."""
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
         """One update from a batch."""
@@ -47,7 +47,7 @@ class HostLearner(Protocol):
 
 
 class HostLoop(Stateful):
-    """One experiment: a world, a GFlowNet and its memory of objects."""
+    """One run: a world, a GFlowNet and its replay memory of objects."""
 
     STATE = ("tick", "memory", "agents")
 
@@ -84,7 +84,7 @@ class HostLoop(Stateful):
         return {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
     def explore(self) -> Explore:
-        """Epsilon and temperature at this tick."""
+        """ε and temperature at this tick."""
         c = self.config.learner
         ticks = c.explore_until * self.config.ticks
         done = min(self.tick / ticks, 1.0) if ticks else 1.0
@@ -94,7 +94,7 @@ class HostLoop(Stateful):
         )
 
     def sample(self, explore: Explore, draws: np.ndarray) -> Trajectories:
-        """A batch from the initial state on; `draws` are uniform, float32 [T, B]."""
+        """Sample a batch forward from the initial state; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
         stop = self.world.num_actions - 1
         states = np.zeros((steps, count, self.world.state_size), np.int32)
@@ -114,7 +114,7 @@ class HostLoop(Stateful):
         """Trajectories that end in given objects [B, D]; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
         stop, state, moves = self.world.num_actions - 1, objects, np.zeros(count, np.int32)
-        backwards: list[tuple[np.ndarray, np.ndarray]] = []  # what was found, from the end on
+        backwards: list[tuple[np.ndarray, np.ndarray]] = []  # (state before, action) of each step, last step first
         for k in range(steps - 1):
             active = self.world.backward_mask(state).any(-1)
             if not active.any():
@@ -134,6 +134,6 @@ class HostLoop(Stateful):
 
 
 def choose(probs: np.ndarray, draw: np.ndarray) -> np.ndarray:
-    """int64 [B]: the actions that uniform numbers [B] stand for, given probabilities [B, A]."""
+    """int64 [B]: actions sampled from probabilities [B, A] with uniform numbers [B]."""
     heights = np.cumsum(probs, axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)

@@ -24,8 +24,8 @@ DEFAULT = Config()
 PUBLISHED = replace(DEFAULT, world=WorldConfig(dim=4, side=20), iterations=62_500)
 PRESETS = {
     "default": DEFAULT,
-    # The settings that papers on trajectory balance report, 20⁴ cells and a million trajectories.
+    # The settings of papers on trajectory balance: 20⁴ cells and a million trajectories.
     "published": PUBLISHED,
-    # The same on a grid that can be looked at whole.
+    # The same on a two-dimensional grid, which can be drawn in full.
     "demo": replace(DEFAULT, world=WorldConfig(dim=2, side=16), iterations=5000),
 }

@@ -1,4 +1,4 @@
-"""A GFlowNet's backend in JAX: each function is called by itself, and the caller says how it is compiled."""
+"""A GFlowNet's backend in JAX, one function call at a time; the caller decides how each is compiled."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Backend(Stateful):
         self.agent = self._init(self.learner, keys.address(self.key, 0, 0, Stream.INIT))
 
     def draw(self, tick: int) -> Draws:
-        """The draws of an iteration, from the keys that `fused` uses."""
+        """The random numbers of an iteration, from the keys that `fused` uses."""
         return jax.tree.map(np.asarray, self._draw(self.program, self.key, np.int32(tick)))
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         return np.asarray(self._forward(self.learner, self.agent.params, states.astype(np.int32), explore))
 
     def backward_policy(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, A − 1]: with what probability each action is undone."""
+        """float32 [B, A − 1]: the probability with which each action is undone."""
         return np.asarray(self._backward(self.learner, self.agent.params, states.astype(np.int32)))
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
@@ -59,11 +59,11 @@ class Backend(Stateful):
         return self.agent.params
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters."""
+        """Load these parameters."""
         self.agent = self.agent._replace(params=jax.tree.map(jnp.array, params))
 
     def warm_up(self) -> None:
-        """Compile every function, on a learner that is thrown away."""
+        """Compile every function, using a throwaway learner."""
         kept = self.agent
         self.agent = self._init(self.learner, self.key)
         b, old, steps = self.config.learner.batch_size, self.config.remembered, self.config.world.steps
@@ -82,28 +82,28 @@ class Backend(Stateful):
 
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
-    """An experiment of this GFlowNet on the host as `fused` would hold it, leaves [1, …]."""
-    backend, held = _backend(loop), loop.memory
+    """The state of a host loop in the layout of `fused`, leaves [1, …]."""
+    backend, replay = _backend(loop), loop.memory
     memory = None
-    if held is not None:
-        full = held.size == len(held.log_rewards)
-        added = held.size + held.index if full else held.size
-        memory = objects.Objects(jnp.int32(held.states), jnp.asarray(held.log_rewards), jnp.int32(added))
+    if replay is not None:
+        full = replay.size == len(replay.log_rewards)
+        added = replay.size + replay.index if full else replay.size
+        memory = objects.Objects(jnp.int32(replay.states), jnp.asarray(replay.log_rewards), jnp.int32(added))
     alone = jax.tree.map(lambda x: x[None], (backend.agent, memory))
     return Counters(jnp.int32(loop.tick)), TrainState(backend.key[None], *alone)
 
 
 def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
-    """The inverse: the experiment goes on from there."""
-    backend, held = _backend(loop), loop.memory
+    """The inverse of `to_program`: load a program's state."""
+    backend, replay = _backend(loop), loop.memory
     loop.tick = int(counters.tick)
     backend.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
-    if held is not None:
+    if replay is not None:
         assert runs.memory is not None
-        capacity, added = len(held.log_rewards), int(runs.memory.added[0])
-        held.states = np.array(runs.memory.states[0], np.int64)
-        held.log_rewards = np.array(runs.memory.log_rewards[0])
-        held.index, held.size = added % capacity, min(added, capacity)
+        capacity, added = len(replay.log_rewards), int(runs.memory.added[0])
+        replay.states = np.array(runs.memory.states[0], np.int64)
+        replay.log_rewards = np.array(runs.memory.log_rewards[0])
+        replay.index, replay.size = added % capacity, min(added, capacity)
 
 
 def _backend(loop: HostLoop) -> Backend:

@@ -1,4 +1,4 @@
-"""Worlds of one's own as workloads, `flow/module:Name`: their settings and presets. Imports nothing heavy."""
+"""Users' own worlds as workloads, `flow/module:Name`: their settings and presets. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(FlowSettings):
-    """A world of one's own: a `FlowWorld` of `xladder.worlds.flow`."""
+    """A user's own world: a `FlowWorld` of `xladder.worlds.flow`."""
 
     name: str = "flow/bits"
-    """Which world; the workload's name says it already."""
+    """Which world; set by the workload's name."""
 
     @property
     def steps(self) -> int:
-        """Steps of the longest trajectory, stop included."""
+        """Steps of the longest trajectory, including stop."""
         return self.build().max_steps
 
     @property
@@ -33,20 +33,20 @@ class WorldConfig(FlowSettings):
 
     @property
     def enumerable(self) -> bool:
-        """Whether there are few enough states for exact answers."""
+        """Whether there are few enough states for exact evaluation."""
         return self.build().enumeration() is not None
 
     @property
     def charted(self) -> bool:
-        """Objects have no picture, so that samples are not held against the target."""
+        """Whether samples can be compared with the target by marginals: not in users' own worlds."""
         return False
 
     def check(self) -> None:
-        """Raise a `UsageError` that says what is wrong with the world."""
+        """Raise a `UsageError` with the faults of the world."""
         from xladder.families.gflownet.check import faults_of
         from xladder.worlds.flow_names import find
 
-        find(self.name)  # what is known of it may have been found when it could still be imported
+        find(self.name)  # the cached facts may be from when it could still be imported
         for fault in faults_of(self.name):
             raise UsageError(fault)
 
@@ -56,7 +56,7 @@ class WorldConfig(FlowSettings):
         return f"{len(found.states):,} states" if found else "too many states to list"
 
     def headline(self) -> str:
-        """The world in a few words."""
+        """A short description of the world."""
         return self.size_in_words()
 
     def build(self) -> OwnWorld:
@@ -70,7 +70,7 @@ class WorldConfig(FlowSettings):
 
 @dataclass(frozen=True)
 class Config(GFlowNetConfig):
-    """A GFlowNet in a world of one's own learns to sample its objects in proportion to their reward."""
+    """A GFlowNet in a user's own world learns to sample its objects in proportion to their reward."""
 
     world: WorldConfig = field(default_factory=WorldConfig)
 

@@ -1,4 +1,4 @@
-"""Is it the same GFlowNet? JAX and its NumPy and PyTorch twins, compared in rising order on the same draws.
+"""Parity of the GFlowNet: JAX and its NumPy and PyTorch twins, compared level by level on the same draws.
 
 World → memory → forward → loss → gradients → one update → many updates: the first level that fails names the
 culprit, because everything below it agreed. From `loss` on, both sides are given the same recorded trajectories.
@@ -36,32 +36,32 @@ from xladder.learners.gflownet_torch import TorchGFlowNet
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
-# What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
+# Tolerances, relative to the largest number in the compared array. Whole numbers have to be equal.
 WORLD = 1e-6  # masks and steps are whole numbers; a reward is the logarithm of one sum
-SAMPLING = 2e-6  # probabilities of sums of a few hundred products, added in another order
-TRAINED = 5e-5  # the same once logits have grown to tens: a rounding of theirs is an error of the probability
+SAMPLING = 2e-6  # softmax of sums of a few hundred products, added in another order
+TRAINED = 5e-5  # the same for trained networks, whose larger logits have larger rounding errors
 LOSS = 2e-6  # the square of a sum of up to hundreds of log-probabilities
 GRADIENTS = 1e-5  # sums over all steps of a batch
 # Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
-# learning rate in a direction that rounding decides. So what the networks say is compared, not their weights.
+# learning rate in a direction that rounding decides. So we compare network outputs, not weights.
 ONE_UPDATE = 1e-4
-MANY_UPDATES = 5e-3  # the same a hundred times over: 1e-4 is seen at the published settings
+MANY_UPDATES = 5e-3  # the same after a hundred updates: 1e-4 is observed at the published settings
 
-BATCHES = 8  # recorded, and learned from in turn
+BATCHES = 8  # recorded batches, used in turn
 STATES = 256
-MOST_STEPS = 1000  # of the trajectories that states are taken from
-UNMAPPED = 8  # states that a world without a twin is asked of one by one
+MOST_STEPS = 1000  # of the trajectories from which states are taken
+UNMAPPED = 8  # states that are evaluated one by one in a world without a twin
 
 
 def levels(config: GFlowNetConfig, updates: int = 100, seed: int = 0) -> list[Level]:
-    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
-    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    """All levels in order, with the settings of `config`. Later levels are measured even if one fails."""
+    # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
 
 
 def forward(config: GFlowNetConfig, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-    """What one network says on both sides of random states; PyTorch's is loaded from a state_dict."""
+    """Compare one network's outputs on both sides for random states; PyTorch's is loaded from a state_dict."""
     other = to_torch(config, parameters.to_tree("gflownet", state))
     states = random_states(config.world.host(), np.random.default_rng(0))
     with jax.default_matmul_precision("highest"):
@@ -69,7 +69,7 @@ def forward(config: GFlowNetConfig, params: Params, state: Mapping[str, np.ndarr
 
 
 def random_states(world: HostWorld, rng: np.random.Generator) -> np.ndarray:
-    """int32 [B, D]: states on random trajectories, the initial one and ends of trajectories among them."""
+    """int32 [B, D]: states of random trajectories, including the initial state and final states."""
     count = 8
     state, found = world.initial(count), []
     for _ in range(min(world.max_steps, MOST_STEPS)):
@@ -78,7 +78,7 @@ def random_states(world: HostWorld, rng: np.random.Generator) -> np.ndarray:
         going = moves.any(1)
         if not going.any():
             break
-        # As many random numbers as actions; the largest of those that are allowed wins.
+        # One random number per action; the allowed action with the largest is taken.
         action = np.where(going, np.where(moves, rng.random(moves.shape), -1.0).argmax(1), world.num_actions - 1)
         state = world.forward(state, action)
     states = np.concatenate([found[0][:1], found[-1], np.concatenate(found)[rng.permutation(len(found) * count)]])
@@ -96,13 +96,13 @@ def _levels(config: GFlowNetConfig, updates: int, seed: int) -> Iterator[Level]:
     yield compare("forward", SAMPLING, *apply_both(program.learner, run.agent.params, other, states))
 
     batches = record(program, run)
-    # One batch that was sampled, and one that was sampled backward.
+    # One batch sampled forward, and one sampled backward.
     (first, one), (second, two) = (_value_and_grad(program, run.agent, batch) for batch in batches[:2])
     losses = [other.loss(batch) for batch in batches[:2]]
     yield compare("loss", LOSS, [*first, *second], [value.detach().numpy() for pair in losses for value in pair])
     (losses[0][0] + losses[1][0]).backward()
     gradient = jax.tree.map(jnp.add, one, two)
-    # VarGrad leaves no gradient in what only shifts all log-probabilities alike.
+    # VarGrad has no gradient in directions that shift all log-probabilities equally.
     grads = {name: torch.zeros_like(p) if p.grad is None else p.grad for name, p in other.net.named_parameters()}
     yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(bridge.to_jax("gflownet", grads)))
 
@@ -114,7 +114,7 @@ def _levels(config: GFlowNetConfig, updates: int, seed: int) -> Iterator[Level]:
 
 
 def record(program: Program, run: Any) -> list[Trajectories]:
-    """The batches that both sides learn from, by JAX: sampled, or sampled backward, from the target if it is known."""
+    """The batches that both sides learn from, sampled in JAX: forward, or backward from the target if it is known."""
     learner, steps, size = program.learner, program.config.world.steps, program.config.learner.batch_size
     known, world = program.config.world.charted or program.config.world.enumerable, program.learner.world
     found: list[Trajectories] = []
@@ -136,14 +136,14 @@ def record(program: Program, run: Any) -> list[Trajectories]:
 
 
 def to_torch(config: GFlowNetConfig, params: Params) -> TorchGFlowNet:
-    """The PyTorch twin of a network that has not learned yet."""
+    """The PyTorch twin of an untrained network."""
     other = TorchGFlowNet(config)
     other.net.load_state_dict(bridge.to_torch("gflownet", params))
     return other
 
 
 def apply_both(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
-    """What both networks say: how they sample, forwards with and without exploring and backwards, flow and log Z."""
+    """Outputs of both networks: forward policy with and without exploration, backward policy, flow and log Z."""
     explores = [Explore(np.float32(0.0), np.float32(1.0)), Explore(np.float32(0.2), np.float32(2.0))]
     forward, backward = compiled(GFlowNetLearner.forward_policy), compiled(GFlowNetLearner.backward_policy)
     ours: list[Any] = [forward(learner, params, states, each) for each in explores]
@@ -160,7 +160,7 @@ def apply_both(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, s
 def learn_both(
     program: Program, agent: Agent, other: TorchGFlowNet, batches: list[Trajectories], updates: int
 ) -> Agent:
-    """Both sides learn from the batches in turn. Returns what the JAX side has become."""
+    """Both sides learn from the batches in turn. Returns the updated JAX agent."""
     update = compiled(Program.learn_one)
     for i in range(updates):
         batch = batches[i % len(batches)]
@@ -170,9 +170,9 @@ def learn_both(
 
 
 def _worlds(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
-    """Masks, steps forward and back, encoding and reward, as the JAX world and its twin on the host see them.
+    """Masks, forward and backward steps, encoding and reward in the JAX world and in its host twin.
 
-    A world without a twin is compared with itself: mapped over states, and for one state at a time.
+    A world without a twin is compared with itself: vectorised over states, and one state at a time.
     """
     world, host = config.world.build(), config.world.host()
     stop = world.num_actions - 1
@@ -199,7 +199,7 @@ def _worlds(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator
 
 
 def _memories(config: GFlowNetConfig, states: np.ndarray, rng: np.random.Generator) -> tuple[Any, Any]:
-    """What both memories hand out after more objects than they hold, by uniform draws and by reward."""
+    """Samples of both replay memories, uniform and by reward, after more objects than they can hold."""
     capacity, size = 100, config.world.state_size
     log_rewards = rng.normal(size=len(states)).astype(np.float32)
     host, ring = HostObjects(capacity, size), objects.init(capacity, size)

@@ -1,4 +1,4 @@
-"""The pictures of a GFlowNet: its curves' panels, the learned distribution beside the target, and how it came about."""
+"""Pictures of a GFlowNet: the panels of its curves, and the learned distribution next to the target over time."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 def panels(config: GFlowNetConfig) -> tuple[Panel, ...]:
-    """What the curves show."""
+    """The panels of the learning curves."""
     return flow_panels(config.exact, config.world.charted)
 
 
 def references(score: Mapping[str, Any] | None) -> dict[str, float]:
-    """Lines across the curves."""
+    """Reference lines for the curves."""
     return {"noise floor": score["tv_floor"]} if score and "tv_floor" in score else {}
 
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
-    """Draw the first seed's sampler, as often as it was measured. Returns what was drawn."""
+    """Draw the first seed's sampler at every evaluation. Returns the files."""
     world, drawn = result.config.world.build(), {}
     target = world.target_picture(result.config.exact)
     if result.snapshots and target is not None:

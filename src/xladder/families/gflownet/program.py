@@ -1,4 +1,4 @@
-"""One iteration of a GFlowNet, for XLA: a batch of trajectories is sampled, then learned from.
+"""One iteration of a GFlowNet for XLA: sample a batch of trajectories, then make one update from it.
 
 A tick takes a population of experiments, one per seed. Rungs decide where `jit` sits. `parallel` and `fused` run this;
 `host_loop.py` is the same for a world on the host.
@@ -28,27 +28,27 @@ from xladder.replay import objects
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
-BUCKET_GROWTH = 1.5  # from one number of rows that an update may have to the next
+BUCKET_GROWTH = 1.5  # ratio of successive bucket sizes
 SMALLEST_BUCKET = 64
 GPU_UNROLL = 8
 
 
 class Counters(NamedTuple):
-    """What all seeds share; kept off the mapped axis."""
+    """Counters that all seeds share; not mapped."""
 
     tick: jax.Array  # int32 []: iterations done
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
-    memory: objects.Objects | None  # None if nothing is remembered
+    memory: objects.Objects | None  # None without replay
 
 
 class Metrics(NamedTuple):
-    """What one iteration reports. float32 [S]."""
+    """The metrics of one iteration. float32 [S]."""
 
     reward: jax.Array  # mean over the objects that were sampled forwards
     loss: jax.Array
@@ -59,10 +59,10 @@ class Metrics(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What one iteration draws, uniform numbers. (On the host: the same as NumPy arrays.)"""
+    """The uniform random numbers of one iteration. (On the host: the same as NumPy arrays.)"""
 
     steps: Array  # float32 [T, B − O]: forward steps
-    indices: Array  # float32 [O]: which objects are remembered
+    indices: Array  # float32 [O]: which objects are replayed
     back: Array  # float32 [T, O]: backward steps
 
 
@@ -70,7 +70,7 @@ class Draws(NamedTuple):
 class Program(Portable):
     """A GFlowNet in its world as pure functions.
 
-    How it is laid out is the rung's choice: `mapped`, whether seeds go side by side or one after another; `unroll` and
+    The rung chooses the layout: `mapped`, whether seeds are vectorised or run one after another; `unroll` and
     `compact`, see `GFlowNetLearner`.
     """
 
@@ -79,25 +79,25 @@ class Program(Portable):
     unroll: int = 1
     compact: bool = False
     data_parallel: DataParallel = SINGLE
-    """Who the trajectories are shared with; what they ended in is remembered by all."""
+    """How trajectories are sharded over devices; every device stores all objects."""
 
     @classmethod
     def for_platform(cls, config: GFlowNetConfig, platform: str, seeds: Sequence[int] = ()) -> Program:
-        """The program as it suits a kind of device.
+        """The program laid out for a kind of device.
 
-        On a CPU each seed takes its own steps in turn, and no more of them than it needs: batched products keep the
-        cores no busier than plain ones. On a GPU all seeds go side by side.
+        On a CPU seeds run one after another, and each takes only the steps it needs: batched products use the cores no
+        better than plain ones. On a GPU all seeds run vectorised.
         """
         return cls(config, mapped=False, compact=True) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
 
     @property
     def learner(self) -> GFlowNetLearner:
-        """The learner, fitted to this world."""
+        """The learner, sized for this world."""
         return GFlowNetLearner(self.config, self.unroll, self.compact)
 
     @property
     def buckets(self) -> tuple[int, ...]:
-        """How many rows an update may have, ascending; the last holds the longest batch there can be."""
+        """The possible numbers of rows of an update, ascending; the last fits the longest possible batch."""
         size = self.config.learner.batch_size // self.data_parallel.size
         buckets = [self.config.world.steps * size]
         while buckets[-1] / BUCKET_GROWTH > max(SMALLEST_BUCKET, size):
@@ -105,11 +105,11 @@ class Program(Portable):
         return tuple(reversed(buckets))
 
     def init_counters(self) -> Counters:
-        """Before the first iteration."""
+        """The counters before the first iteration."""
         return Counters(jnp.int32(0))
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         key = keys.root(seed)
         memory = None
         if self.config.remembered:
@@ -117,7 +117,7 @@ class Program(Portable):
         return TrainState(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, …]."""
+        """The parameters of a population, leaves [S, …]."""
         return runs.agent.params
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics]:
@@ -137,14 +137,14 @@ class Program(Portable):
     def rollout_only(
         self, counters: Counters, runs: TrainState
     ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
-        """A batch of trajectories per seed and what the memories hold then, without learning from it."""
+        """A batch of trajectories per seed and the replay memories after it, without learning."""
         sample = partial(self.sample, counters.tick)
         return over_seeds(sample, runs) if self.mapped or runs.key.shape[0] == 1 else one_by_one(sample)(runs)
 
     def sample(
         self, tick: jax.Array, run: TrainState
     ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
-        """The same for one experiment. float32 [] is the mean reward of new objects."""
+        """One run's batch of trajectories, its replay memory, the mean reward of new objects, and ε and temperature."""
         draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
         explore = learner.explore(run.agent.hyperparams, tick)
         batch = learner.sample(params, explore, self.data_parallel.local(draws.steps, axis=1))
@@ -165,7 +165,7 @@ class Program(Portable):
         return batch, memory, jnp.exp(log_rewards).mean(), explore
 
     def draw(self, key: jax.Array, tick: jax.Array | int) -> Draws:
-        """The draws of one iteration."""
+        """The random numbers of one iteration."""
         steps, old = self.config.world.steps, self.config.remembered
         at = partial(keys.address, key, tick, 0)
         return Draws(
@@ -175,14 +175,14 @@ class Program(Portable):
         )
 
     def learn_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
-        """One update of one experiment."""
+        """One update of one run."""
         changed = self.learn(*jax.tree.map(lambda x: x[None], (agent, batch)))
         return jax.tree.map(lambda x: x[0], changed)
 
     def learn(self, agents: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
-        """One update per seed, leaves [S, …], in a bucket that holds the steps of the seed that has most of them.
+        """One update per seed, leaves [S, …], in a bucket that fits the seed with the most steps.
 
-        The bucket is chosen for all seeds together: a choice of each would, mapped, compute every one.
+        All seeds share the bucket: with a choice per seed, `vmap` would compute every branch.
         """
         buckets = self.buckets
         needed = batch.length.sum(1).max()
@@ -193,6 +193,6 @@ class Program(Portable):
 
         branches = [partial(over_seeds, partial(gradient, bucket)) for bucket in buckets]
         gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
-        # Put together outside the choice: others may need another bucket.
+        # Averaged outside the branch: other devices may need another bucket.
         gradients = self.data_parallel.mean(gradients)
         return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned

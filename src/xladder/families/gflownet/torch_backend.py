@@ -1,4 +1,4 @@
-"""A GFlowNet's backend in PyTorch; what sampling draws comes from NumPy's generator."""
+"""A GFlowNet's backend in PyTorch; sampling uses NumPy's generator."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class Backend(TorchBackend):
         self.learner = TorchGFlowNet(config, device)
 
     def draw(self, tick: int) -> Draws:
-        """The draws of an iteration."""
+        """The random numbers of an iteration."""
         steps, old = self.learner.world.max_steps, self.config.remembered
         shapes = (steps, self.config.learner.batch_size - old), (old,), (steps, old)
         return Draws(*(self.rng.random(shape, dtype=np.float32) for shape in shapes))
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
-        """float32 [B, A]: with what probability sampling takes each action."""
+        """float32 [B, A]: the probability with which sampling takes each action."""
         return self.learner.forward_policy(states, float(explore.epsilon), float(explore.temperature))
 
     def backward_policy(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, A − 1]: with what probability each action is undone."""
+        """float32 [B, A − 1]: the probability with which each action is undone."""
         return self.learner.backward_policy(states)
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
@@ -53,11 +53,11 @@ class Backend(TorchBackend):
         return bridge.to_jax("gflownet", self.learner.net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters."""
+        """Load these parameters."""
         self.learner.net.load_state_dict(bridge.to_torch("gflownet", params))
 
     def dry_run(self) -> None:
-        """A few iterations from the start: what the number of threads is chosen by."""
+        """Run a few iterations; used to choose the number of threads."""
         loop = HostLoop(self.config, self, self)
         for _ in range(3):
             loop.advance()

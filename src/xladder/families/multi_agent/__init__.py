@@ -44,73 +44,73 @@ class MultiAgentFamily(Family):
     describe_score = staticmethod(settings.describe_score)
 
     def program(self, config: Config) -> Program:
-        """The epoch as pure functions."""
+        """The training epoch as pure functions."""
         from xladder.families.multi_agent.program import Program
 
         return Program(config)
 
     def program_for(self, config: Config, platform: str, seeds: Sequence[int] = (0,)) -> Program:
-        """The epoch as it suits a platform."""
+        """The training epoch laid out for a platform."""
         from xladder.families.multi_agent.program import Program
 
         return Program.for_platform(config, platform, seeds)
 
     def host_loop(self, config: Config, actor: Any, learner: Any) -> HostLoop:
-        """The epoch in Python."""
+        """The training epoch as a Python loop."""
         from xladder.families.multi_agent.host_loop import HostLoop
 
         return HostLoop(config, actor, learner)
 
     def jax_backend(self, config: Config, seed: int, compiled: Compiled) -> Backend:
-        """The agents in JAX, one call at a time."""
+        """JAX agents for a host loop, one call at a time."""
         from xladder.families.multi_agent.jax_backend import Backend
 
         return Backend(config, seed, compiled)
 
     def torch_backend(self, config: Config, seed: int, device: str) -> TorchBackend:
-        """The agents in PyTorch."""
+        """PyTorch agents for a host loop."""
         from xladder.families.multi_agent.torch_backend import Backend
 
         return Backend(config, seed, device)
 
     def to_program(self, loop: HostLoop) -> tuple[Any, Any]:
-        """A host loop's state as the program holds it."""
+        """A host loop's state in the program's layout."""
         from xladder.families.multi_agent.jax_backend import to_program
 
         return to_program(loop)
 
     def from_program(self, loop: HostLoop, counters: Any, runs: Any) -> None:
-        """The inverse."""
+        """The inverse of `to_program`: load a program's state into a host loop."""
         from xladder.families.multi_agent.jax_backend import from_program
 
         from_program(loop, counters, runs)
 
     def score(self, config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-        """Greedy epochs and random ones."""
+        """Evaluate the trained agents greedily, and random actions for comparison."""
         from xladder.families.multi_agent.evaluation import score
 
         return score(config, params, episodes, seed, compiled)
 
     def policy(self, config: Config, params: Params, compiled: Compiled) -> Policy:
-        """One agent as a function."""
+        """A trained agent as a function from views to actions."""
         from xladder.families.multi_agent.evaluation import policy
 
         return policy(config, params, compiled)
 
     def parity_levels(self, config: Config, updates: int, seed: int) -> list[Level]:
-        """JAX against PyTorch and NumPy."""
+        """The parity levels: JAX against PyTorch and NumPy."""
         from xladder.families.multi_agent.parity import levels
 
         return levels(config, updates, seed)
 
     def parity_forward(self, config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-        """One network in JAX against the same in PyTorch."""
+        """Compare one network in JAX with the same in PyTorch."""
         from xladder.families.multi_agent.parity import forward
 
         return forward(config, params, state)
 
     def panels(self, config: Config) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
         return config.world.panels()
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:

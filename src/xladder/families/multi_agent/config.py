@@ -1,6 +1,6 @@
-"""The settings that all worlds of this family share, and what is wrong with bad ones. Imports nothing heavy.
+"""Settings that all worlds of this family share, and their checks. Imports nothing heavy.
 
-A world adds its own in a file beside this one (`treasurehunt_presets.py`).
+A world adds its own settings in a file next to this one (`treasurehunt_presets.py`).
 
 Shapes: N agents, T turns.
 """
@@ -26,7 +26,7 @@ C = TypeVar("C", bound="Config")
 
 
 class Need(Protocol):
-    """How a check makes a demand: unless it is met, a `UsageError` names the flag, its value and what is allowed."""
+    """A requirement: unless it is met, a `UsageError` names the flag, its value and what is allowed."""
 
     def __call__(self, ok: bool, flag: str, value: object, allowed: str) -> None:
         """Raise unless `ok`."""
@@ -39,7 +39,7 @@ class WorldSettings(Protocol):
 
     @property
     def num_agents(self) -> int:
-        """How many agents there are; each has its own network and memory."""
+        """Number of agents; each has its own network and replay memory."""
 
     @property
     def max_turns(self) -> int:
@@ -47,23 +47,23 @@ class WorldSettings(Protocol):
 
     @property
     def observe(self) -> Literal["in_turn", "together"]:
-        """in_turn: an agent sees what those before it did this turn. together: all look, then all move in order."""
+        """in_turn: an agent sees earlier agents' moves of this turn. together: all observe, then all move in order."""
 
     @property
     def event_names(self) -> tuple[str, ...]:
-        """The columns of the metrics that the world's `count` fills, in its order."""
+        """Metrics columns for the event counts of the world's `count`, in the same order."""
 
     def build(self) -> TurnWorld:
         """The world in JAX."""
 
     def on_host(self) -> HostTurnWorld:
-        """Its twin in NumPy."""
+        """The world's NumPy twin."""
 
     def check(self, need: Need) -> None:
-        """Demand what the world needs, beyond what all need."""
+        """Check the world's own settings, using `need` for each requirement."""
 
     def panels(self) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
 
     def draw(self, path: Path, states: Any, rewards: np.ndarray, title: str) -> None:
         """Write an epoch as an animation: the world's states, leaves [T, …], and the agents' rewards, [T, N]."""
@@ -73,53 +73,53 @@ class WorldSettings(Protocol):
 class LearnerConfig:
     """IQN with double Q, dueling heads and noisy layers (Dabney et al. 2018 and "iRainbow")."""
 
-    # What of the value learner is fixed here.
+    # Settings of the value learner that are fixed here.
     head: ClassVar[str] = "implicit"
     double: ClassVar[bool] = True
     munchausen: ClassVar[bool] = False
     optimiser: ClassVar[str] = "adam"
     optimiser_eps: ClassVar[float] = 1e-8
     lr: float = 2.5e-4
-    """Adam's step size."""
+    """Adam's learning rate."""
     gamma: float = 0.99
     """Discount per step."""
     n_step: int = 1
-    """Rewards summed before bootstrapping; 1 is what sorrel does."""
+    """Rewards summed before bootstrapping; sorrel uses 1."""
     batch_size: int = 256
-    """Transitions per update, drawn without replacement."""
+    """Transitions per update, sampled without replacement."""
     memory: int = 1024
-    """Frames that each agent remembers."""
+    """Capacity of each agent's replay memory, in frames."""
     n_frames: int = 5
     """Frames stacked into a state."""
     width: int = 250
     """Width of the hidden layers."""
     cosines: int = 64
-    """Cosines that embed a quantile."""
+    """Cosine features that embed a quantile fraction."""
     quantiles: int = 12
-    """Quantiles per state when learning."""
+    """Quantiles sampled per state when learning."""
     act_quantiles: int = 12
-    """Quantiles per state when acting."""
+    """Quantiles sampled per state when acting."""
     sigma: float = 0.017
-    """Initial scale of the noise on the weights."""
+    """Initial scale σ of the noise in noisy layers."""
     kappa: float = 1.0
-    """Where the Huber loss turns from square to linear."""
+    """κ: the error at which the Huber loss turns from quadratic to linear."""
     clip: float = 1.0
-    """Largest norm of a gradient."""
+    """Clip gradients to this global norm."""
     tau: float = 0.001
-    """Share of the online network that the target network takes over after each update."""
+    """τ of the soft target update after each update."""
     target_update_period: int = 200
-    """Epochs between hard copies of the online network into the target network."""
+    """Epochs between hard updates of the target network."""
     epsilon: float = 1.0
-    """Probability of a random action at the start."""
+    """ε at the start: the probability of a random action."""
     epsilon_decay: float = 0.001
-    """Share of epsilon that is lost after each epoch."""
+    """Fraction by which ε shrinks after each epoch."""
     epsilon_min: float = 0.0
-    """Epsilon never falls below this."""
+    """Lower bound of ε."""
 
 
 @dataclass(frozen=True)
 class Config:
-    """Several IQN agents take turns in one world. A world's own settings say which: they add `name` and `world`."""
+    """Several IQN agents take turns in one world. Subclasses add `name` and `world`."""
 
     family: ClassVar[Family]
     agent_axis: ClassVar[bool] = True
@@ -127,35 +127,35 @@ class Config:
     world: WorldSettings
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     epochs: int = 1000
-    """How long to train."""
+    """Training length in epochs."""
 
     @property
     def ticks(self) -> int:
-        """What one tick of this workload counts: epochs."""
+        """Training length in ticks; a tick is one epoch."""
         return self.epochs
 
     @property
     def interval(self) -> int:
-        """Ticks between two measurements while it trains: none are made."""
+        """Ticks between evaluations during training: 0, because there are none."""
         return 0
 
     @property
     def units_per_tick(self) -> int:
-        """How much of its length a tick is."""
+        """Length of a tick in epochs."""
         return 1
 
     @property
     def num_learners(self) -> int:
-        """How many agents learn apart from each other."""
+        """Number of agents that learn independently."""
         return self.world.num_agents
 
 
-SHOWN = {"return": "return {:.1f}", "loss": "loss {:.3f}", "epsilon": "ε {:.2f}"}  # beside the progress bar
+SHOWN = {"return": "return {:.1f}", "loss": "loss {:.3f}", "epsilon": "ε {:.2f}"}  # next to the progress bar
 RESERVED = ("return", "loss", "epsilon", "seed", "epoch", "elapsed")  # columns of the metrics table
 
 
 def compared(config: C) -> C:
-    """As long as a comparison needs to fill the memory and to time some thirty epochs of learning."""
+    """Shorter settings for a comparison: enough epochs to fill the replay memory and to time about thirty updates."""
     return replace(config, epochs=40)
 
 
@@ -208,49 +208,49 @@ def check(config: Config) -> None:
         learner.batch_size <= samples,
         "learner.batch-size",
         learner.batch_size,
-        f"a memory of {learner.memory} frames never offers more than {max(samples, 0)} transitions: "
+        f"a memory of {learner.memory} frames holds at most {max(samples, 0)} transitions: "
         "make the batch smaller or `--learner.memory` larger",
     )
     world.check(need)
 
 
 def for_mesh(config: C, devices: int) -> C:
-    """Settings whose batches so many devices can share; a `UsageError` if these cannot be."""
+    """Settings whose batches divide over `devices`; a `UsageError` if that is not possible."""
     if config.learner.batch_size % devices:
         raise uneven("learner.batch-size", config.learner.batch_size, devices)
     return config
 
 
 def note(config: Config) -> str:
-    """What the user should know before it starts, or nothing."""
+    """A note to print before the run starts, or an empty string."""
     return ""
 
 
 def summary(config: Config, metrics: Mapping[str, np.ndarray]) -> list[str]:
-    """How training went, in words."""
+    """Lines that summarise the training run."""
     returns = metrics["return"]
     tenth = max(1, returns.shape[1] // 10)
     first, last = (format_mean(part.mean(1)) for part in (returns[:, :tenth], returns[:, -tenth:]))
-    return [f"return per epoch: {first} at first, {last} at the end (means of the first and last tenth)"]
+    return [f"return per epoch: {first} in the first tenth of the run, {last} in the last"]
 
 
 def headline(config: Config) -> str:
-    """What a comparison runs, beyond the workload's name."""
+    """What a comparison runs, in addition to the workload's name."""
     return f"agents observe {config.world.observe}"
 
 
 def describe_score(score: Mapping[str, Any]) -> list[str]:
-    """An evaluation in words."""
+    """Lines that describe an evaluation."""
     over = "seeds" if score["seeds"] > 1 else "episodes"
     return [
-        f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), all agents, not exploring",
+        f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), summed over agents, greedy",
         f"per agent   {'  '.join(f'{x:.1f}' for x in score['per_agent'])}",
         f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}, on the same boards",
     ]
 
 
 def columns(config: Config, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
+    """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
     returns = metrics["returns"]
     table = {"return": returns.sum(-1), "loss": metrics["loss"], "epsilon": metrics["epsilon"]}
     table |= {name: metrics["events"][..., k] for k, name in enumerate(config.world.event_names)}

@@ -1,4 +1,4 @@
-"""How good the agents are: whole epochs without learning, on a key stream of their own, from an empty memory.
+"""Evaluation of the agents: whole epochs without learning, with separate random keys and empty frame stacks.
 
 Shapes: S seeds, N agents, E episodes, T turns.
 """
@@ -23,7 +23,7 @@ from xladder.policy import Observation, ValuePolicy
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
 
-AT_ONCE = 64  # episodes per call: bounds the memory, and lets a long evaluation be interrupted
+AT_ONCE = 64  # episodes per call: bounds memory use, and lets a long evaluation be interrupted
 
 
 class Evaluation(NamedTuple):
@@ -34,9 +34,9 @@ class Evaluation(NamedTuple):
 
 
 def score(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-    """Play `episodes` with every seed's agents, without exploring, and at random beside it.
+    """Run `episodes` greedily with every seed's agents, and with random actions for comparison.
 
-    `mean_return` is the total over agents. With one seed the interval is over episodes, with several over the
+    `mean_return` is summed over agents. With one seed the interval is over episodes, with several over the
     seeds' means: agents trained from one seed are not independent of each other.
     """
     found = evaluate(config, params, episodes, seed, compiled)
@@ -56,12 +56,12 @@ def score(config: Config, params: Params, episodes: int, seed: int, compiled: Co
 
 
 def evaluate(config: Config, params: Params, episodes: int, seed: int, compiled: Compiled) -> Evaluation:
-    """Play `episodes` epochs with ε = 0 and as many with ε = 1. `params` has leaves [S, N, …]."""
+    """Run `episodes` epochs with ε = 0 and as many with ε = 1. `params` has leaves [S, N, …]."""
     program, rollout = Program(config), compiled(_returns)
     seeds = jax.tree.leaves(params)[0].shape[0]
     parts = []
     for begin in range(0, episodes, AT_ONCE):
-        # A short last call would compile again, so it plays too many and drops them.
+        # A shorter last call would compile again, so it runs too many epochs and drops the surplus.
         numbers = begin + np.arange(min(AT_ONCE, episodes), dtype=np.int32)
         kept = min(AT_ONCE, episodes - begin)
         greedy = [rollout(program, pick(params, s), seed, numbers, 0.0)[:kept] for s in range(seeds)]
@@ -76,7 +76,7 @@ def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> Ep
 
 
 def policy(config: Config, params: Params, compiled: Compiled) -> ValuePolicy:
-    """What one agent does: its views as cell codes, empty ones before an epoch's first, to actions."""
+    """One agent as a function from its last views (cell codes, empty before an epoch's first) to actions."""
     program = Program(config)
     learner = program.learner
     seen = Observation((config.learner.n_frames, learner.cells), np.dtype(np.int8), learner.num_codes, "codes of cells")
@@ -94,7 +94,7 @@ def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Arra
     count, n_frames = program.config.world.num_agents, program.config.learner.n_frames
     key = keys.evaluation(seed)
     epsilons = jnp.full((count,), epsilon, jnp.float32)
-    # Acting uses the parameters and epsilon; what learning needs is left out.
+    # Acting needs only the parameters and ε.
     agents: Any = Agent(params, None, None, epsilons, None)  # type: ignore[arg-type]
     before = jnp.zeros((count, n_frames - 1, program.learner.cells), jnp.int8)  # code 0 shows nothing
     return program.rollout(program.draw_rollout(key, number), agents, before)

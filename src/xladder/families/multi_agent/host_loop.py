@@ -1,7 +1,7 @@
-"""One epoch for a world on the host: the play and study of `program.py`, in Python.
+"""One epoch for a world on the host: rollout and learning as in `program.py`, in Python.
 
-Who acts and who learns are two arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
-PyTorch agents that JAX teaches (`hybrid`) run the same loop.
+The actor and the learner are separate arguments, so that PyTorch agents (`torch`), jitted JAX agents (`sequential`) and
+PyTorch agents with a JAX learner (`hybrid`) run the same loop.
 
 Shapes: N agents, T turns, F frames, V cells, Q quantiles.
 """
@@ -23,30 +23,30 @@ if TYPE_CHECKING:
 
 
 class HostActor(Protocol):
-    """What N agents do while they play."""
+    """Interface of N agents while they act."""
 
     def draw(self, tick: int) -> RolloutDraws:
-        """The draws of an epoch's play, as NumPy arrays."""
+        """The random numbers of one epoch's rollout, as NumPy arrays."""
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in a state, int8 [F, V]."""
+        """The greedy action in a state, int8 [F, V]."""
 
 
 class HostLearner(Protocol):
-    """What N agents do while they learn."""
+    """Interface of N agents while they learn."""
 
     def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a memory. Returns the loss."""
+        """One update from a replay memory. Returns the loss."""
 
     def sync(self) -> None:
-        """The hard update of every target network."""
+        """Copy the online networks into the target networks."""
 
     def params(self) -> Any:
         """The parameters of all agents as the JAX pytree, leaves [N, …]."""
 
 
 class HostLoop(Stateful):
-    """One experiment: a world, N agents and their memories. Every epoch begins the world afresh."""
+    """One run: a world, N agents and their replay memories. Every epoch resets the world."""
 
     STATE = ("tick", "rings", "epsilon", "agents")
 
@@ -84,7 +84,7 @@ class HostLoop(Stateful):
         }
 
     def rollout(self, draws: RolloutDraws) -> np.ndarray:
-        """One epoch in a fresh world, into the memories. Returns what each agent's actions led to, int [T, N]."""
+        """Roll out one epoch after a reset and store it. Returns the events of each agent's actions, int [T, N]."""
         w, world, n = self.config.world, self.world, self.world.num_agents
         for ring in self.rings:
             ring.add_empty()

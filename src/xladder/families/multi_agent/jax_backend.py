@@ -1,4 +1,4 @@
-"""The agents in JAX, each function called by itself; the caller says how it is compiled."""
+"""The agents in JAX, one function call at a time; the caller decides how each is compiled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Backend(Stateful):
-    """N JAX agents, each called by itself."""
+    """N JAX agents, one call at a time."""
 
     STATE = ("agents",)
 
@@ -41,15 +41,15 @@ class Backend(Stateful):
         ]
 
     def draw(self, tick: int) -> RolloutDraws:
-        """The draws of an epoch's play, from the keys that `fused` uses."""
+        """The random numbers of one epoch's rollout, from the keys that `fused` uses."""
         return jax.tree.map(np.asarray, self._draw_rollout(self.program, self.key, tick))
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in a state."""
+        """The greedy action in a state."""
         return int(self._greedy(self.learner, self.agents[agent].params, codes, taus))
 
     def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a memory."""
+        """One update from a replay memory."""
         draws = self._draw_learn(self.program, self.key, tick, agent)
         starts = ring.sample_indices(np.asarray(draws.scores), self.config.learner.batch_size)
         batch = ring.gather(starts, self.config.learner.gamma)
@@ -57,11 +57,11 @@ class Backend(Stateful):
         return float(loss)
 
     def sync(self) -> None:
-        """The hard update of every target network."""
+        """Copy the online networks into the target networks."""
         self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
     def warm_up(self) -> None:
-        """Compile every function, on an agent and a memory that are thrown away."""
+        """Compile every function, using a throwaway agent and memory."""
         c = self.config.learner
         agent = self._init(self.learner, self.key)
         draws = self._draw_learn(self.program, self.key, 0, 0)
@@ -75,7 +75,7 @@ class Backend(Stateful):
         return self.agents[agent].params
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters, in the target network too."""
+        """Load these parameters into the online and the target network."""
         copies = [jax.tree.map(jnp.array, params) for _ in range(2)]
         self.agents[agent] = self.agents[agent]._replace(params=copies[0], target=copies[1])
 
@@ -89,19 +89,19 @@ def _greedy(learner: IQNLearner, params: Params, codes: jax.Array, taus: jax.Arr
 
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
-    """An experiment of these agents on the host as `fused` would hold it, leaves [1, …]."""
+    """The state of a host loop in the layout of `fused`, leaves [1, …]."""
     backend, rings = _backend(loop), loop.rings
     epsilon = jnp.float32(loop.epsilon)
     agents = [agent._replace(epsilon=epsilon) for agent in backend.agents]
-    held = [frames.FrameRing(*(getattr(ring, name) for name in frames.FrameRing._fields)) for ring in rings]
+    contents = [frames.FrameRing(*(getattr(ring, name) for name in frames.FrameRing._fields)) for ring in rings]
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves)[None], *agents)
-    memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *held)
+    memories = jax.tree.map(lambda *leaves: np.stack(leaves)[None], *contents)
     cursor = frames.Cursor(jnp.int32(rings[0].index), jnp.int32(rings[0].size))
     return Counters(jnp.int32(loop.tick), cursor), TrainState(backend.key[None], stacked, memories)
 
 
 def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
-    """The inverse: the experiment goes on from there."""
+    """The inverse of `to_program`: load a program's state."""
     backend, one = _backend(loop), jax.tree.map(lambda x: x[0], runs)
     n = len(backend.agents)
     backend.agents = [jax.tree.map(lambda x, i=i: jnp.array(x[i]), one.agents) for i in range(n)]

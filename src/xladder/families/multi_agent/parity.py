@@ -1,8 +1,8 @@
-"""Is it the same learner? JAX and its NumPy and PyTorch twins, compared in rising order on the same draws.
+"""Parity of the IQN agents: JAX and its NumPy and PyTorch twins, compared level by level on the same draws.
 
 World → memory → forward → loss → gradients → one update → many updates: the first level that fails names the
 culprit, because everything below it agreed. From `forward` on (see `learner.py`), both sides are given the same
-recorded batches, so that a fault of the memory cannot show as a fault of the learner.
+recorded batches, so that a bug in the replay memory cannot look like one in the learner.
 
 Shapes: N agents, T turns, V cells in a view, U updates.
 """
@@ -37,24 +37,24 @@ from xladder.learners.iqn_torch import TorchAgent  # isort: skip - after the sen
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config, LearnerConfig, WorldSettings
 
-# What a difference may be, as a share of the largest number in the array compared; `learner.py` has the other levels'.
+# Tolerances, relative to the largest number in the compared array; those of the other levels are in `learner.py`.
 WORLD = 0.0  # codes, and rewards that both sides look up
 MEMORY = 1e-6  # XLA may contract a·b + c in an n-step return: one rounding less
-STATES = 16  # made up, to compare one network on
+STATES = 16  # random states on which one network is compared
 
 
 class Walk(NamedTuple):
-    """An epoch of given actions, as one of the worlds saw it."""
+    """One world's record of an epoch with given actions."""
 
     states: State  # at the end of each turn, leaves [T, …]
     views: Array  # int8 [T, N, V]: what each agent saw before it moved
-    events: Array  # int8 [T, N]: what its action led to
+    events: Array  # int8 [T, N]: the event of its action
     rewards: Array  # float32 [T, N]
     counts: Array  # int32 [K]: how often each counted event happened
 
 
 class WalkDraws(NamedTuple):
-    """What a walk needs: what the world draws, and what the agents do."""
+    """The inputs of a walk: the world's random numbers and the agents' actions."""
 
     reset: Any
     turns: Any  # leaves [T, …]
@@ -62,14 +62,14 @@ class WalkDraws(NamedTuple):
 
 
 def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
-    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
-    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    """All levels in order, with the settings of `config`. Later levels are measured even if one fails."""
+    # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
 
 
 def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-    """What one network says on both sides of views that are made up; PyTorch's is loaded from sorrel's state_dict."""
+    """Compare one network's outputs on both sides for random views; PyTorch's is loaded from sorrel's state_dict."""
     learner, other = Program(config).learner, twin(config)
     other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("iqn", state)))
     shape = (STATES, config.learner.n_frames, learner.cells)
@@ -96,7 +96,7 @@ def _levels(config: Config, updates: int, seed: int) -> Iterator[Level]:
 
 
 def draw_walk(settings: WorldSettings, key: jax.Array) -> WalkDraws:
-    """An epoch's draws with uniform actions, as NumPy arrays."""
+    """An epoch's random numbers and uniform actions, as NumPy arrays."""
     world = settings.build()
     reset, turns, acts = (jax.random.fold_in(key, i) for i in (Stream.RESET, Stream.SPAWN, Stream.ACT))
     actions = jax.random.randint(acts, (settings.max_turns, world.num_agents), 0, world.num_actions, jnp.int8)
@@ -105,7 +105,7 @@ def draw_walk(settings: WorldSettings, key: jax.Array) -> WalkDraws:
 
 
 def walk(settings: WorldSettings, draws: WalkDraws) -> Walk:
-    """The pure world's account of a walk."""
+    """Run a walk in the JAX world."""
     return compiled(_walk)(settings, draws)
 
 
@@ -132,7 +132,7 @@ def _walk(settings: WorldSettings, draws: WalkDraws) -> Walk:
 
 
 def walk_host(settings: WorldSettings, draws: WalkDraws) -> Walk:
-    """The host world's account of a walk."""
+    """Run a walk in the host world."""
     world, rows = settings.on_host(), []
     world.reset(draws.reset)
     for turn, actions in enumerate(draws.actions):
@@ -150,7 +150,7 @@ def walk_host(settings: WorldSettings, draws: WalkDraws) -> Walk:
 def remember(
     config: Config, walks: list[WalkDraws], seen: list[Walk]
 ) -> tuple[frames.Cursor, frames.FrameRing, HostFrameRing]:
-    """What agent 0 saw on its walks, in both memories."""
+    """Write agent 0's transitions on its walks into both replay memories."""
     c = config.learner
     cursor, ring = frames.init_cursor(), frames.init(c.memory, seen[0].views.shape[-1])
     host = HostFrameRing(c.memory, seen[0].views.shape[-1], c.n_frames, c.n_step)
@@ -182,11 +182,11 @@ def _remember_epoch(
 def _recall(
     config: Config, cursor: frames.Cursor, ring: frames.FrameRing, host: HostFrameRing, scores: np.ndarray
 ) -> tuple[Any, Any]:
-    """All that the two memories hold, and what they hand out."""
+    """The contents of both replay memories, and their samples."""
     c = config.learner
-    held = host.frames, host.actions, host.rewards, host.dones, host.breaks
+    contents = host.frames, host.actions, host.rewards, host.dones, host.breaks
     starts = host.sample_indices(scores, c.batch_size)
-    theirs = (host.index, host.size), held, host.recent(), starts, tuple(host.gather(starts, c.gamma))
+    theirs = (host.index, host.size), contents, host.recent(), starts, tuple(host.gather(starts, c.gamma))
     return compiled(_sample_and_gather)(c, cursor, ring, scores), theirs
 
 
@@ -197,14 +197,14 @@ def _sample_and_gather(c: LearnerConfig, cursor: frames.Cursor, ring: frames.Fra
 
 
 def draw_agent(learner: IQNLearner, key: jax.Array) -> Agent:
-    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    """A fresh agent whose target network differs from its online network, so that mixing them up shows."""
     agent, another = (compiled(IQNLearner.init)(learner, keys.address(key, 0, i, Stream.INIT)) for i in range(2))
     c = learner.config
     return learner_levels.fresh_agent(learner.plain, agent.params, another.params, c.lr, c.gamma)
 
 
 def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws:
-    """The draws of one update, as NumPy arrays."""
+    """The random numbers of one update, as NumPy arrays."""
     address = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
     return jax.tree.map(np.asarray, compiled(IQNLearner.draw_update)(learner, *address))
 
@@ -215,11 +215,11 @@ def record(config: Config, host: HostFrameRing, draws: UpdateDraws) -> Batch:
 
 
 def twin(config: Config) -> TorchAgent:
-    """The PyTorch side, fitted to the world on the host."""
+    """The PyTorch agent, sized for the world on the host."""
     world = config.world.on_host()
     return TorchAgent(config.learner, world.num_actions, world.num_codes, world.num_cells)
 
 
 def _epochs(config: Config) -> int:
-    """Enough to go round the memory and over its beginning."""
+    """Enough epochs to fill the replay memory and wrap around."""
     return 2 + config.learner.memory // config.world.max_turns

@@ -1,4 +1,4 @@
-"""A replay: one epoch played by trained agents, as the world draws it."""
+"""A replay: one epoch of the trained agents, drawn by the world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
-    """Write a GIF of a greedy epoch of the best seed's agents, if the run was scored. Returns what was drawn."""
+    """Write a GIF of a greedy epoch of the best seed's agents, if the run was evaluated. Returns the files."""
     if score is None:
         return {}
     best = int(np.nanargmax(np.nanmean(result.metrics["return"][:, -50:], axis=1)))

@@ -1,4 +1,4 @@
-"""The named settings of every world in which agents take turns."""
+"""The presets of every world in which agents take turns."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ WORLDS: dict[str, Mapping[str, Config]] = {
 
 
 def presets(name: str, protocol: str | None = None) -> Mapping[str, Config]:
-    """The named settings of a world."""
+    """The presets of a world."""
     return WORLDS[name]

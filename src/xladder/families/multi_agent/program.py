@@ -28,18 +28,18 @@ from xladder.worlds.turns import State, TurnWorld
 if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
 
-MOST_UNROLLED = 8  # agents written out one after another, so that none's weights are copied out of the stack
+MOST_UNROLLED = 8  # agents that are unrolled, so that no agent's weights are copied out of the stack
 
 
 class Counters(NamedTuple):
-    """What all agents and all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+    """Counters that all agents and seeds share. They are not mapped, so a branch on them stays a branch."""
 
     tick: jax.Array  # int32 []: epochs done
     cursor: frames.Cursor
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agents: Agent  # every leaf [N, …]
@@ -47,7 +47,7 @@ class TrainState(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What one epoch reports."""
+    """The metrics of one epoch."""
 
     returns: jax.Array  # float32 [S, N]: reward per agent
     loss: jax.Array  # float32 [S]: mean over agents; nan where nothing was learned
@@ -56,7 +56,7 @@ class Metrics(NamedTuple):
 
 
 class RolloutDraws(NamedTuple):
-    """What the world and the choices of an epoch draw. (On the host: the same as NumPy arrays.)"""
+    """The random numbers of one epoch's world and actions. (On the host: the same as NumPy arrays.)"""
 
     reset: Any  # what the world's `draw_reset` gives
     turns: Any  # and its `draw_turns`, leaves [T, …]
@@ -64,10 +64,10 @@ class RolloutDraws(NamedTuple):
 
 
 class EpochRollout(NamedTuple):
-    """What the rollout of an epoch leaves behind."""
+    """The result of one epoch's rollout."""
 
-    rows: frames.FrameRing  # leaves [T, N, …], to go into the memories
-    events: jax.Array  # int8 [T, N]: what each agent's action led to
+    rows: frames.FrameRing  # leaves [T, N, …], to be stored in the replay memories
+    events: jax.Array  # int8 [T, N]: the event of each agent's action
     states: State  # the world at the end of each turn, leaves [T, …]
 
 
@@ -75,8 +75,8 @@ class EpochRollout(NamedTuple):
 class Program(Portable):
     """The epoch as pure functions.
 
-    How it is laid out is the rung's choice: `mapped`, whether agents learn all at once or one after another; `align`,
-    see `IQNLearner`; `unroll`, how many turns stand side by side in the program.
+    The rung chooses the layout: `mapped`, whether agents learn all at once or one after another; `align`,
+    see `IQNLearner`; `unroll`, how many turns are unrolled.
     """
 
     config: Config
@@ -84,16 +84,15 @@ class Program(Portable):
     align: int = 1
     unroll: int = 1
     data_parallel: DataParallel = SINGLE
-    """Who the batches are shared with: all play the same."""
+    """How batches are sharded over devices; all devices run the same rollout."""
 
     @classmethod
     def for_platform(cls, config: Config, platform: str, seeds: Sequence[int] = ()) -> Program:
-        """The program as it suits a kind of device.
+        """The program laid out for a kind of device.
 
-        On a CPU the agents of all seeds learn one after another, inside the program: a batched product keeps the cores
-        no busier than a plain one and pushes everything out of the cache. On a GPU all at once, with matrices whose
-        rows are multiples of its tensor cores', and several turns between two steps of the loop over turns, because
-        there the loop itself is what takes time.
+        On a CPU the agents of all seeds learn one after another, inside the program: a batched product uses the cores
+        no better than a plain one and overflows the cache. On a GPU all learn at once, with matrix widths that are
+        multiples of the tensor cores' size, and several turns are unrolled, because the loop itself is the bottleneck.
         """
         return cls(config, mapped=False) if platform == "cpu" else cls(config, mapped=True, align=32, unroll=5)
 
@@ -104,16 +103,16 @@ class Program(Portable):
 
     @property
     def learner(self) -> IQNLearner:
-        """The agents' learner, fitted to this world's views."""
+        """The agents' learner, sized for this world's views."""
         w = self.world
         return IQNLearner(self.config.learner, w.num_actions, w.num_codes, w.num_cells, self.align, self.data_parallel)
 
     def init_counters(self) -> Counters:
-        """Before the first epoch."""
+        """The counters before the first epoch."""
         return Counters(jnp.int32(0), frames.init_cursor())
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         n, key = self.config.world.num_agents, keys.root(seed)
         agents = jax.vmap(self.learner.init)(keys.addresses(key, 0, n, Stream.INIT))
         ring = frames.init(self.config.learner.memory, self.learner.cells)
@@ -121,11 +120,11 @@ class Program(Portable):
         return TrainState(key, agents, rings)
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, N, …]."""
+        """The parameters of a population, leaves [S, N, …]."""
         return self.learner.narrow(runs.agents.params)
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics]:
-        """One epoch of a population, leaves [S, …]: every experiment rolls out and stores, then all agents learn."""
+        """One epoch of a population, leaves [S, …]: every run rolls out and stores, then all agents learn."""
         c = self.config.learner
         runs = runs._replace(agents=self.learner.sync(runs.agents, counters.tick % c.target_update_period == 0))
         cursor, rings, played = self.rollout_only(counters, runs)
@@ -142,7 +141,7 @@ class Program(Portable):
     def rollout_only(
         self, counters: Counters, runs: TrainState
     ) -> tuple[frames.Cursor, frames.FrameRing, EpochRollout]:
-        """A rollout of an epoch and what the memories [S, N, …] hold then, without learning from it."""
+        """The rollout of an epoch without learning. Returns cursor, replay memories [S, N, …] and rollout."""
         c = self.config.learner
         cursor = frames.skip(counters.cursor, c.memory, c.n_frames)
 
@@ -156,7 +155,7 @@ class Program(Portable):
         return frames.advance(cursor, c.memory, self.config.world.max_turns), rings, played
 
     def draw_rollout(self, key: jax.Array, tick: jax.Array | int) -> RolloutDraws:
-        """The draws for the rollout of one epoch."""
+        """The random numbers for the rollout of one epoch."""
         world, turns = self.world, self.config.world.max_turns
         reset = world.draw_reset(keys.address(key, tick, keys.WORLD, Stream.RESET))
         drawn = world.draw_turns(keys.address(key, tick, keys.WORLD, Stream.SPAWN), turns)
@@ -164,13 +163,13 @@ class Program(Portable):
         return RolloutDraws(reset, drawn, jax.vmap(lambda k: self.learner.draw_act(k, turns))(agents))
 
     def draw_learn(self, key: jax.Array, tick: jax.Array | int, agent: jax.Array | int) -> UpdateDraws:
-        """The draws for one agent's update."""
+        """The random numbers for one agent's update."""
         return self.learner.draw_update(
             keys.address(key, tick, agent, Stream.SAMPLE), keys.address(key, tick, agent, Stream.NOISE)
         )
 
     def rollout(self, draws: RolloutDraws, agents: Agent, before: jax.Array) -> EpochRollout:
-        """One epoch in a fresh world. `before`, int8 [N, F − 1, V], is what the agents remember seeing."""
+        """Roll out one epoch after a reset. `before`, int8 [N, F − 1, V], are the agents' previous frames."""
         world = self.world
         map_over = jax.vmap if self.mapped else one_by_one
         embeddings = map_over(lambda one: self.learner.embed(*one))((agents.params, draws.acts.taus))  # [N, T, Q, H]
@@ -204,13 +203,13 @@ class Program(Portable):
         agents: Agent,
         rings: frames.FrameRing,
     ) -> tuple[Agent, jax.Array]:
-        """If the memories are full enough, one update for each agent of each seed, leaves [S, N, …].
+        """One update for each agent of each seed, leaves [S, N, …], if the replay memories are full enough.
 
-        And the losses [S, N], or 0.
+        Returns the agents and their losses [S, N], or 0.
         """
         shape = agents.epsilon.shape
-        who = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
-        draws = jax.vmap(lambda k, i: self.draw_learn(k, tick, i))(*who)  # [S·N, …]
+        keys_and_agents = jnp.repeat(key, shape[1]), jnp.tile(jnp.arange(shape[1]), shape[0])
+        draws = jax.vmap(lambda k, i: self.draw_learn(k, tick, i))(*keys_and_agents)  # [S·N, …]
 
         def learn(agents: Agent) -> tuple[Agent, jax.Array]:
             flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (agents, rings))  # [S·N, …]
@@ -224,7 +223,7 @@ class Program(Portable):
     def _turn_together(
         self, state: State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
     ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
-        """All look and choose, then all move in order."""
+        """One turn: all agents observe and choose, then all move in order."""
         world = self.world
         views = jax.vmap(lambda i: world.view(state, i))(jnp.arange(world.num_agents))
         codes = jnp.concatenate([stack, views[:, None]], axis=1)  # [N, F, V]
@@ -235,7 +234,7 @@ class Program(Portable):
     def _turn_in_turn(
         self, state: State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
     ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
-        """Each agent sees what those before it did."""
+        """One turn in which each agent sees the moves of those before it."""
         world = self.world
 
         def one(state: State, item: Any) -> tuple[State, Any]:

@@ -1,4 +1,4 @@
-"""The agents in PyTorch; what they draw comes from NumPy's and PyTorch's generators."""
+"""The agents in PyTorch; their random numbers come from NumPy's and PyTorch's generators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Backend(TorchBackend):
-    """N PyTorch agents. Draws come from NumPy's and PyTorch's generators."""
+    """N PyTorch agents. Random numbers come from NumPy's and PyTorch's generators."""
 
     STATE = ("rng", "agents")
 
@@ -35,7 +35,7 @@ class Backend(TorchBackend):
         ]
 
     def draw(self, tick: int) -> RolloutDraws:
-        """The draws of an epoch's play."""
+        """The random numbers of one epoch's rollout."""
         turns = self.config.world.max_turns
         shape = self.world.num_agents, turns
         acts = ActDraws(
@@ -46,17 +46,17 @@ class Backend(TorchBackend):
         return RolloutDraws(self.world.draw_reset(self.rng), self.world.draw_turns(self.rng, turns), acts)
 
     def greedy(self, agent: int, codes: np.ndarray, taus: np.ndarray) -> int:
-        """The best action in a state."""
+        """The greedy action in a state."""
         return self.agents[agent].greedy(codes, taus)
 
     def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a memory."""
+        """One update from a replay memory."""
         c = self.config.learner
         starts = self.rng.choice(ring.limit(), c.batch_size, replace=False)
         return self.agents[agent].update(ring.gather(starts, c.gamma))[0]
 
     def sync(self) -> None:
-        """The hard update of every target network."""
+        """Copy the online networks into the target networks."""
         for agent in self.agents:
             agent.sync()
 
@@ -65,7 +65,7 @@ class Backend(TorchBackend):
         return bridge.to_jax("value", self.agents[agent].net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters."""
+        """Load these parameters."""
         self.agents[agent].net.load_state_dict(bridge.to_torch("value", params))
 
     def params(self) -> Params:
@@ -73,7 +73,7 @@ class Backend(TorchBackend):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
     def dry_run(self) -> None:
-        """An update and ten actions on made-up data: what the number of threads is chosen by."""
+        """Run an update and ten actions on made-up data; used to choose the number of threads."""
         c = self.config.learner
         ring = HostFrameRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
         batch = ring.gather(np.arange(c.batch_size), c.gamma)

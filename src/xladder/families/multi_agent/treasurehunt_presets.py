@@ -1,4 +1,4 @@
-"""Treasure hunt as a workload: its settings, what is wrong with bad ones, and the presets. Imports nothing heavy."""
+"""Treasure hunt as a workload: its settings, their checks, and the presets. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """The board and what happens on it."""
+    """The board and its rules."""
 
     jittable: ClassVar[bool] = True
 
     height: int = 10
-    """Rows, the wall included."""
+    """Rows of the board, including the wall."""
     width: int = 10
-    """Columns, the wall included."""
+    """Columns of the board, including the wall."""
     num_agents: int = 5
-    """Agents on the board; each has its own network and memory."""
+    """Number of agents; each has its own network and replay memory."""
     radius: int = 2
-    """How far an agent sees: a window of (2·radius + 1)² cells."""
+    """View radius: an agent sees (2·radius + 1)² cells."""
     max_turns: int = 50
-    """Turns in an epoch."""
+    """Turns per epoch."""
     spawn_prob: float = 0.02
-    """Probability that an empty cell becomes an item at the beginning of a turn."""
+    """Probability that an item appears in an empty cell at the start of a turn."""
     item_names: tuple[str, ...] = ("gem", "bone", "food")
-    """The items, each as likely as the others."""
+    """Names of the items; all are equally likely."""
     item_values: tuple[float, ...] = (10.0, -10.0, 5.0)
-    """The reward for each item, in the order of their names."""
+    """Reward for each item, in the order of `item_names`."""
     wall_value: float = -1.0
-    """The reward for walking into the wall."""
+    """Reward for walking into the wall."""
     observe: Literal["in_turn", "together"] = "in_turn"
-    """in_turn: an agent sees what those before it did this turn. together: all look, then all move in order."""
+    """in_turn: an agent sees earlier agents' moves of this turn. together: all observe, then all move in order."""
 
     @property
     def event_names(self) -> tuple[str, ...]:
-        """What is counted: the items that agents pick up."""
+        """Names of the counted events: picking up each item."""
         return self.item_names
 
     def build(self) -> TreasureHunt:
@@ -62,7 +62,7 @@ class WorldConfig:
         return HostTreasureHunt(self)
 
     def check(self, need: Need) -> None:
-        """Demand a board that there can be, and items that can be told apart."""
+        """Require a valid board and distinct items."""
         for flag, size in [("world.height", self.height), ("world.width", self.width)]:
             need(size >= 3, flag, size, "a board needs 3 or more: two rows of wall and something between them")
         need(self.radius >= 0, "world.radius", self.radius, "a view cannot be smaller than radius 0")
@@ -90,7 +90,7 @@ class WorldConfig:
             need(abs(reward) < float("inf"), "world.item-values", reward, "rewards have to be finite")
 
     def panels(self) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
         from xladder.pictures.curves import hunt_panels
 
         return hunt_panels(self.item_names)
@@ -113,9 +113,9 @@ class Config(settings.Config):
 DEFAULT = Config()
 PRESETS = {
     "default": DEFAULT,
-    # Smaller batches and less exploration: agents that have visibly learned after a minute on a laptop.
+    # Smaller batches and less exploration: agents learn visibly within a minute on a laptop.
     "demo": replace(DEFAULT, learner=replace(DEFAULT.learner, batch_size=64, epsilon_decay=0.01), epochs=600),
-    # The settings of sorrel 1.6.0's own example.
+    # The settings of the example in sorrel 1.6.0.
     "sorrel": replace(
         DEFAULT,
         world=replace(DEFAULT.world, height=21, width=21, spawn_prob=0.005, max_turns=100, num_agents=2),

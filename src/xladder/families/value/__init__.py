@@ -49,11 +49,11 @@ class ValueFamily(Family):
     describe_score = staticmethod(settings.describe_score)
 
     def program(self, config: Any) -> Any:
-        """The tick as pure functions."""
+        """The training tick as pure functions."""
         return self._program(config)(config)
 
     def program_for(self, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Any:
-        """The tick as it suits a platform, with the worlds inside."""
+        """The training tick laid out for a platform, with the worlds inside the program."""
         return self._program(config).for_platform(config, platform, seeds)
 
     def _program(self, config: Any) -> type[ActingProgram]:
@@ -66,13 +66,13 @@ class ValueFamily(Family):
         return Program
 
     def why_no_torch(self, config: Any) -> str:
-        """PQN has no twin in PyTorch, and a torso of the user's own may have none."""
+        """Why there is no PyTorch twin, or an empty string: PQN has none, and a user's torso may have none."""
         if config.algorithm == "pqn":
             return "PQN has no twin in PyTorch"
         return own_torsos.why_no_twin(config.learner.torso) if is_own(config.learner.torso) else ""
 
     def torso_names(self, config: Any) -> Any:
-        """How the layers of a torso of the user's own are called on both sides; None for built-in ones."""
+        """The layer names of a user's torso in JAX and in PyTorch; None for built-in torsos."""
         if not is_own(config.learner.torso):
             return None
         from xladder.families.value import torso_twins_torch
@@ -80,80 +80,80 @@ class ValueFamily(Family):
         return torso_twins_torch.torso_names(config.learner.torso, config.world.spec(), config.world.stack)
 
     def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Overlapped:
-        """Worlds on the host, stepped while the device learns."""
+        """A runner that steps worlds on the host while the device learns."""
         from xladder.families.value.overlapped import Overlapped
 
         return Overlapped(config, seed, platform, compiled)
 
     def sharded_fields(self, config: Any) -> Mapping[str, int]:
-        """Envs and what belongs to each, behind the axis of agents where there is one."""
+        """Fields that are sharded over envs → their env axis, which follows the agent axis if there is one."""
         if config.algorithm == "pqn":
             return {}
         by_agent = {name: 1 + config.agent_axis for name in ("memory", "seen", "score", "row")}
         return {**by_agent, "worlds": 1}
 
     def host_loop(self, config: Any, actor: Any, learner: Any) -> HostLoop:
-        """The tick in Python."""
+        """The training tick as a Python loop."""
         from xladder.families.value.host_loop import HostLoop
 
         return HostLoop(config, actor, learner)
 
     def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Backend:
-        """The agents in JAX, one call at a time."""
+        """JAX agents for a host loop, one call at a time."""
         from xladder.families.value.jax_backend import Backend
 
         return Backend(config, seed, compiled)
 
     def torch_backend(self, config: Any, seed: int, device: str) -> TorchBackend:
-        """The agents in PyTorch."""
+        """PyTorch agents for a host loop."""
         from xladder.families.value.torch_backend import Backend
 
         return Backend(config, seed, device)
 
     def to_program(self, loop: HostLoop) -> tuple[Any, Any]:
-        """A host loop's state as the program holds it."""
+        """A host loop's state in the program's layout."""
         from xladder.families.value.jax_backend import to_program
 
         return to_program(loop)
 
     def from_program(self, loop: HostLoop, counters: Any, runs: Any) -> None:
-        """The inverse."""
+        """The inverse of `to_program`: load a program's state into a host loop."""
         from xladder.families.value.jax_backend import from_program
 
         from_program(loop, counters, runs)
 
     def score(self, config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-        """Episodes of the trained agent and random ones."""
+        """Evaluate the trained agents, and random actions for comparison."""
         from xladder.families.value.evaluation import score
 
         return score(config, params, episodes, seed, compiled)
 
     def measure(self, config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
-        """A few episodes of every seed's agent."""
+        """Evaluate every seed's agent in a few episodes during training."""
         from xladder.families.value.evaluation import measure
 
         return measure(config, params, tick, compiled)
 
     def policy(self, config: Any, params: Params, compiled: Compiled) -> Policy:
-        """One agent as a function."""
+        """A trained agent as a function from states to actions."""
         from xladder.families.value.evaluation import policy
 
         return policy(config, params, compiled)
 
     def parity_levels(self, config: Any, updates: int, seed: int) -> list[Level]:
-        """JAX against PyTorch and NumPy."""
+        """The parity levels: JAX against PyTorch and NumPy."""
         from xladder.families.value.parity import levels
 
         return levels(config, updates, seed)
 
     def parity_forward(self, config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-        """One network in JAX against the same in PyTorch."""
+        """Compare one network in JAX with the same in PyTorch."""
         from xladder.families.value.parity import forward
 
         return forward(config, params, state)
 
     def panels(self, config: Any) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
         from xladder.families.value.pictures import panels
 
         return panels(config)

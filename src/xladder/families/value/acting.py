@@ -1,4 +1,4 @@
-"""Envs of a world and a network that plays in them: what every program of a value learner begins with.
+"""Envs of a world and a network that acts in them: the base of every value learner's program.
 
 Shapes: S seeds, N envs, T steps per tick, F frames per state, A actions, Q fractions.
 """
@@ -30,27 +30,27 @@ from xladder.nets.value import ValueNet
 from xladder.replay import history
 from xladder.worlds.envs import Envs, EnvSpec, Step
 
-MOST_UNROLLED = 5  # updates that stand side by side on a GPU, where every turn of a loop waits for the host
+MOST_UNROLLED = 5  # updates that are unrolled on a GPU, where every loop iteration waits for the host
 
 
 class Seen(NamedTuple):
-    """What N envs show."""
+    """The observations of N envs."""
 
     stack: jax.Array  # [N, F, *frame]: the state to act in
-    is_first: jax.Array  # bool [N]: whether its newest frame begins a game
+    is_first: jax.Array  # bool [N]: whether its newest frame begins an episode
 
 
 class EpisodeTotals(NamedTuple):
-    """What the games of N envs have come to."""
+    """Return and length so far of the episodes of N envs."""
 
-    total: jax.Array  # float32 [N]: reward of the game under way
+    total: jax.Array  # float32 [N]: the return so far
     steps: jax.Array  # int32 [N]: its length
 
 
 class Metrics(NamedTuple):
-    """What one tick reports."""
+    """The metrics of one tick."""
 
-    returns: jax.Array  # float32 [S]: mean over the games that ended; nan where none did
+    returns: jax.Array  # float32 [S]: mean over the episodes that ended; nan where none did
     length: jax.Array  # float32 [S]: their mean length
     episodes: jax.Array  # int32 [S]: how many ended
     loss: jax.Array  # float32 [S]: mean over the updates; nan where nothing was learned
@@ -59,7 +59,7 @@ class Metrics(NamedTuple):
 
 
 class AgentMetrics(NamedTuple):
-    """What one tick of several agents in one world reports."""
+    """The metrics of one tick with several agents in one world."""
 
     returns: jax.Array  # float32 [S]: the sum over agents of each one's mean return; nan where no episode ended
     agent_returns: jax.Array  # float32 [S, A]
@@ -71,7 +71,7 @@ class AgentMetrics(NamedTuple):
 
 
 class ActDraws(NamedTuple):
-    """What one choice of action of every env draws."""
+    """The random numbers of one action selection in every env."""
 
     explore: Array  # float32 [N], compared with ε
     action: Array  # int32 [N], taken when exploring; where some are not available, a uniform number instead
@@ -81,11 +81,10 @@ class ActDraws(NamedTuple):
 
 @dataclass(frozen=True)
 class ActingProgram(Portable):
-    """Games that a network plays in envs of a world.
+    """Base class: a network that acts in envs of a world.
 
-    How it is laid out is the rung's choice: `mapped`, whether the seeds learn all at once; `patches`, how convolutions
-    are computed; `unroll`, how many updates stand side by side in the program. `envs` are the worlds, where they are
-    inside the program.
+    The rung chooses the layout: `mapped`, whether seeds are vectorised; `patches`, how convolutions are computed;
+    `unroll`, how many updates are unrolled. `envs` are the worlds, if they are inside the program.
     """
 
     config: Any
@@ -94,56 +93,56 @@ class ActingProgram(Portable):
     unroll: int = 1
     envs: Envs | None = None
     data_parallel: DataParallel = SINGLE
-    """Who the envs, their memories and the batches are shared with."""
+    """How envs, replay memories and batches are sharded over devices."""
     norm: ClassVar[bool] = False
     """Whether hidden layers are normalised."""
 
     @classmethod
     def for_platform(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
-        """The program as it suits a kind of device, with the worlds inside.
+        """The program laid out for a kind of device, with the worlds inside.
 
-        On a CPU seeds learn one after another, on a GPU all at once, with several updates between two steps of the
-        loop. Convolutions are products with patches on both: XLA has no fast convolution inside a loop on a CPU, and
-        on a GPU products, unlike convolutions, become one graph that is launched at once.
+        On a CPU seeds learn one after another; on a GPU all at once, with several updates unrolled per loop
+        iteration. Convolutions are matrix products over patches on both: XLA has no fast convolution inside a loop on
+        a CPU, and on a GPU products, unlike convolutions, are captured in one graph that is launched at once.
         """
         envs = config.world.inside(seeds[0])
         return cls.for_device(config, platform, envs)
 
     @classmethod
     def for_device(cls, config: Any, platform: str, envs: Envs | None = None) -> Self:
-        """The same with other worlds inside, or none."""
+        """The program laid out for a kind of device, with the given worlds inside, or none."""
         if platform == "cpu":
             return cls(config, mapped=False, envs=envs)
         return cls(config, mapped=True, unroll=MOST_UNROLLED, envs=envs)
 
     def carried(self, runs: Any) -> Any:
-        """What of a population is kept: all of it, but for games that only their emulators know."""
+        """The part of a population that a checkpoint holds: all but env states that only an emulator has."""
         if runs.worlds and not hasattr(runs.worlds, "handle"):
             return runs
         return runs._replace(worlds=(), seen=(), score=())
 
     def put_back(self, fresh: Any, kept: Any) -> Any:
-        """A population that goes on from what was kept; games that were not begin anew."""
+        """A population resumed from a checkpoint; envs without a saved state start new episodes."""
         return kept if kept.worlds else kept._replace(worlds=fresh.worlds, seen=fresh.seen, score=fresh.score)
 
     @property
     def spec(self) -> EnvSpec:
-        """What the world's frames look like, and how many actions there are."""
+        """The shape and dtype of the world's frames, and the number of actions."""
         return self.config.world.spec()
 
     @property
     def learner(self) -> ValueLearner:
-        """The learner, fitted to the world's frames."""
+        """The learner, sized for the world's frames."""
         learner = build(self.config.learner, self.spec, self.config.world.stack, self.patches, self.norm)
         return replace(learner, data_parallel=self.data_parallel)
 
     @property
     def num_agents(self) -> int:
-        """How many agents learn independently in one world."""
+        """Number of agents that learn independently in one world."""
         return max(1, len(self.spec.agents))
 
     def as_rows(self, runs: Any) -> Any:
-        """A population [S, A, …] with its agents in one row, [S·A, …]; the worlds stay [S, …]."""
+        """A population [S, A, …] with seeds and agents on one axis, [S·A, …]; the worlds stay [S, …]."""
         if not self.spec.agents:
             return runs
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), runs._replace(worlds=()))._replace(
@@ -151,14 +150,14 @@ class ActingProgram(Portable):
         )
 
     def from_rows(self, rows: Any) -> Any:
-        """The inverse."""
+        """The inverse of `as_rows`."""
         if not self.spec.agents:
             return rows
         split = jax.tree.map(lambda x: x.reshape(-1, self.num_agents, *x.shape[1:]), rows._replace(worlds=()))
         return split._replace(worlds=rows.worlds)
 
     def step_worlds(self, key: jax.Array, worlds: Any, actions: jax.Array, step: jax.Array) -> tuple[Any, Step]:
-        """One step of every world [S, …]; keys [S·A], actions and what comes back [S·A, N, …]."""
+        """Step every world [S, …], with keys [S·A] and actions [S·A, N]. The results have leaves [S·A, N, …]."""
         assert self.envs is not None
         envs = self.envs
 
@@ -181,7 +180,7 @@ class ActingProgram(Portable):
         return jax.vmap(self.init_params)(keys.of_agents(key, self.num_agents))
 
     def init_params(self, key: jax.Array) -> Params:
-        """Parameters that know nothing, of the run with this root key."""
+        """Freshly initialised parameters, for the run with this root key."""
         state = jnp.zeros((self.config.world.stack, *self.spec.seen), self.spec.dtype)
         learner = self.learner
         taus = jnp.zeros((max(1, learner.fractions),), jnp.float32) if learner.fractions else None
@@ -189,7 +188,7 @@ class ActingProgram(Portable):
         return learner.net.init(keys.address(key, 0, 0, Stream.INIT), state, taus, noise)["params"]
 
     def open_games(self, frames: jax.Array) -> tuple[Seen, EpisodeTotals]:
-        """What is seen and counted where every env begins a game with these frames [N, *frame]."""
+        """Observations and totals at the start of an episode in every env, with these frames [N, *frame]."""
         n, spec = frames.shape[0], self.spec
         is_first = jnp.ones((n,), bool)
         stack = jnp.zeros((n, self.config.world.stack, *spec.shape), spec.dtype)
@@ -197,7 +196,7 @@ class ActingProgram(Portable):
         return Seen(history.push(stack, frames, is_first), is_first), score
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
-        """Keys [N] of the envs' first games."""
+        """Keys [N] of the envs' first episodes."""
         return keys.reset_keys(key, self.config.world.rows)
 
     def step_keys(self, key: jax.Array, step: jax.Array | int) -> jax.Array:
@@ -205,7 +204,7 @@ class ActingProgram(Portable):
         return keys.step_keys(key, step, self.config.world.rows)
 
     def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
-        """The draws for one choice of action of every env."""
+        """The random numbers for one action selection in every env."""
         c, n, learner = self.config.learner, self.config.world.rows, self.learner
         fractions = c.act_quantiles if learner.fractions else 0
         uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
@@ -218,25 +217,25 @@ class ActingProgram(Portable):
         return ActDraws(uniforms[:, 0], jnp.minimum(action, self.spec.actions - 1), uniforms[:, 2:], noise)
 
     def epsilon(self, tick: Array) -> Array:
-        """float32 []: how often actions are random in a tick."""
+        """float32 []: ε in a tick."""
         c = self.config.learner
         step = tick * self.config.per_tick - c.explore_from
         schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
         return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
 
     def random_actions(self, stack: jax.Array, draws: ActDraws) -> jax.Array:
-        """int32 [N]: the actions that exploring takes, uniform over those that are available."""
+        """int32 [N]: random actions, uniform over those that are available."""
         if not self.spec.masked:
             return draws.action
         return random_available(stack[:, -1, -self.spec.actions :] > 0, draws.action)
 
     def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
-        """int32 [N]: the best actions in states [N, F, …]."""
+        """int32 [N]: the greedy actions in states [N, F, …]."""
         noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
         return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
 
     def watch(self, seen: Seen, score: EpisodeTotals, step: Step) -> tuple[Seen, EpisodeTotals, jax.Array, jax.Array]:
-        """What is seen and counted after a step; and the total and length of each game that ended, or nan."""
+        """Observations and totals after a step, and the return and length of each episode that ended, or nan."""
         totals = jnp.where(step.is_first, score.total, jnp.nan)
         lengths = jnp.where(step.is_first, score.steps.astype(jnp.float32), jnp.nan)
         longer = score.steps + 1
@@ -248,19 +247,19 @@ class ActingProgram(Portable):
         return Seen(history.push(seen.stack, step.frame, step.is_first), step.is_first), score, totals, lengths
 
     def reward(self, step: Step) -> Array:
-        """float32 [N]: what is learned from."""
+        """float32 [N]: the rewards to learn from, clipped if so configured."""
         return step.reward.clip(-1.0, 1.0) if self.config.learner.clip_rewards else step.reward
 
     def report(
         self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any
     ) -> Metrics | AgentMetrics:
-        """The metrics of a tick, from the totals and lengths of games [S·A, T·N], nan where none ended."""
+        """The metrics of a tick, from returns and lengths of episodes [S·A, T·N], nan where none ended."""
         rows = totals.shape[0]
         ended = jnp.isfinite(totals)
         count = self.data_parallel.add(ended.sum(1))
 
         def mean(values: jax.Array) -> jax.Array:
-            # Nothing is computed with nan, so that `--debug nans` finds only those that are a fault.
+            # Nothing is computed from nan, so that `--debug nans` finds only real faults.
             total = self.data_parallel.add(jnp.where(ended, values, 0.0).sum(1))
             return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
 
@@ -281,15 +280,15 @@ class ActingProgram(Portable):
 
 
 def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
-    """int32 [N]: one of the actions that are available, bool [N, K], each as likely as the others."""
+    """int32 [N]: uniformly random actions among those available, bool [N, K]."""
     ranks = jnp.cumsum(available, axis=1, dtype=jnp.int32)
-    wanted = jnp.minimum((uniforms * ranks[:, -1]).astype(jnp.int32), ranks[:, -1] - 1)
-    return jnp.argmax(available & (ranks == wanted[:, None] + 1), axis=1).astype(jnp.int32)
+    rank = jnp.minimum((uniforms * ranks[:, -1]).astype(jnp.int32), ranks[:, -1] - 1)
+    return jnp.argmax(available & (ranks == rank[:, None] + 1), axis=1).astype(jnp.int32)
 
 
 @cache
 def build(config: Any, spec: EnvSpec, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
-    """The learner that the settings describe, for a world's frames; with `norm`, hidden layers are normalised."""
+    """Build the learner for a world's frames; with `norm`, hidden layers are normalised."""
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
     if is_own(config.torso):

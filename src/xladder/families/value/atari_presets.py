@@ -1,6 +1,6 @@
-"""Atari as workloads: `atari/GAME`, under the protocols that scores were published with.
+"""Atari games as workloads: `atari/GAME`, under the protocols of published scores.
 
-A protocol sets emulator, learner and evaluation together, because it explains more of a score than the code does.
+A protocol sets emulator, learner and evaluation together, because they affect a score more than the code does.
 `nature`: Mnih et al. 2015. `dopamine`: Castro et al. 2018, after Machado et al. 2018. `cleanrl`: Huang et al. 2022.
 """
 
@@ -26,30 +26,30 @@ SHAPE = (84, 84)
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of an Atari game, preprocessed as published: 4 frames per step, the last two maximised, grey, 84 × 84."""
+    """Envs of an Atari game, preprocessed as published: 4 frames per step, max over the last two, grey, 84 × 84."""
 
     jittable: ClassVar[bool] = False
     name: str = "atari/breakout"
-    """Which game; the workload's name says it already."""
+    """Which game; set by the workload's name."""
     num_envs: int = 32
-    """How many envs are played at once; `sequential` and `torch` are the paper's with 1."""
+    """Number of parallel envs; with 1, `sequential` and `torch` do what the papers did."""
     stack: int = 4
     """Frames stacked into a state."""
     sticky: float = 0.0
-    """Probability that the last action is repeated whatever is chosen."""
+    """Sticky actions: the probability that the previous action is repeated."""
     life_loss: bool = True
-    """A life lost is the end for the target, while the game goes on."""
+    """Losing a life counts as terminal in the targets, while the game goes on."""
     noops: int = 30
-    """Fewer than so many frames of doing nothing begin a game, at random; frames, not steps."""
+    """An episode starts with a random number of no-op frames below this; frames, not steps."""
     fire: bool = True
-    """Press the button that starts a game, where it has one."""
+    """Press FIRE at the start of an episode, in games that need it."""
     cap_frames: int = 108_000
-    """A game is cut after so many frames: half an hour."""
+    """Truncate episodes after this many frames; 108,000 are half an hour."""
     threads: int = 0
-    """Threads that step the games; 0: one for every core but two."""
+    """Threads that step the envs; 0 means all cores but two."""
 
     def spec(self) -> EnvSpec:
-        """What is known of the world before it starts."""
+        """Frame shape, dtype and number of actions, known without starting the world."""
         from xladder.worlds.atari_host import spec
 
         return spec(self)
@@ -61,7 +61,7 @@ class WorldConfig(ValueWorld):
         return inside(self, seed)
 
     def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> AtariEnvs:
-        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
+        """Envs stepped from the host; `first` is the first one's index, if other processes step the earlier ones."""
         from xladder.worlds.atari_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -77,15 +77,15 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay"] = "replay"
-    """The value learner with its memory."""
+    """The value learner with a replay memory."""
     protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
-    """Under whose rules a score is compared; as a preset it also sets them."""
+    """The protocol whose published scores a result is compared with; choosing it as a preset also sets its rules."""
     frames: int = 10_000_000
-    """How long to train: frames of all envs together, 4 for each agent step."""
+    """Training length: frames summed over envs, 4 per agent step."""
     evaluate_every: int = 0
-    """Frames between two evaluations; 0: a tenth of the run."""
+    """Frames between evaluations; 0 means a tenth of the run."""
     evaluate_episodes: int = 8
-    """Episodes of each; 0: none are made."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.01
     """Probability of a random action in evaluations."""
 
@@ -96,11 +96,11 @@ class Config(Ticks):
 
     @property
     def longest_game(self) -> int:
-        """Steps that no game exceeds: the emulator cuts it before."""
+        """An upper bound on episode steps: the emulator truncates earlier."""
         return -(-self.world.cap_frames // FRAMES_PER_STEP) + 1
 
     def check_world(self) -> None:
-        """Raise a `UsageError` that names what the emulator cannot do."""
+        """Raise a `UsageError` for settings that the emulator does not support."""
         w = self.world
         names.find_atari(w.name)
         check_torso(self, SHAPE)
@@ -110,19 +110,19 @@ class Config(Ticks):
             if not 0 <= count <= 10_000:
                 raise UsageError(f"`--world.{flag}` is {count}, but it has to lie between 0 and 10,000.")
         if w.cap_frames < 40:
-            raise UsageError(f"`--world.cap-frames` is {w.cap_frames}, but a game needs 40 or more.")
+            raise UsageError(f"`--world.cap-frames` is {w.cap_frames}, but an episode needs 40 or more.")
         if self.frames % FRAMES_PER_STEP:
             raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP} of them.")
 
     def note(self) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before the run starts, or an empty string."""
         return f"{self.tick_description}; protocol {self.protocol}"
 
     def judge(self, score: float, frames: int) -> dict[str, Any]:
-        """An evaluation's mean after so many frames, beside humans' and published scores, ready for JSON.
+        """Compare an evaluation's mean after `frames` frames with human and published scores, ready for JSON.
 
-        `human49` and `human57` are 0 for random play and 1 for a human, by each table of human scores. `placing` says
-        where the score stands, `verdict` says it in a word, and `caveats` say what the two do not have in common.
+        `human49` and `human57` are normalised to 0 for random play and 1 for a human, by each table of human scores.
+        `placing` is the comparison as a sentence, `verdict` as a word, and `caveats` list differences in method.
         """
         rules = PROTOCOLS[self.protocol]
         placing = atari_scores.place(self.world.name, self.protocol, frames, score)
@@ -130,23 +130,27 @@ class Config(Ticks):
         text = (
             atari_scores.format_placing(placing)
             if placing
-            else f"No published score of `{self.world.name}` is known here."
+            else f"No published score of `{self.world.name}` is on record here."
         )
         other_rules = _differing(self.world, rules.world, "world.", but=("name", "num_envs", "threads"))
         if self.evaluate_epsilon != rules.evaluate_epsilon:
             other_rules.append(f"`evaluate-epsilon` {self.evaluate_epsilon}")
         if verdict != "nothing" and other_rules:
             verdict = "nothing"
-            text = f"Nothing comparable is published: the games are not {self.protocol}'s ({', '.join(other_rules)})."
+            text = f"Nothing comparable is published: the rules are not {self.protocol}'s ({', '.join(other_rules)})."
         if verdict != "nothing":
             reported = atari_scores.REPORTED[self.protocol]
-            ours = "one of the agent at the end" if reported == "best evaluation" else "the mean of an evaluation"
-            caveats.append(f"Published is the {reported}, and the score here is {ours}: they are not measured alike.")
+            ours = "that of the final agent" if reported == "best evaluation" else "the mean of an evaluation"
+            caveats.append(f"The published score is the {reported}, the one here is {ours}: they differ in method.")
             if self.protocol == "cleanrl":
-                caveats.append("CleanRL presses fire after each lost life; here it is pressed when a game begins.")
+                caveats.append(
+                    "CleanRL presses FIRE after each lost life; here it is pressed only when an episode begins."
+                )
             changed = _differing(self.learner, rules.learner, "learner.")
             if changed:
-                caveats.append(f"Published is DQN with {self.protocol}'s settings; here are others: {_some(changed)}.")
+                caveats.append(
+                    f"The published score is of DQN with {self.protocol}'s settings; changed here: {_some(changed)}."
+                )
         return atari_scores.normalised(self.world.name, score) | {
             "verdict": verdict,
             "placing": text,
@@ -155,7 +159,7 @@ class Config(Ticks):
 
 
 def _differing(ours: Any, theirs: Any, prefix: str, but: tuple[str, ...] = ()) -> list[str]:
-    """The flags of two groups of settings that are not the same, with our values."""
+    """The flags whose values differ between two groups of settings, with our values."""
     changed = [f.name for f in fields(ours) if f.name not in but and getattr(ours, f.name) != getattr(theirs, f.name)]
     return [f"`{prefix}{name.replace('_', '-')}` {getattr(ours, name)}" for name in changed]
 
@@ -228,7 +232,7 @@ PROTOCOLS = {"nature": NATURE, "dopamine": DOPAMINE, "cleanrl": CLEANRL}
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
-    """The named settings of a game: the protocols, and the family's members under the rules of one of them."""
+    """The presets of a game: the protocols, and the family's members under the rules of one of them."""
     if protocol is not None and protocol not in PROTOCOLS:
         raise unknown("protocol", protocol, PROTOCOLS)
     game = {k: replace(c, world=replace(c.world, name=place.name)) for k, c in PROTOCOLS.items()}

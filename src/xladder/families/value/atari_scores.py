@@ -1,11 +1,11 @@
-"""Published Atari scores, and where a result stands among them. Imports nothing heavy.
+"""Published Atari scores, and how a result compares with them. Imports nothing heavy.
 
-A score depends on how the game was played more than on the code that learned it, so a result is placed only beside
-figures of the same protocol at the same number of frames (four to an agent's step). Where there are none, that is
-said, and nothing is judged. The same holds for a figure without a spread: nobody can tell what lies near enough to it.
+A score depends on the evaluation protocol more than on the code, so a result is compared only with published scores
+of the same protocol at the same number of frames (four per agent step). If there is none, the text says so and gives no
+verdict. There is no verdict either if the published score has no spread.
 
-Two tables of human scores are in use: that of 49 games (Mnih et al. 2015) and that of 57. They differ up to threefold
-for the same game, so there are two normalised scores, and neither table fills gaps of the other.
+Two tables of human scores are in use: one of 49 games (Mnih et al. 2015) and one of 57. They differ up to threefold for
+the same game, so there are two normalised scores, and neither table fills the gaps of the other.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from math import isfinite, log
 from typing import Literal, NamedTuple
 
 M = 1_000_000
-SAME = 0.01  # numbers of frames closer than this share are the same: a run ends with a whole tick
-EDGE = 1e-9  # a band contains its ends, whatever rounding says
+SAME = 0.01  # relative difference up to which numbers of frames count as equal: a run ends with a whole tick
+EDGE = 1e-9  # tolerance for rounding, so that a band contains its ends
 
 Verdict = Literal["inside", "above", "below", "beside", "nothing"]
 
 
 class Game(NamedTuple):
-    """What is known of one game."""
+    """The reference scores of one game."""
 
     name: str
     random: float
@@ -45,16 +45,16 @@ class Published(NamedTuple):
 
 @dataclass(frozen=True)
 class Placing:
-    """Where a score stands."""
+    """How a score compares with published ones."""
 
     game: str
     protocol: str
     frames: int
     score: float
     verdict: Verdict
-    """inside, above or below the band; beside a figure without one; or nothing comparable is published."""
+    """inside, above or below the band; beside a score without a band; or nothing comparable is published."""
     published: Published
-    """What it was compared with or, where nothing is comparable, the nearest there is."""
+    """The score it was compared with or, if none is comparable, the nearest one."""
 
 
 _ROWS = (
@@ -74,7 +74,7 @@ _ROWS = (
     Game("Krull", 1598, 2395, 2665.5, 3805, (3061, 7341, 8323)),
 )
 DOPAMINE_FRAMES = (10 * M, 40 * M, 200 * M)
-# Frames to score and spread.
+# Frames → score and spread.
 DOPAMINE_BANDS: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "breakout": {5 * M: (23.4, 1.0), 10 * M: (51.9, 3.4), 20 * M: (93.4, 6.3), 40 * M: (99.8, 16.6)},
     "pong": {5 * M: (-11.2, 2.7), 10 * M: (1.1, 4.9), 20 * M: (14.3, 2.9), 40 * M: (18.0, 0.9)},
@@ -84,12 +84,12 @@ CLEANRL_BANDS: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "pong": {40 * M: (20.4, 0.3)},
     "beamrider": {40 * M: (5938, 956)},
 }
-# What a protocol publishes. Nature's figure is the best evaluation of a run of 200M frames, 50M agent steps.
+# What a protocol reports. Nature's score is the best evaluation of a run of 200M frames, 50M agent steps.
 REPORTED = {"nature": "best evaluation", "dopamine": "training return", "cleanrl": "training return"}
 
 
 def key_of(game: str) -> str:
-    """A game's key in the tables, however it is written: `atari/ms_pacman`, `MsPacman` and `Ms. Pacman` are one."""
+    """A game's key in the tables, for any spelling: `atari/ms_pacman`, `MsPacman` and `Ms. Pacman` are the same."""
     return "".join(letter for letter in game.rsplit("/", 1)[-1].lower() if letter.isalnum())
 
 
@@ -126,17 +126,17 @@ def published(game: str) -> tuple[Published, ...]:
 
 
 def place(game: str, protocol: str, frames: int, score: float) -> Placing | None:
-    """Where a score after so many frames stands; None if nothing is published of the game, or the score is no number.
+    """Compare a score after `frames` frames; None if nothing is published for the game, or the score is not finite.
 
-    `protocol` is nature, dopamine or cleanrl, and the score is what it reports (`REPORTED`); with any other protocol
-    nothing is comparable.
+    `protocol` is nature, dopamine or cleanrl, and the score is what that protocol reports (`REPORTED`); with any other
+    protocol nothing is comparable.
     """
     found = published(game)
     if not found or not isfinite(score):
         return None
 
     def distance(point: Published) -> tuple[bool, float]:
-        # By ratio: from 20M frames it is as far to 10M as to 40M. Another protocol is further than any number.
+        # By ratio: 20M frames are as far from 10M as from 40M. Another protocol is always further away.
         return point.protocol != protocol, abs(log(point.frames / max(frames, 1)))
 
     nearest = min(found, key=distance)
@@ -147,19 +147,18 @@ def place(game: str, protocol: str, frames: int, score: float) -> Placing | None
 
 
 def format_placing(placing: Placing) -> str:
-    """A placing as a sentence."""
+    """The comparison as a sentence."""
     point = placing.published
     figure = _plain(point.score) + ("" if point.spread is None else f" ± {_plain(point.spread)}")
     source = REPORTED[point.protocol] + (f" of {point.seeds} seeds" if point.seeds else "")
-    who, score, frames = f"{placing.game} ({placing.protocol})", _plain(placing.score), _count(placing.frames)
+    game, score, frames = f"{placing.game} ({placing.protocol})", _plain(placing.score), _count(placing.frames)
     if placing.verdict == "nothing":
         nearest = f"{figure} after {_count(point.frames)} frames ({point.protocol}, {source})"
-        return f"{who}: nothing comparable with {score} after {frames} frames is published; the nearest is {nearest}."
+        return f"{game}: nothing comparable with {score} after {frames} frames is published; the nearest is {nearest}."
     if placing.verdict == "beside":
-        return f"{who}: {score} after {frames} frames; published is {figure} ({source}, no spread, so not judged)."
-    return (
-        f"{who}: {score} is {placing.verdict} the published band at {_count(point.frames)} frames, {figure} ({source})."
-    )
+        return f"{game}: {score} after {frames} frames; published is {figure} ({source}, no spread, so not judged)."
+    band = f"the published band at {_count(point.frames)} frames, {figure} ({source})"
+    return f"{game}: {score} is {placing.verdict} {band}."
 
 
 def _judge(score: float, point: Published) -> Verdict:
@@ -175,6 +174,6 @@ def _count(frames: int) -> str:
 
 
 def _plain(value: float) -> str:
-    """One decimal, but none where a large number has nothing there."""
+    """One decimal, or none for a large whole number."""
     text = f"{value:,.1f}"
     return (text.removesuffix(".0") if abs(value) >= 100 else text).replace("-", "\u2212")

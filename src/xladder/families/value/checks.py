@@ -1,4 +1,4 @@
-"""Whether the settings of a value learner make sense together; a sentence if they do not."""
+"""Checks of a value learner's settings; bad ones raise a `UsageError`."""
 
 from __future__ import annotations
 
@@ -92,20 +92,20 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         not (c.munchausen and c.head == "categorical"),
         "learner.head",
         c.head,
-        "Munchausen's bonus needs values or quantiles: use scalar, quantile or implicit",
+        "the Munchausen bonus needs values or quantiles: use scalar, quantile or implicit",
     )
     need(
         not (c.munchausen and c.double),
         "learner.double",
         True,
-        "with Munchausen no single action is chosen to be judged: use `--learner.no-double`, or leave it out",
+        "Munchausen averages over actions instead of picking one: use `--learner.no-double`, or leave it out",
     )
     per, replays = c.steps_per_update, config.algorithm != "pqn"
     need(
         c.target_update_period > 0 or c.tau > 0 or not replays,
         "learner.target-update-period",
         c.target_update_period,
-        "without it `--learner.tau` has to be positive, or the target network never learns",
+        "without hard updates `--learner.tau` has to be positive, or the target network never changes",
     )
     fitting = [n for n in range(1, envs + 1) if envs % n == 0] + [max(1, round(per / envs)) * envs]
     need(
@@ -134,7 +134,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         c.strata == 1 or not c.prioritised,
         "learner.strata",
         c.strata,
-        "priorities are those of one memory: use 1, or leave `--learner.prioritised` out",
+        "prioritised replay does not support strata: use 1, or leave out `--learner.prioritised`",
     )
     if config.algorithm == "pqn":
         size = p.rollout * envs
@@ -147,7 +147,7 @@ def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> N
         need(c.head == "scalar", "learner.head", c.head, "PQN learns values: use scalar")
         own = presets(config.name)["pqn"].learner
         for name in _UNUSED_BY_PQN:
-            # It may be the user's, or come with the preset that they have started from.
+            # The value may be the user's own, or come from the preset they started from.
             allowed = f"PQN has no use for it: start from `--preset pqn` and leave it at {getattr(own, name)}"
             need(getattr(c, name) == getattr(own, name), f"learner.{name.replace('_', '-')}", getattr(c, name), allowed)
     steps, tick = config.agent_steps, config.per_tick

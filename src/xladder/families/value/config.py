@@ -1,7 +1,7 @@
-"""What the value worlds share: the settings of their learners, how these are checked, and how a run is described.
+"""Shared by all value workloads: the learner's settings, their checks, and the texts that describe a run.
 
-Agents in `cartpole`, `minatar/breakout`, `atari/pong` or `gym/LunarLander-v3` are members of one family: a torso, a
-head and ingredients. The named members are `MEMBERS`.
+Agents in `cartpole`, `minatar/breakout`, `atari/pong` or `gym/LunarLander-v3` belong to one family: a torso, a head and
+options such as double Q-learning. `MEMBERS` are the combinations that have a name.
 """
 
 from __future__ import annotations
@@ -23,111 +23,111 @@ from xladder.protocols import Family
 SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
 COMPARED_TICKS = 400
 MOST_STRATA = 8
-# What only `actors` reports: versions that acting lags behind, ticks since a sampled row was played, samples per step,
-# chunks of rows on their way to the memories, and batches on theirs to the learner.
+# Columns that only `actors` reports: how many parameter versions the actors lag behind, the age of sampled rows in
+# ticks, samples per environment step, chunks queued for the replay memories, and batches queued for the learner.
 OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
 
 
 @dataclass(frozen=True)
 class LearnerConfig:
-    """A value learner: torso × head × ingredients."""
+    """A value learner: torso × head × options."""
 
     torso: str = "mlp"
-    """mlp for vectors, nature for screens of 84 × 84, minatar for small pictures, or module:Name of your own."""
+    """mlp for vectors, nature for 84 × 84 screens, minatar for small images, or module:Name for your own."""
     hidden: tuple[int, ...] = (128,)
     """Widths of the mlp torso's layers."""
     width: int = 128
     """Width of the head's hidden layer."""
     head: Literal["scalar", "categorical", "quantile", "implicit"] = "scalar"
-    """What describes a return: its mean, atoms (C51), quantiles (QR-DQN) or drawn quantiles (IQN)."""
+    """How returns are modelled: mean, atoms (C51), fixed quantiles (QR-DQN) or sampled quantiles (IQN)."""
     dueling: bool = False
-    """Value and advantage in branches of their own."""
+    """Separate value and advantage streams."""
     double: bool = False
-    """The online network chooses the action that the target network judges."""
+    """Double Q-learning: the online network picks the next action, the target network evaluates it."""
     noisy: bool = False
-    """Explore by noise on the head's weights; ε is then best 0."""
+    """Explore with noise on the head's weights; usually combined with ε = 0."""
     n_step: int = 1
     """Rewards summed before bootstrapping."""
     prioritised: bool = False
-    """Replay what was predicted badly more often."""
+    """Prioritised replay: sample transitions with a large error more often."""
     munchausen: bool = False
-    """Add the scaled logarithm of the policy to the reward (M-DQN, M-IQN)."""
+    """Add the scaled log-policy to the reward (M-DQN, M-IQN)."""
     lr: float = 1e-3
-    """The optimiser's step size."""
+    """Learning rate."""
     optimiser: Literal["adam", "rmsprop", "radam"] = "adam"
-    """rmsprop is centred, as in Mnih et al. 2015."""
+    """The optimiser; rmsprop is centred, as in Mnih et al. 2015."""
     optimiser_eps: float = 1e-8
-    """What the optimiser adds to its denominator."""
+    """ε in the optimiser's denominator."""
     loss: Literal["huber", "squared"] = "huber"
-    """Of a scalar head; the others have their own."""
+    """Loss of a scalar head; the other heads have their own."""
     kappa: float = 1.0
-    """Where the Huber loss turns from square to linear."""
+    """κ: the error at which the Huber loss turns from quadratic to linear."""
     clip: float = 10.0
-    """Largest norm of a gradient; inf for none."""
+    """Clip gradients to this global norm; inf for no clipping."""
     gamma: float = 0.99
     """Discount per step."""
     clip_rewards: bool = False
-    """Learn from rewards cut to [−1, 1]."""
+    """Clip rewards to [−1, 1] for learning."""
     batch_size: int = 64
     """Transitions per update."""
     strata: int = 1
-    """Groups of envs that give an equal part of each batch; a mesh needs a multiple of its devices."""
+    """Groups of envs that contribute equally to each batch; a mesh needs a multiple of its devices."""
     memory: int = 20_000
-    """Steps remembered, of all envs together."""
+    """Capacity of the replay memory in steps, over all envs."""
     learning_starts: int = 1000
     """Steps before the first update."""
     steps_per_update: int = 8
-    """Agent steps for each update; a multiple of the envs, or they a multiple of it."""
+    """Agent steps per update; a multiple or a divisor of the number of envs."""
     target_update_period: int = 500
-    """Agent steps between hard updates of the target network; 0 for none."""
+    """Agent steps between hard updates of the target network; 0 for no hard updates."""
     tau: float = 0.0
-    """Share of the online network that the target network takes over after each update."""
+    """τ of the soft target update after each update; 0 for no soft updates."""
     epsilon: float = 1.0
-    """Probability of a random action at the start."""
+    """ε at the start: the probability of a random action."""
     epsilon_end: float = 0.05
-    """The same at the end of exploring."""
+    """ε at the end of its decay."""
     epsilon_steps: int = 0
-    """Agent steps until then, or a half-life if exponential; 0: `epsilon_share` of the run."""
+    """Agent steps over which ε decays, or its half-life if exponential; 0 means `epsilon_share` of the run."""
     epsilon_share: float = 0.2
-    """The part of the run in which ε falls."""
+    """Fraction of the run over which ε decays, unless `epsilon_steps` is set."""
     explore_from: int = 0
     """Steps before ε starts to decay."""
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
-    """How it falls."""
+    """How ε decays."""
     atoms: int = 51
     """Atoms of a categorical head."""
     v_min: float = -10.0
-    """The lowest of them."""
+    """Lowest atom of a categorical head."""
     v_max: float = 10.0
-    """The highest of them."""
+    """Highest atom of a categorical head."""
     quantiles: int = 32
-    """Quantiles of a quantile head, or drawn per state by an implicit one."""
+    """Quantiles of a quantile head, or quantiles that an implicit head samples per state when learning."""
     act_quantiles: int = 32
-    """Quantiles that an implicit head draws per state when acting."""
+    """Quantiles that an implicit head samples per state when acting."""
     cosines: int = 64
-    """Cosines that embed a quantile."""
+    """Cosine features that embed a quantile fraction (implicit head)."""
     sigma: float = 0.5
-    """Initial scale of the noise."""
+    """Initial scale σ of the noise in noisy layers."""
     alpha: float = 0.5
-    """How much priorities count: 0 not at all, 1 in full."""
+    """Priority exponent α: 0 is uniform replay, 1 is fully proportional."""
     beta: float = 0.4
-    """How far the bias of priorities is taken back at first; it grows to 1."""
+    """Initial importance-sampling exponent β; it grows to 1."""
     munchausen_scale: float = 0.9
-    """Of the added logarithm."""
+    """Scale of the Munchausen bonus."""
     munchausen_floor: float = -1.0
-    """It is never less than this."""
+    """Lower bound of the scaled log-policy in the Munchausen bonus."""
     temperature: float = 0.03
-    """Of the policy whose logarithm it is."""
+    """Softmax temperature of the Munchausen policy."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """What the layers multiply; parameters, targets and losses stay float32."""
+    """Precision of the matrix products; parameters, targets and losses stay float32."""
 
 
 @dataclass(frozen=True)
 class PQNConfig:
-    """What the replay-free learner has of its own (Gallici et al. 2024); torso, width, lr … are the learner's."""
+    """Settings of PQN, the learner without replay (Gallici et al. 2024); torso, width, lr … are under `learner`."""
 
     rollout: int = 32
-    """Steps of every env between two rounds of learning."""
+    """Steps per env in each rollout."""
     minibatches: int = 8
     """Minibatches per rollout."""
     passes: int = 2
@@ -137,7 +137,7 @@ class PQNConfig:
 
 
 class ValueWorld:
-    """What the settings of every value world have in common."""
+    """Base class of the world settings."""
 
     jittable: ClassVar[bool]
     name: str
@@ -146,16 +146,16 @@ class ValueWorld:
 
     @property
     def rows(self) -> int:
-        """Copies of the world as one learner sees them."""
+        """Rows that one learner sees: one per env."""
         return self.num_envs
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """Names of the agents that learn independently; empty where one agent is alone."""
+        """Names of the agents that learn independently; empty for a single agent."""
         return ()
 
 
-# The named members of the family, as changes to a world's own settings.
+# The named members of the family, as changes to a world's settings.
 _PLAIN = {"double": False, "n_step": 1}
 MEMBERS: dict[str, dict[str, Any]] = {
     "dqn": _PLAIN,
@@ -179,7 +179,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
 
 
 def compared(config: Any) -> Any:
-    """A comparison: a small memory that is soon full enough, a few hundred ticks of learning, no evaluation."""
+    """Shorter settings for a comparison: a small replay memory, a few hundred ticks of learning, no evaluation."""
     c, tick, starts = config.learner, config.per_tick, 0
     learner = c
     if config.algorithm != "pqn":
@@ -191,7 +191,7 @@ def compared(config: Any) -> Any:
 
 
 def memory_bytes(config: Any) -> int:
-    """What the memory of one seed takes."""
+    """Bytes of one seed's replay memory."""
     if config.algorithm == "pqn":
         return 0
     from xladder.replay.history import num_bytes  # imports JAX
@@ -206,14 +206,14 @@ def memory_bytes(config: Any) -> int:
 
 
 def lacking(config: Any) -> dict[str, tuple[str, str]]:
-    """Rungs that cannot run these settings: why, and which can."""
+    """Rungs that cannot run these settings: name → (reason, a rung that can)."""
     if config.algorithm == "pqn":
         why = "PQN learns from many envs at once, inside the program"
-        none = "PQN remembers nothing that actors could send"
+        none = "PQN has no replay memory for actors to fill"
         return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")} | {"actors": (none, "fused")}
     found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
-        found["actors"] = ("its memories draw from all their envs alike (`--learner.strata 1`)", "parallel")
+        found["actors"] = ("its replay memories sample uniformly over their envs (`--learner.strata 1`)", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
     if is_own(config.learner.torso):
         torch = own_torsos.why_no_twin(config.learner.torso) or torch
@@ -221,12 +221,17 @@ def lacking(config: Any) -> dict[str, tuple[str, str]]:
 
 
 def for_mesh(config: Any, devices: int) -> Any:
-    """Settings whose envs and batches so many devices can share; a `UsageError` if these cannot be."""
+    """Settings whose envs and batches divide over `devices`; a `UsageError` if that is not possible."""
     c, envs = config.learner, config.world.rows
     if config.algorithm == "pqn":
-        raise UsageError("PQN shuffles the steps of all envs: lay seeds over devices, not data.")
+        raise UsageError(
+            "PQN shuffles the steps of all envs, so data cannot be sharded: shard seeds over the devices instead."
+        )
     if c.prioritised:
-        raise UsageError("Priorities are those of one memory: lay seeds over devices, not data, or replay uniformly.")
+        raise UsageError(
+            "Prioritised replay needs one memory, so data cannot be sharded: shard seeds over the devices instead, or "
+            "replay uniformly."
+        )
     for flag, count in (("learner.batch-size", c.batch_size), ("world.num-envs", config.world.num_envs)):
         if count % devices:
             raise uneven(flag, count, devices)
@@ -234,14 +239,14 @@ def for_mesh(config: Any, devices: int) -> Any:
         return config
     if c.strata > 1:
         raise uneven("learner.strata", c.strata, devices)
-    # As many as can be, up to eight: then the run can go on on more devices, and on fewer.
+    # As many as possible, up to eight, so that the run can be resumed on more devices, or on fewer.
     shared = math.gcd(c.batch_size, envs)
     strata = max(n for n in range(devices, max(MOST_STRATA, devices) + 1) if n % devices == 0 and shared % n == 0)
     return replace(config, learner=replace(c, strata=strata))
 
 
 def check_torso(config: Any, shape: tuple[int, ...]) -> None:
-    """Raise a `UsageError` if the torso cannot take the world's frames, of this shape; it says which one can."""
+    """Raise a `UsageError` if the torso cannot take frames of this shape; the error names one that can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
         spec, stack = config.world.spec(), config.world.stack
@@ -254,18 +259,18 @@ def check_torso(config: Any, shape: tuple[int, ...]) -> None:
     if takes(torso, shape):
         return
     other = suited(shape)
-    way_out = f"use `--learner.torso {other}`" if other else "none of the torsos can"
+    way_out = f"use `--learner.torso {other}`" if other else "no built-in torso can"
     shown = " × ".join(map(str, shape)) or "a single number"
     raise UsageError(f"The `{torso}` torso cannot take the frames of `{name}` ({shown}): {way_out}.")
 
 
 def note(config: Any) -> str:
-    """What the user should know before it starts, or nothing."""
+    """A note to print before the run starts, or an empty string."""
     return "; ".join(filter(None, [config.note(), _too_short(config)]))
 
 
 def _too_short(config: Any) -> str:
-    """That nothing will be learned, if so."""
+    """A warning if the run ends before the first update, or an empty string."""
     if config.algorithm == "pqn" or (config.ticks - 1) * config.per_tick >= config.learning_begins:
         return ""
     return (
@@ -275,12 +280,15 @@ def _too_short(config: Any) -> str:
 
 
 def members(config: Any) -> dict[str, Any]:
-    """Every member of the family, with a world's own settings for the rest."""
+    """Every member of the family, with a world's settings for the rest."""
     return {name: replace(config, learner=replace(config.learner, **changes)) for name, changes in MEMBERS.items()}
 
 
 class Ticks:
-    """What follows from the settings of any value world. A tick is the least play that owes whole updates."""
+    """Values derived from the settings of a value workload.
+
+    A tick is the smallest number of environment steps that triggers a whole number of updates.
+    """
 
     world: Any
     learner: LearnerConfig
@@ -294,12 +302,12 @@ class Ticks:
 
     @property
     def agent_steps(self) -> int:
-        """How long to train, in steps of all envs together."""
+        """Training length in agent steps, summed over envs."""
         return getattr(self, self.length) // self.length_per_step
 
     @property
     def steps_per_tick(self) -> int:
-        """Steps of every env in a tick."""
+        """Steps per env in a tick."""
         if self.algorithm == "pqn":
             return self.pqn.rollout
         return max(1, self.learner.steps_per_update // self.world.rows)
@@ -318,24 +326,24 @@ class Ticks:
 
     @property
     def units_per_tick(self) -> int:
-        """The same in what the length is given in."""
+        """Length of a tick in the unit that the training length is given in (steps or frames)."""
         return self.per_tick * self.length_per_step
 
     @property
     def ticks(self) -> int:
-        """How long to train, in ticks."""
+        """Training length in ticks."""
         return self.agent_steps // self.per_tick
 
     @property
     def tick_description(self) -> str:
-        """What a tick is."""
+        """A sentence that says what a tick is."""
         steps, envs, updates = self.steps_per_tick, self.world.rows, self.updates_per_tick
-        play = f"{steps} step{'s' * (steps > 1)} of {envs} env{'s' * (envs > 1)}"
-        return f"a tick is {play} and {updates} update{'s' * (updates > 1)}"
+        rollout = f"{steps} step{'s' * (steps > 1)} of {envs} env{'s' * (envs > 1)}"
+        return f"a tick is {rollout} and {updates} update{'s' * (updates > 1)}"
 
     @property
     def interval(self) -> int:
-        """Ticks between two evaluations."""
+        """Ticks between evaluations; 0 if there are none."""
         if not self.evaluate_episodes:
             return 0
         if self.evaluate_every:
@@ -344,43 +352,43 @@ class Ticks:
 
     @property
     def longest_game(self) -> int:
-        """Steps after which an evaluation leaves a game: some worlds have no limit of their own."""
+        """Steps after which an evaluation abandons an episode: some worlds have no time limit."""
         return 10_000
 
     @property
     def learning_begins(self) -> int:
-        """Agent steps before the first update of a learner with a memory: then a batch can be drawn, too."""
+        """Agent steps before the first update with replay: `learning_starts`, or enough to sample a batch."""
         c = self.learner
         return max(c.learning_starts, c.batch_size, (c.n_step + 1) * self.world.rows)
 
     @property
     def explore_steps(self) -> int:
-        """Agent steps in which ε falls, or its half-life."""
+        """Agent steps over which ε decays, or its half-life."""
         return self.learner.epsilon_steps or round(self.learner.epsilon_share * self.agent_steps)
 
     @property
     def num_learners(self) -> int:
-        """How many agents learn independently of each other."""
+        """Number of agents that learn independently."""
         return max(1, len(self.world.agents))
 
     @property
     def agent_axis(self) -> bool:
-        """Whether parameters have an axis of agents, [seed, agent, …]."""
+        """Whether parameters have an agent axis, [seed, agent, …]."""
         return bool(self.world.agents)
 
 
 def measured(config: Any) -> dict[str, float]:
-    """The columns that evaluations fill, empty as between two of them."""
+    """The columns that evaluations fill, with nan as on ticks without one."""
     return {"eval_return": float("nan")}
 
 
 def label(values: Mapping[str, np.ndarray]) -> str:
-    """An evaluation in two words, for the first seed."""
+    """A short label of an evaluation, for the first seed."""
     return f"return {signed(values['eval_return'][0])}"
 
 
 def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What the metrics table shows: name → float [seeds, ticks], from the arrays that a tick reports."""
+    """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
     shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
     apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
     if "agent_returns" in metrics:
@@ -390,28 +398,28 @@ def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 
 def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
-    """How training went, in words."""
+    """Lines that summarise the training run."""
     returns = metrics["return"]
     tenth = max(1, returns.shape[1] // 10)
     parts = returns[:, :tenth], returns[:, -tenth:]
     if not all(np.isfinite(part).any(axis=1).all() for part in parts):
         return [f"{int(np.nansum(metrics['episodes']))} episodes ended while training"]
     first, last = (format_mean(np.nanmean(part, axis=1)) for part in parts)
-    return [f"return per episode while exploring: {first} at first, {last} at the end (first and last tenth)"]
+    return [f"return per episode during training: {first} in the first tenth, {last} in the last"]
 
 
 def headline(config: Any) -> str:
-    """What a comparison runs, beyond the workload's name."""
+    """What a comparison runs, in addition to the workload's name."""
     return config.tick_description
 
 
 def describe_score(score: Mapping[str, Any]) -> list[str]:
-    """An evaluation in words."""
+    """Lines that describe an evaluation."""
     over = "seeds" if score["seeds"] > 1 else "episodes"
     mean = _with_interval(score["mean_return"], score["ci95"], f" (95 % over {over})")
     count = f"{score['episodes']} episode{'s' * (score['episodes'] > 1)}" + " of each seed" * (score["seeds"] > 1)
     if left := score.get("unfinished"):
-        count += f", of which {left} did not end and {'was' if left == 1 else 'were'} left"
+        count += f", of which {left} did not end and {'was' if left == 1 else 'were'} abandoned"
     lines = [
         f"mean return {mean}, median {signed(score['median_return'])}, ε = {score['epsilon']:g}, {count}",
         f"random play {_with_interval(score['random_return'], score['random_ci95'])}",
@@ -426,5 +434,5 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
 
 
 def _with_interval(mean: float, half_width: float, what: str = "") -> str:
-    """`20.4 ± 0.3`; one value alone has no interval."""
+    """`20.4 ± 0.3`; a single value has no interval."""
     return signed(mean) + (f" ± {half_width:.1f}{what}" if np.isfinite(half_width) else "")

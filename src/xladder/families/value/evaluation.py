@@ -1,7 +1,7 @@
-"""How good a value learner is: whole games without learning, in worlds and on a key stream of their own.
+"""Evaluation of value learners: whole episodes without learning, in separate envs with separate random keys.
 
-Every env plays the same number of games, else short ones would count too often. ε is the protocol's; a game begins
-with an empty stack of frames.
+Every env plays the same number of episodes, because short ones would be over-represented otherwise. ε is the
+protocol's; an episode begins with an empty frame stack.
 
 Shapes: S seeds, E episodes, N envs, F frames per state.
 """
@@ -25,49 +25,49 @@ from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
 
-AT_ONCE = 32  # games side by side
+AT_ONCE = 32  # parallel episodes
 
 
 class Measurement(NamedTuple):
-    """What an evaluation in the middle of training finds."""
+    """The result of an evaluation during training."""
 
     columns: Mapping[str, np.ndarray]
     picture: None = None
 
 
 class EvaluatedEpisodes(NamedTuple):
-    """What came of some episodes."""
+    """Returns of the evaluated episodes."""
 
-    returns: np.ndarray  # float [E, A]: of every agent; A = 1 where one is alone
-    left: int  # how many of them did not end
+    returns: np.ndarray  # float [E, A]: per agent; A = 1 for a single agent
+    left: int  # how many episodes were abandoned because they did not end
 
     def mean(self) -> float:
-        """The mean return, total over agents."""
+        """The mean over episodes of the return, summed over agents."""
         return float(self.returns.sum(1).mean())
 
 
 def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
-    """The mean return of every seed's agents, leaves [S, …], in a few episodes that are the same every time."""
+    """The mean return of every seed's agents, leaves [S, …], over a few episodes with the same seeds every time."""
     seeds = jax.tree.leaves(params)[0].shape[0]
-    games = [
+    results = [
         run_episodes(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
         for s in range(seeds)
     ]
-    return Measurement({"eval_return": np.array([one.mean() for one in games], np.float32)})
+    return Measurement({"eval_return": np.array([one.mean() for one in results], np.float32)})
 
 
 def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-    """Play `episodes` with every seed's agents, and at random beside it.
+    """Run `episodes` with every seed's agents, and with random actions for comparison.
 
-    There are fewer where episodes do not end: `episodes` is how many there were, and `unfinished` how many were left.
-    With one seed the interval is over episodes, with several over the seeds' means. Returns are totals over agents.
-    Where there are several, `against_random` is the return of each while all others act at random: if agents compete, a
-    total says little about what they have learned.
+    There are fewer episodes if some do not end: in the result, `episodes` is their actual number and `unfinished` how
+    many were abandoned. With one seed the interval is over episodes, with several over the seeds' means. Returns are
+    summed over agents. With several agents, `against_random` has the return of each while all others act at random: if
+    agents compete, the sum says little about what they have learned.
     """
     seeds = jax.tree.leaves(params)[0].shape[0]
     epsilon = config.evaluate_epsilon
-    games = [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
-    totals = [one.returns.sum(1) for one in games]
+    results = [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
+    totals = [one.returns.sum(1) for one in results]
     mean, interval = mean_and_interval(np.array([total.mean() for total in totals]) if seeds > 1 else totals[0])
     by_chance = run_episodes(config, pick(params, 0), episodes, seed, compiled, 1.0)
     chance, chance_interval = mean_and_interval(by_chance.returns.sum(1))
@@ -75,9 +75,9 @@ def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compi
         "mean_return": float(mean),
         "ci95": float(interval),
         "median_return": float(np.median(np.concatenate(totals))),
-        "per_agent": [float(x) for x in np.mean([one.returns.mean(0) for one in games], axis=0)],
+        "per_agent": [float(x) for x in np.mean([one.returns.mean(0) for one in results], axis=0)],
         "episodes": min(len(total) for total in totals),
-        "unfinished": sum(one.left for one in games),
+        "unfinished": sum(one.left for one in results),
         "seeds": seeds,
         "epsilon": epsilon,
         "random_return": float(chance),
@@ -91,7 +91,7 @@ def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compi
 
 
 def against_random(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> list[float]:
-    """The mean return of every agent while all the others act at random, over all seeds."""
+    """The mean return, over all seeds, of every agent while all others act at random."""
     seeds, agents = jax.tree.leaves(params)[0].shape[0], len(config.world.agents)
     found = np.zeros((seeds, agents))
     for s in range(seeds):
@@ -106,16 +106,17 @@ def against_random(config: Any, params: Params, episodes: int, seed: int, compil
 def run_episodes(
     config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float | np.ndarray
 ) -> EvaluatedEpisodes:
-    """Episodes of one seed's agents; ε is one for all, or [A].
+    """Run episodes with one seed's agents; ε is a number, or one per agent, [A].
 
-    One that does not end is left after `config.longest_game` steps, and nobody plays on then.
+    Episodes that have not ended after `config.longest_game` steps are abandoned, and the evaluation ends.
     """
     num_envs = min(episodes, AT_ONCE)
     quota = -(-episodes // num_envs)
     actor = EvaluationActor(config, params, num_envs, seed, compiled)
     try:
         agents = actor.agents
-        found: list[list[tuple[np.ndarray, bool]]] = [[] for _ in range(num_envs)]  # rewards, and whether it was left
+        # Of each env, its episodes' returns and whether each was abandoned.
+        found: list[list[tuple[np.ndarray, bool]]] = [[] for _ in range(num_envs)]
         steps, owing = np.zeros(num_envs, int), np.ones(num_envs, bool)
         for step in count():
             made = actor.advance(step, epsilon)
@@ -131,21 +132,20 @@ def run_episodes(
     finally:
         actor.close()
     for i in np.flatnonzero(owing):
-        found[i].append((under_way[i], True))  # what an episode that never ends has brought so far
-    # As many episodes of each env as the one with the fewest has.
-    games = [game for each in zip(*(games[:quota] for games in found), strict=False) for game in each][:episodes]
-    return EvaluatedEpisodes(
-        np.array([total for total, _ in games]).reshape(-1, agents), sum(left for _, left in games)
-    )
+        found[i].append((under_way[i], True))  # the return so far of an episode that did not end
+    # Keep as many episodes of each env as the env with the fewest has.
+    rounds = zip(*(of_env[:quota] for of_env in found), strict=False)
+    kept = [episode for each in rounds for episode in each][:episodes]
+    return EvaluatedEpisodes(np.array([total for total, _ in kept]).reshape(-1, agents), sum(left for _, left in kept))
 
 
 class EvaluationActor:
-    """The agents of one seed in copies of their world on the host."""
+    """The agents of one seed, acting in envs on the host."""
 
     def __init__(self, config: Any, params: Params, num_envs: int, seed: int, compiled: Compiled):
         self.program = config.family.program(config)
         self.params = params if config.agent_axis else jax.tree.map(lambda x: x[None], params)
-        # Apart from all training: a run's own seeds lie below 2³¹ as well, so the number is mixed.
+        # Distinct from all training seeds: these lie below 2³¹ as well, so the seed is hashed.
         apart = int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
         self.games = Stepper(config.world.on_host(num_envs, apart, compiled), config.world.stack)
         self.num_envs, self.agents = num_envs, len(self.games.is_first) // num_envs
@@ -158,7 +158,7 @@ class EvaluationActor:
         return self.games.reset()
 
     def advance(self, step: int, epsilon: float | np.ndarray) -> Transition:
-        """One step of every env."""
+        """Step every env once."""
         epsilons = np.broadcast_to(np.asarray(epsilon, np.float32), (self.learners,))
         chosen = [
             self._choose(
@@ -170,16 +170,16 @@ class EvaluationActor:
         return self.games.recv()
 
     def by_copy(self, values: np.ndarray) -> np.ndarray:
-        """[N, A] from values [R] of all rows: agents one after another, or within copies where they share a network."""
+        """[N, A] from values [R] of all rows, which are ordered by agent, or by env if agents share a network."""
         return values.reshape(self.learners, -1).T if self.learners > 1 else values.reshape(self.num_envs, -1)
 
     def close(self) -> None:
-        """End the worlds' threads."""
+        """Close the envs."""
         self.games.close()
 
 
 def policy(config: Any, params: Params, compiled: Compiled) -> ValuePolicy:
-    """What an agent does: the last frames, as the world gives them and noughts before a game's first, to actions."""
+    """A trained agent as a function from the last frames (zeros before an episode's first frame) to actions."""
     program = config.family.program(config)
     spec, dtype = program.spec, np.dtype(program.spec.dtype)
     most = {"u": 256, "b": 2}.get(dtype.kind)
@@ -188,7 +188,7 @@ def policy(config: Any, params: Params, compiled: Compiled) -> ValuePolicy:
 
 
 def _values(program: Any, params: Params, states: jax.Array) -> jax.Array:
-    """float32 [B, A]: without noise and, where fractions are needed, at fixed ones: a state always gives the same."""
+    """float32 [B, A]: Q-values without noise and at fixed fractions, so that they depend on the state alone."""
     learner = program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
     taus = jnp.asarray(midpoints(fractions))
@@ -204,7 +204,7 @@ def _choose(
     epsilon: jax.Array,
     agent: jax.Array | int = 0,
 ) -> jax.Array:
-    """int32 [N]: the best actions by the weights as they are, without noise, or random ones with probability ε."""
+    """int32 [N]: greedy actions without noise on the weights, or random ones with probability ε."""
     num_envs, learner = stack.shape[0], program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
     uniforms = jax.random.uniform(keys.address(key, step, agent, keys.Stream.ACT), (num_envs, 2 + fractions))
@@ -216,7 +216,7 @@ def _choose(
 
 
 def choose_one(config: Any, params: Params, seed: int, compiled: Compiled) -> Callable[[np.ndarray], int]:
-    """The policy as a function from one state [F, …] to an action; it counts its own steps."""
+    """The policy as a function from one state [F, …] to an action; it counts its own steps for the random keys."""
     program, key, choose = config.family.program(config), keys.evaluation(seed), compiled(_choose)
     steps = count()
 

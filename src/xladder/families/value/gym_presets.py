@@ -1,4 +1,4 @@
-"""Environments of Gymnasium as workloads: `gym/LunarLander-v3`. They live on the host."""
+"""Gymnasium environments as workloads: `gym/LunarLander-v3`. They run on the host."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of an environment of Gymnasium."""
+    """Envs of a Gymnasium environment."""
 
     jittable: ClassVar[bool] = False
     name: str = "gym/CartPole-v1"
-    """Which environment; the workload's name says it already."""
+    """Which environment; set by the workload's name."""
     num_envs: int = 8
-    """How many envs are played at once."""
+    """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
 
     def spec(self) -> EnvSpec:
-        """What is known of the world before it starts."""
+        """Frame shape, dtype and number of actions, known without starting the world."""
         from xladder.worlds.gym_host import spec
 
         return spec(self)
 
     def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> GymEnvs:
-        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
+        """Envs stepped from the host; `first` is the first one's index, if other processes step the earlier ones."""
         from xladder.worlds.gym_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -44,7 +44,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """A value learner in envs of an environment of Gymnasium."""
+    """A value learner in a Gymnasium environment."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -52,13 +52,13 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay"] = "replay"
-    """The value learner with its memory."""
+    """The value learner with a replay memory."""
     steps: int = 100_000
     """How long to train: steps of all envs together."""
     evaluate_every: int = 0
-    """Steps between two evaluations; 0: a tenth of the run."""
+    """Steps between evaluations; 0 means a tenth of the run."""
     evaluate_episodes: int = 10
-    """Episodes of each; 0: none are made."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.0
     """Probability of a random action in evaluations."""
 
@@ -68,18 +68,18 @@ class Config(Ticks):
         return self.world.name
 
     def check_world(self) -> None:
-        """Raise a `UsageError` if the environment is not there, or cannot be played or seen."""
+        """Raise a `UsageError` if the environment does not exist, or its actions or observations are not supported."""
         from xladder.worlds.gym_host import spec
 
         check_torso(self, spec(self.world).shape)
 
     def note(self) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before the run starts, or an empty string."""
         return ""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
-    """The named settings of an environment, which is asked what it shows."""
+    """The presets of an environment, chosen by the shape of its frames."""
     if protocol is not None:
         raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     from xladder.worlds.gym_host import spec

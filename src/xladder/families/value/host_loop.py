@@ -1,7 +1,8 @@
 """One tick of a value learner for worlds on the host: the rollout and the updates of `program.py`, in Python.
 
-Who acts and who learns are two arguments, so that a PyTorch learner (`torch`), a jitted JAX learner (`sequential`) and
-a PyTorch actor that JAX teaches (`hybrid`) run the same loop. The memory is NumPy's, the twin of the one on a device.
+The actor and the learner are separate arguments, so that a PyTorch learner (`torch`), a jitted JAX learner
+(`sequential`) and a PyTorch actor with a JAX learner (`hybrid`) run the same loop. The replay memory is in NumPy, the
+twin of the one on a device.
 
 Shapes: N envs, F frames per state, T steps per tick, K updates per tick, B batch.
 """
@@ -25,35 +26,35 @@ from xladder.worlds.envs import HostEnvs
 
 
 class HostActor(Protocol):
-    """What acts."""
+    """Interface of the actor."""
 
     worlds: HostEnvs
 
     def draw(self, step: int, agent: int) -> ActDraws:
-        """The draws for one choice of action of every env, as NumPy arrays."""
+        """The random numbers for one action selection in every env, as NumPy arrays."""
 
     def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
         """int [N]: the best actions in states [N, F, …]."""
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
-        """Uniform numbers that say what an update learns from."""
+        """Uniform numbers that pick where the samples of an update start."""
 
 
 class HostLearner(Protocol):
-    """What learns."""
+    """Interface of the learner."""
 
     def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
-        """One update. Returns the loss, and how far off each transition was."""
+        """One update. Returns the loss and the error of each transition."""
 
     def sync(self) -> None:
-        """The hard update of the target networks."""
+        """Copy the online networks into the target networks."""
 
     def params(self) -> Any:
         """Parameters as the JAX pytree."""
 
 
 class HostMemory(Stateful):
-    """What is remembered, and how likely each row is to be replayed."""
+    """A replay memory, with priorities if replay is prioritised."""
 
     STATE = ("history", "priorities")
 
@@ -66,7 +67,7 @@ class HostMemory(Stateful):
         self.alpha, self.beta, self.strata = c.alpha, np.float32(c.beta), c.strata
 
     def add(self, made: Transition) -> None:
-        """One row of every env."""
+        """Add one row per env."""
         step = made.step
         reward = self.program.reward(step)
         self.history.add(History(made.frames, made.actions, reward, step.terminated, step.truncated, made.is_first))
@@ -74,7 +75,7 @@ class HostMemory(Stateful):
             self.priorities.admit(self.history)
 
     def sample(self, uniforms: np.ndarray, gamma: float) -> tuple[SampleIndices, Batch]:
-        """A batch of transitions, and where they are from."""
+        """Sample a batch of transitions. Returns their indices, too."""
         if self.priorities is None:
             indices = self.history.sample_indices(uniforms, self.strata)
         else:
@@ -83,13 +84,13 @@ class HostMemory(Stateful):
         return indices, self.history.gather(indices, gamma)
 
     def update_priorities(self, indices: SampleIndices, errors: np.ndarray) -> None:
-        """Priorities by how far off the predictions were."""
+        """Set priorities from the errors of an update."""
         if self.priorities is not None:
             self.priorities.assign(indices, priorities_host.from_errors(np.asarray(errors), self.alpha))
 
 
 class HostLoop(Stateful):
-    """One experiment: N envs of a world, its agents and their memories."""
+    """One run: N envs of a world, its agents and their replay memories."""
 
     STATE = ("tick", "memories", "agents", "games")
 
@@ -102,7 +103,7 @@ class HostLoop(Stateful):
         self.games = Stepper(actor.worlds, config.world.stack)
 
     def advance(self) -> dict[str, np.ndarray]:
-        """One tick: choose, learn in the last step, step, store."""
+        """One tick: choose actions, learn (in the last step only), step the envs, store."""
         c, begun, updating, losses = self.config, time.perf_counter(), 0.0, []
         epsilon, ended = float(self.program.epsilon(self.tick)), list[Ended]()
         learning = bool(self.program.is_learning(self.tick))
@@ -136,7 +137,7 @@ class HostLoop(Stateful):
         return chosen
 
     def learn(self) -> list[float]:
-        """The updates of a tick, all of whose batches are drawn before the first. Returns the losses."""
+        """All updates of a tick; their batches are drawn before the first update. Returns the losses."""
         first, c = self.tick * self.config.updates_per_tick, self.config
         updates = range(first, first + c.updates_per_tick)
         if c.learner.target_update_period and self.program.is_syncing(self.tick):

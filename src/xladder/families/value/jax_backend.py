@@ -1,4 +1,4 @@
-"""The value learner in JAX, each function called by itself; the caller says how it is compiled."""
+"""The value learner in JAX, one function call at a time; the caller decides how each is compiled."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class Backend(Stateful):
         self._draw_act, self._draw_learn = compiled(Program.draw_act), compiled(Program.draw_learn)
         self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
         self._init = compiled(Program.init_agent)
-        self._drawn: dict[tuple[int, int], LearnDraws] = {}  # by update and agent, until it is made
+        self._drawn: dict[tuple[int, int], LearnDraws] = {}  # by update and agent, until that update is done
         self.agents = [self._init(self.program, key) for key in self.keys]
 
     def draw(self, step: int, agent: int) -> ActDraws:
-        """The draws for one choice of action, from the keys that `fused` uses."""
+        """The random numbers for one action selection, from the keys that `fused` uses."""
         return jax.device_get(self._draw_act(self.program, self.keys[agent], step))
 
     def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
-        """The best actions in states."""
+        """The greedy actions in a batch of states."""
         return np.asarray(self._greedy(self.program, self.agents[agent].params, stack, draws))
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
-        """What says where the samples of an update start, from the keys that `fused` uses."""
+        """Uniform numbers that pick where the samples of an update start, from the keys that `fused` uses."""
         self._drawn[update, agent] = self._draw_learn(self.program, self.keys[agent], update)
         return np.asarray(self._drawn[update, agent].indices)
 
@@ -57,16 +57,16 @@ class Backend(Stateful):
         return float(loss), np.asarray(errors)
 
     def sync(self) -> None:
-        """The hard update of the target networks."""
+        """Copy the online networks into the target networks."""
         self.agents = [agent._replace(target=jax.tree.map(jnp.copy, agent.params)) for agent in self.agents]
 
     def warm_up(self) -> None:
-        """Compile every function, on an agent and a memory that are thrown away."""
+        """Compile every function, using a throwaway agent and memory."""
         agent, draws = self._init(self.program, self.keys[0]), self._draw_learn(self.program, self.keys[0], 0)
         memory = HostMemory(self.program)
         n, spec = self.config.world.rows, self.program.spec
         self.greedy(0, np.zeros((n, self.config.world.stack, *spec.shape), spec.dtype), self.draw(0, 0))
-        # With importance weights that need no priorities: their shapes are what is compiled for.
+        # Priorities need no values here: only their shapes matter for compilation.
         zeros = np.zeros(self.config.learner.batch_size, np.int32)
         batch = memory.history.gather(memory.history.sample_indices(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
         jax.block_until_ready(self._update(self.learner, agent, batch, draws.learner))
@@ -76,7 +76,7 @@ class Backend(Stateful):
         return self.agents[agent].params
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters, in the target network too."""
+        """Load these parameters into the online and the target network."""
         copies = [jax.tree.map(jnp.array, params) for _ in range(2)]
         self.agents[agent] = self.agents[agent]._replace(params=copies[0], target=copies[1])
 
@@ -88,18 +88,18 @@ class Backend(Stateful):
 
 
 def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
-    """An experiment of these agents on the host as `fused` would hold it, leaves [1, …] or [1, A, …].
+    """The state of a host loop in the layout of `fused`, leaves [1, …] or [1, A, …].
 
-    There a row waits until the next step to be written into the memory, here it has been written at once; to write it
-    again changes nothing.
+    `fused` writes a row into the replay memory at the start of the next step, the host loop writes it at once. Writing
+    it again changes nothing.
     """
-    backend, games = _backend(loop), loop.games
+    backend, stepper = _backend(loop), loop.games
     rows = loop.tick * loop.config.steps_per_tick - 1
     length = loop.program.window.length
     cursor = Cursor(jnp.int32(max(rows, 0) % length), jnp.int32(min(max(rows, 0), length)))
     several, agents = bool(loop.program.spec.agents), len(backend.agents)
 
-    def mine(values: np.ndarray, agent: int) -> jax.Array:
+    def agent_rows(values: np.ndarray, agent: int) -> jax.Array:
         return jnp.asarray(values.reshape(agents, -1, *values.shape[1:])[agent])
 
     runs = []
@@ -114,8 +114,8 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
                 agent=backend.agents[i],
                 memory=memory.history.rows,
                 priorities=priority_state,
-                seen=Seen(mine(games.stack, i), mine(games.is_first, i)),
-                score=EpisodeTotals(mine(games.score.total, i), mine(games.score.steps, i)),
+                seen=Seen(agent_rows(stepper.stack, i), agent_rows(stepper.is_first, i)),
+                score=EpisodeTotals(agent_rows(stepper.score.total, i), agent_rows(stepper.score.steps, i)),
                 row=History(*(column[:, last] for column in memory.history.rows)),
                 worlds=(),
             )
@@ -126,8 +126,8 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
 
 
 def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
-    """The inverse: the experiment goes on from there."""
-    backend, games = _backend(loop), loop.games
+    """The inverse of `to_program`: load a program's state."""
+    backend, stepper = _backend(loop), loop.games
     one = jax.tree.map(lambda x: x[0], runs)
     loop.tick = int(counters.tick)
     for i, memory in enumerate(loop.memories):
@@ -145,11 +145,11 @@ def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
             memory.priorities.largest = np.float32(own.priorities.largest)
             memory.priorities.admit(memory.history)
     if hasattr(backend.worlds, "place"):
-        rows = games.stack.shape[0]
-        games.stack = np.array(one.seen.stack).reshape(games.stack.shape)
-        games.is_first = np.array(one.seen.is_first).reshape(rows)
-        games.score.total = np.array(one.score.total).reshape(rows)
-        games.score.steps = np.array(one.score.steps).reshape(rows)
+        rows = stepper.stack.shape[0]
+        stepper.stack = np.array(one.seen.stack).reshape(stepper.stack.shape)
+        stepper.is_first = np.array(one.seen.is_first).reshape(rows)
+        stepper.score.total = np.array(one.score.total).reshape(rows)
+        stepper.score.steps = np.array(one.score.steps).reshape(rows)
         backend.worlds.go_to(one.worlds, loop.tick * loop.config.steps_per_tick)
 
 

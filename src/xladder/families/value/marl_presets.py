@@ -1,4 +1,4 @@
-"""Worlds that several agents share, with JaxMARL's API, as workloads: `jaxmarl/NAME` and `marl/module:Name`."""
+"""Multi-agent worlds with JaxMARL's API as workloads: `jaxmarl/NAME` and `marl/module:Name`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of a world that several agents share."""
+    """Envs of a multi-agent world."""
 
     jittable: ClassVar[bool] = True
     name: str = "jaxmarl/MPE_simple_spread_v3"
-    """Which world; the workload's name says it already."""
+    """Which world; set by the workload's name."""
     num_envs: int = 8
-    """How many envs are stepped at once."""
+    """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
     shared: bool = False
-    """One network and memory for all agents, told by the observation which one it is; steps are then agents' steps."""
+    """One network and replay memory for all agents, with an agent ID in the observation; steps then count per agent."""
 
     @property
     def rows(self) -> int:
-        """Copies of the world as one learner sees them: with a shared network, every agent of each."""
+        """Rows that one learner sees: one per env, or with a shared network one per agent of each env."""
         return self.num_envs * len(self.all_agents) if self.shared else self.num_envs
 
     @property
@@ -48,7 +48,7 @@ class WorldConfig(ValueWorld):
         return load(self.name).agents
 
     def spec(self) -> EnvSpec:
-        """What is known of the world before it starts."""
+        """Frame shape, dtype and number of actions, known without starting the world."""
         from xladder.worlds.marl_world import spec
 
         return spec(self)
@@ -60,7 +60,7 @@ class WorldConfig(ValueWorld):
         return inside(self, seed)
 
     def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
-        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
+        """Envs stepped from the host; `first` is the first one's index, if other processes step the earlier ones."""
         from xladder.worlds.marl_world import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -68,7 +68,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """Independent value learners, one for each agent, in envs of a world that they share."""
+    """Independent value learners, one per agent, in envs of a multi-agent world."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -76,13 +76,13 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay", "pqn"] = "replay"
-    """The value learner with its memory, or PQN, which needs none and many envs."""
+    """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
     steps: int = 100_000
     """How long to train: steps of all envs together."""
     evaluate_every: int = 0
-    """Steps between two evaluations; 0: a tenth of the run."""
+    """Steps between evaluations; 0 means a tenth of the run."""
     evaluate_episodes: int = 10
-    """Episodes of each; 0: none are made."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.0
     """Probability of a random action in evaluations."""
 
@@ -92,26 +92,26 @@ class Config(Ticks):
         return self.world.name
 
     def check_world(self) -> None:
-        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
         check_torso(self, self.world.spec().shape)
 
     def note(self) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before the run starts, or an empty string."""
         return ""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
-    """The named settings of a world, which is asked what it shows."""
+    """The presets of a world, chosen by the shape of its frames."""
     if protocol is not None:
         raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     return {name: suited_to_others(config) for name, config in from_gymnax(Config(WorldConfig(place.name))).items()}
 
 
 def suited_to_others(config: Any) -> Any:
-    """Settings for agents that meet others who learn: what those did long ago, or what they will do, misleads.
+    """Settings for agents that learn next to other learning agents, whose past behaviour is misleading.
 
-    One-step targets and a nearer horizon: in JaxMARL's simple spread, 800,000 steps, they reached −42, and five-step
-    targets −66 (random play −80; two seeds each).
+    One-step targets and a shorter horizon: after 800,000 steps of JaxMARL's simple spread they reached −42, five-step
+    targets −66 and random actions −80 (two seeds each).
     """
     if config.algorithm == "pqn":
         return config

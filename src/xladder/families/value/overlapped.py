@@ -1,9 +1,9 @@
-"""The value learner on a device while the envs of its world are stepped by threads of the host.
+"""The value learner on a device, with envs that host threads step at the same time.
 
-The device has memory, agent and states; the host only passes actions to the worlds and frames to the device. Once the
-actions of a step are known, the worlds take them, and while they run the device learns. It learns from what was
-remembered before the step, as everywhere, so nothing depends on who is quicker: the same seed gives the same run, and
-there are exactly as many updates for each step as asked for.
+The device holds replay memory, agent and states; the host only passes actions to the envs and frames to the device.
+Once the actions of a step are known, the envs start to step, and the device learns while they run. As on every rung,
+batches are drawn from what was stored before the step, so timing does not matter: the same seed gives the same run,
+with exactly the requested number of updates per step.
 
 Shapes: N envs, T steps per tick, K updates per tick.
 """
@@ -27,7 +27,7 @@ from xladder.worlds.envs import Step
 
 
 class Overlapped:
-    """One experiment, advanced by ticks."""
+    """One run, advanced tick by tick."""
 
     def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
         self.config, self.program = config, Program.for_device(config, platform)
@@ -43,17 +43,17 @@ class Overlapped:
         nothing = np.zeros((*lead, *spec.shape), spec.dtype), np.zeros(lead, np.float32)
         answer = pack(Step(*nothing, flags, flags, flags))
         given = self.program, times, self.run, actions, *answer
-        # Compiled here and kept, so that no tick of the run has to wait for it.
+        # Compiled here, so that no tick of the run waits for compilation.
         self._remember = compiled(_remember, donate=(2,)).lower(*given).compile()
         self._remember_and_choose = compiled(_remember_and_choose, donate=(2,)).lower(*given).compile()
         self._learn = compiled(_learn, donate=(2,)).lower(self.program, times, self.run).compile()
 
     def times(self, tick: int, next_step: int) -> np.ndarray:
-        """int32 [4]: the tick, how far the memory is written, and the step to choose actions for; one transfer."""
+        """int32 [4]: tick, cursor (head, size) and the step to choose actions for, in one transfer."""
         return np.array([tick, self.rows % self.length, min(self.rows, self.length), next_step], np.int32)
 
     def advance(self, ticks: int) -> dict[str, np.ndarray]:
-        """Train for exactly so many ticks; device work is finished when this returns."""
+        """Train for `ticks` ticks. Returns the metrics, after all device work is done."""
         steps = self.config.steps_per_tick
         first, reports, losses = self.tick, [], []
         last = (first + ticks) * steps - 1
@@ -62,9 +62,9 @@ class Overlapped:
             ended = list[Ended]()
             for t in range(steps):
                 step = tick * steps + t
-                self.worlds.send(self._to_send(actions))  # waits for the device to have chosen
+                self.worlds.send(self._to_send(actions))  # waits until the device has chosen the actions
                 if t == steps - 1:
-                    losses.append(self.learn_if_ready(tick))  # while the worlds run
+                    losses.append(self.learn_if_ready(tick))  # while the envs step
                 answer = self.worlds.recv()
                 given = self.times(tick, step + 1), self.run, actions, *pack(answer)
                 if step == last:
@@ -72,7 +72,7 @@ class Overlapped:
                 else:
                     self.run, actions = self._remember_and_choose(*given)
                 self.rows += 1
-                ended.append(self.score.add(answer))  # while the device chooses
+                ended.append(self.score.add(answer))  # while the device chooses actions
             learning = bool(self.program.is_learning(tick))
             epsilon = float(self.program.epsilon(tick))
             updates = self.config.updates_per_tick * learning
@@ -84,14 +84,14 @@ class Overlapped:
         return columns
 
     def learn_if_ready(self, tick: int) -> Any:
-        """The updates of a tick, begun and not waited for."""
+        """Dispatch the updates of a tick without waiting for them."""
         if not self.program.is_learning(tick):
             return np.full(self.program.num_agents, np.nan, np.float32)
         self.run, loss = self._learn(self.times(tick, 0), self.run)
         return loss
 
     def phases(self, ticks: int = 20) -> dict[str, float]:
-        """Median seconds per tick of updates alone, and of a tick without them; a tick does both at once."""
+        """Median seconds per tick of the updates alone, and of everything else; a tick overlaps the two."""
         updating, whole = [], []
         for _ in range(ticks):
             begun = time.perf_counter()
@@ -112,14 +112,14 @@ class Overlapped:
         return jax.tree.map(lambda x: x[None], params) if self.program.spec.agents else params
 
     def to_program(self) -> tuple[Counters, TrainState]:
-        """The experiment as `sequential` and `fused` hold it: the last row is told, though it is written already."""
+        """The run's state in the layout of `sequential` and `fused`; the pending row is stored already."""
         head, size = max(self.rows - 1, 0) % self.length, min(max(self.rows - 1, 0), self.length)
         worlds = jax.tree.map(lambda x: x[None], self.worlds.place()) if hasattr(self.worlds, "place") else ()
         counters = Counters(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
         return counters, self.program.from_rows(self.run._replace(worlds=worlds))
 
     def from_program(self, counters: Counters, run: TrainState) -> None:
-        """The inverse: the experiment goes on from there."""
+        """The inverse of `to_program`: load a program's state."""
         self.tick = int(counters.tick)
         self.rows = self.tick * self.config.steps_per_tick
         worlds, self.run = run.worlds, self.program.as_rows(run)._replace(worlds=())
@@ -128,23 +128,23 @@ class Overlapped:
             self.score.total, self.score.steps = (np.array(column).ravel() for column in run.score)
 
     def _to_send(self, actions: jax.Array) -> np.ndarray:
-        """Actions as the worlds take them: int [N], or [A, N]."""
+        """Actions in the envs' layout: int [N], or [A, N]."""
         return np.asarray(actions) if self.program.spec.agents else np.asarray(actions)[0]
 
     def close(self) -> None:
-        """End the worlds' threads."""
+        """Close the envs."""
         self.worlds.close()
 
 
 def _begin(program: Program, key: jax.Array, frames: jax.Array) -> TrainState:
-    """Rows of agents, leaves [A, …]; [1, …] where one agent is alone."""
+    """The initial states of all agents, leaves [A, …]; [1, …] for a single agent."""
     if program.spec.agents:
         return jax.vmap(program.begin)(keys.of_agents(key, program.num_agents), frames)
     return jax.tree.map(lambda x: x[None], program.begin(key, frames))
 
 
 def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
-    """Frames, and the rest as float32 [N, 4] or [A, N, 4]: every array is a transfer of its own."""
+    """Frames, and the rest as one float32 array [N, 4] or [A, N, 4]: every array costs a transfer."""
     return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=-1, dtype=np.float32)
 
 
@@ -163,7 +163,7 @@ def _remember(
     answers = Step(frames, facts[..., 0], *(facts[..., i] > 0 for i in (1, 2, 3)))
     if not program.spec.agents:
         answers = jax.tree.map(lambda x: x[None], answers)
-    # The memory is left out of what is mapped: see `Program.sample`.
+    # The replay memory is not mapped: see `Program.sample`.
     seen, *_ = over_seeds(lambda one: program.observe(*one), (run.acting(), actions, answers))
     return program.store_all(_counters(times).cursor, seen._replace(memory=run.memory, priorities=run.priorities))
 

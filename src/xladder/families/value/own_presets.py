@@ -1,4 +1,4 @@
-"""Worlds with gymnax's API that are not in our table as workloads: `jax/module:Name`, and `gymnax/ID`."""
+"""Further worlds with gymnax's API as workloads: users' own, `jax/module:Name`, and `gymnax/ID`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class WorldConfig(ValueWorld):
 
     jittable: ClassVar[bool] = True
     name: str = "jax/my_worlds:Maze"
-    """Which world; the workload's name says it already."""
+    """Which world; set by the workload's name."""
     num_envs: int = 8
-    """How many envs are stepped at once."""
+    """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
 
     def spec(self) -> EnvSpec:
-        """What is known of the world before it starts."""
+        """Frame shape, dtype and number of actions, known without starting the world."""
         from xladder.worlds.gymnax_world import spec
 
         return spec(self)
@@ -42,7 +42,7 @@ class WorldConfig(ValueWorld):
         return inside(self, seed)
 
     def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
-        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
+        """Envs stepped from the host; `first` is the first one's index, if other processes step the earlier ones."""
         from xladder.worlds.gymnax_world import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -58,13 +58,13 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay", "pqn"] = "replay"
-    """The value learner with its memory, or PQN, which needs none and many envs."""
+    """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
     steps: int = 100_000
     """How long to train: steps of all envs together."""
     evaluate_every: int = 0
-    """Steps between two evaluations; 0: a tenth of the run."""
+    """Steps between evaluations; 0 means a tenth of the run."""
     evaluate_episodes: int = 10
-    """Episodes of each; 0: none are made."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.0
     """Probability of a random action in evaluations."""
 
@@ -74,23 +74,23 @@ class Config(Ticks):
         return self.world.name
 
     def check_world(self) -> None:
-        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
         check_torso(self, self.world.spec().shape)
 
     def note(self) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before the run starts, or an empty string."""
         return ""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
-    """The named settings of a world, which is asked what it shows."""
+    """The presets of a world, chosen by the shape of its frames."""
     if protocol is not None:
         raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     return from_gymnax(Config(WorldConfig(place.name)))
 
 
 def from_gymnax(config: Any) -> dict[str, Any]:
-    """The presets that gymnax's worlds have, for a world that shows frames of the same kind."""
+    """The presets of the gymnax world with the same kind of frames."""
     torso: Any = suited(config.world.spec().shape) or "mlp"
     like = gymnax_presets.VECTORS if torso == "mlp" else gymnax_presets.PICTURES
     found = gymnax_presets.with_pqn(replace(like, learner=replace(like.learner, torso=torso)))

@@ -1,10 +1,10 @@
-"""Torsos that users bring: a Flax module from a state to its features, and its twin in PyTorch.
+"""Users' own torsos: a Flax module that maps a state to features, and its PyTorch twin.
 
     class Torso(flax.linen.Module):  # my_nets.py
         width: int = 64
 
         @nn.compact
-        def __call__(self, state):  # […, F, *frame]: F frames, with any axes of a batch before
+        def __call__(self, state):  # […, F, *frame]: F frames, after any batch axes
             ...  # float32 […, E]
 
     class TorsoTorch(torch.nn.Module):  # its twin
@@ -12,19 +12,19 @@
 
         def forward(self, states): ...  # [B, E] from [B, F, *frame]
 
-`--learner.torso my_nets:Torso` names a class, a function without arguments that makes a module, or a module; in Python
-each of them may also be given itself, as `learner={"torso": Torso}`.
+`--learner.torso my_nets:Torso` names a class, a function without arguments that returns a module, or a module. In
+Python the object itself can be passed, too: `learner={"torso": Torso}`.
 
 - *The twin* of `Torso` is `TorsoTorch` in the same module. `torch_twin` on `Torso` names another: a class, a
-  `staticmethod` or, as a string, `module:Name`. It is called with those arguments that its signature names: `shape` is
-  the shape of a state, every other name a field of the Flax module. Without a twin all rungs run but `torch` and
-  `hybrid`, and there is nothing for `parity` to compare with.
-- *Which layers belong together* is found by `xladder.bridge`: by name, shape, the order of calls and, where that leaves
-  a choice, by trying. `torch_names = {"layers.0": "Dense_0"}` on `Torso` says it where it cannot be found.
-- `by_key = True` on `Torso` asks for the parts of an observation that is a tree: {name: [F, …]}.
+  `staticmethod` or, as a string, `module:Name`. It is called with the arguments in its signature: `shape` is the
+  shape of a state, any other name is a field of the Flax module. Without a twin, all rungs but `torch` and `hybrid`
+  run, and `parity` has nothing to compare with.
+- *Matching layers* are found by `xladder.bridge`: by name, shape, call order and, if that is ambiguous, by trial.
+  `torch_names = {"layers.0": "Dense_0"}` on `Torso` states the pairs where they cannot be found.
+- With `by_key = True` on `Torso`, an observation that is a tree is passed as its parts: {name: [F, …]}.
 
-Nothing here imports JAX, Flax, PyTorch or the user's module before it is called. Nothing that is done while a run is
-planned computes on a device: shapes are enough.
+Importing this file imports neither JAX, Flax, PyTorch nor the user's module. Planning a run computes nothing on a
+device: shapes are enough.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
     from xladder.worlds.envs import EnvSpec
 
 SUFFIX = "Torch"
-EXAMPLES = 4  # made-up states that layers are told apart with
+EXAMPLES = 4  # made-up states for matching layers by their outputs
 
 
 def load(name: str) -> Any:
-    """What the user calls by this name: a class, a function or a module."""
+    """Import what the name refers to: a class, a function or a module."""
     if ":" in name:
         return user_code.find(name, "torso")
     installed = user_code.entry_points("torso")
@@ -58,7 +58,7 @@ def load(name: str) -> Any:
 
 
 def make(name: str) -> Any:
-    """The Flax module of that name."""
+    """Build the Flax module of that name."""
     import flax.linen as nn
 
     thing = load(name)
@@ -68,16 +68,16 @@ def make(name: str) -> Any:
             torso = thing()
         except Exception as error:
             raise UsageError(
-                f"The torso `{name}` cannot be made without arguments: {brief(error)}. Give its fields defaults, or "
-                "name a function that makes it."
+                f"The torso `{name}` cannot be built without arguments: {brief(error)}. Give its fields defaults, or "
+                "name a function that returns it."
             ) from error
     if _is_torch(torso):
         raise UsageError(
-            f"`{name}` is a module of PyTorch's, and a torso is named by its Flax module: call this one its twin."
+            f"`{name}` is a PyTorch module, but a torso is named by its Flax module: declare this one as its twin."
         )
     if not isinstance(torso, nn.Module):
         raise UsageError(
-            f"`{name}` makes a {type(torso).__name__}, and a torso has to be a Flax Linen module (flax.linen.Module)."
+            f"`{name}` returns a {type(torso).__name__}, but a torso has to be a Flax Linen module (flax.linen.Module)."
         )
     try:
         hash(torso)
@@ -90,22 +90,22 @@ def make(name: str) -> Any:
 
 
 def is_by_key(name: str) -> bool:
-    """Whether a torso takes the parts of an observation by name."""
+    """Whether a torso takes an observation as named parts."""
     return bool(getattr(make(name), "by_key", False))
 
 
 def check(name: str, spec: EnvSpec, stack: int, world: str) -> int:
-    """How many features a torso has; a `UsageError` if it does not exist or cannot take a world's states."""
+    """The number of features of a torso; a `UsageError` if it does not exist or cannot take a world's states."""
     return _check_features(name, make(name), spec, stack, world)
 
 
 def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str) -> int:
-    """How many features a state has."""
+    """The number of features per state."""
     import jax
 
     if getattr(torso, "by_key", False) and not spec.fields:
         raise UsageError(
-            f"The torso `{name}` asks for parts by name (`by_key = True`), and the frames of `{world}` are one array."
+            f"The torso `{name}` takes named parts (`by_key = True`), but the frames of `{world}` are single arrays."
         )
     state = _example(torso, spec, stack)
     shown = ", ".join(f"{x.dtype} {list(x.shape)}" for x in jax.tree.leaves(state))
@@ -118,7 +118,7 @@ def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str
         try:
             found, variables = jax.eval_shape(init, given)
         except Exception as error:
-            batch = " with an axis of a batch before it" if shapes else ""
+            batch = " with a batch axis in front" if shapes else ""
             raise UsageError(
                 f"The torso `{name}` cannot take a state of `{world}`, {shown}{batch}: {brief(error)}."
             ) from error
@@ -126,33 +126,33 @@ def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str
     others = sorted(collection for collection in variables if collection != "params")
     if others:
         raise UsageError(
-            f"The torso `{name}` keeps `{others[0]}` besides its parameters, which a value network cannot: use layers "
-            "without a state, such as LayerNorm in place of BatchNorm."
+            f"The torso `{name}` has a `{others[0]}` collection besides its parameters, which a value network cannot "
+            "keep: use stateless layers, such as LayerNorm instead of BatchNorm."
         )
     if shapes[0] != shapes[1]:
         raise UsageError(
-            f"The torso `{name}` makes {shapes[0]} features of one state and {shapes[1]} of each of two: it has to "
-            "leave axes before the state's own alone."
+            f"The torso `{name}` returns {shapes[0]} features for one state, but {shapes[1]} for each of two: it must "
+            "not mix batch axes with those of the state."
         )
     return shapes[0]
 
 
 def _features_of(name: str, found: Any, batch_axes: int) -> int:
     if not hasattr(found, "shape"):
-        raise UsageError(f"The torso `{name}` returns a {type(found).__name__}, and it has to be an array of features.")
+        raise UsageError(f"The torso `{name}` returns a {type(found).__name__}, but it has to be an array of features.")
     if len(found.shape) != 1 + batch_axes or (batch_axes and found.shape[0] != 2):
         lead = ["B"] * batch_axes
         raise UsageError(
-            f"The torso `{name}` returns {list(found.shape)} for {'two states' if batch_axes else 'one state'}, and it "
-            f"has to be {[*lead, 'E']}: one axis of features{' behind that of the batch' * batch_axes}."
+            f"The torso `{name}` returns {list(found.shape)} for {'two states' if batch_axes else 'one state'}, but it "
+            f"has to be {[*lead, 'E']}: one feature axis{' after the batch axis' * batch_axes}."
         )
     if not np.issubdtype(found.dtype, np.floating):
-        raise UsageError(f"The torso `{name}` returns {found.dtype}, and features have to be float32.")
+        raise UsageError(f"The torso `{name}` returns {found.dtype}, but features have to be float32.")
     return int(found.shape[-1])
 
 
 def find_twin(name: str) -> Any:
-    """What makes the PyTorch twin of a torso, or None."""
+    """The class or function that builds the PyTorch twin of a torso, or None."""
     torso, thing = make(name), load(name)
     home = sys.modules.get(type(torso).__module__)
     declared = getattr(torso, "torch_twin", None) or getattr(thing, "torch_twin", None)
@@ -163,26 +163,26 @@ def find_twin(name: str) -> Any:
     module, _, attribute = declared.rpartition(":")
     owner = user_code.import_module(module) if module else home  # its own module could have imported it, too
     if not hasattr(owner, attribute):
-        raise UsageError(f"`{name}` calls `{declared}` its PyTorch twin, and there is no such thing.")
+        raise UsageError(f"`{name}` names `{declared}` as its PyTorch twin, but there is no such name.")
     return getattr(owner, attribute)
 
 
 def why_no_twin(name: str) -> str:
-    """A clause if a torso has no twin in PyTorch; nothing if it has."""
+    """Why a torso has no PyTorch twin, as a clause; an empty string if it has one."""
     if find_twin(name) is not None:
         return ""
-    wanted = type(make(name)).__name__ + SUFFIX
-    return f"the torso `{name}` has no twin in PyTorch (`{wanted}` in its module, or `torch_twin`)"
+    expected = type(make(name)).__name__ + SUFFIX
+    return f"the torso `{name}` has no PyTorch twin (`{expected}` in its module, or `torch_twin`)"
 
 
 def names_of(name: str, torso: Any) -> Mapping[str, str] | None:
-    """What the user says of the layers' names."""
+    """The layer names that the user has declared, or None."""
     found = getattr(torso, "torch_names", None) or getattr(load(name), "torch_names", None)
     return dict(found) if found else None
 
 
 def has_params(torso: Any, states: Any) -> bool:
-    """Whether a torso has anything to learn."""
+    """Whether a torso has parameters."""
     import jax
 
     shapes = jax.eval_shape(lambda given: torso.init(jax.random.key(0), given), states)
@@ -197,7 +197,7 @@ def shape_of(torso: Any, spec: EnvSpec, stack: int) -> Any:
 
 
 def _example(torso: Any, spec: EnvSpec, stack: int) -> Any:
-    """A state without numbers."""
+    """A state as shape and dtype only."""
     import jax
 
     if getattr(torso, "by_key", False):
@@ -206,7 +206,7 @@ def _example(torso: Any, spec: EnvSpec, stack: int) -> Any:
 
 
 def states_of(torso: Any, spec: EnvSpec, stack: int) -> Any:
-    """A batch of states that are made up."""
+    """A batch of made-up states."""
     import jax
 
     rng = np.random.default_rng(0)
@@ -220,7 +220,7 @@ def states_of(torso: Any, spec: EnvSpec, stack: int) -> Any:
 
 
 def _is_torch(thing: Any) -> bool:
-    """Whether it is a PyTorch module or a class of them, without importing PyTorch."""
+    """Whether `thing` is a PyTorch module or module class, without importing PyTorch."""
     module = sys.modules.get("torch.nn")
     base = getattr(module, "Module", None)
     return base is not None and (isinstance(thing, base) or (inspect.isclass(thing) and issubclass(thing, base)))

@@ -1,7 +1,7 @@
-"""Is it the same value learner? Memories and learners of both sides, compared in rising order on the same draws.
+"""Parity of the value learner: replay memories and learners of both sides, compared level by level on the same draws.
 
-Memory → forward → loss → gradients → one update → many updates. The world is played at random for a while, and what it
-showed is the recorded input of every level; it has no twin of its own, because both sides step the same one.
+Memory → forward → loss → gradients → one update → many updates. Transitions of random actions are recorded and used as
+the input of every level. The world has no twin here, because both sides step the same one.
 
 Shapes: N envs, T steps, F frames per state, B batch, U updates.
 """
@@ -32,30 +32,30 @@ from xladder.parity.levels import Level, compare
 from xladder.replay import history, history_host, priorities
 from xladder.replay.history import SampleIndices
 
-MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and the sums of priorities are taken in another order
+MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and sums priorities in another order
 RECORDED = 2000  # steps of all envs together
-STATES = 16  # made up, to compare one network on
+STATES = 16  # random states on which one network is compared
 
 
 def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
-    """Every level, in rising order, with the settings of `config`. Later levels are measured even if one fails."""
+    """All levels in order, with the settings of `config`. Later levels are measured even if one fails."""
     if config.algorithm == "pqn":
-        raise UsageError("PQN has no PyTorch twin to compare with: leave `--preset pqn` out.")
+        raise UsageError("PQN has no PyTorch twin to compare with: leave out `--preset pqn`.")
     why = config.family.why_no_torch(config)
     if why:
         raise UsageError(f"There is nothing to compare with: {why}.")
     if config.learner.precision != "float32":
         raise UsageError(
-            f"`--learner.precision` is {config.learner.precision}, and the PyTorch twin computes in float32: "
+            f"`--learner.precision` is {config.learner.precision}, but the PyTorch twin computes in float32: "
             "compare with `--learner.precision float32`."
         )
-    # A GPU's default precision would be a fault of its own; this compares algorithms.
+    # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(_small(config), updates, seed))
 
 
 def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
-    """What one network says on both sides of states that are made up; PyTorch's is loaded from a state_dict."""
+    """Compare one network's outputs on both sides for random states; PyTorch's is loaded from a state_dict."""
     config = replace(config, learner=replace(config.learner, precision="float32"))
     program, other = Program(config), make_learner(config)
     other.load(parameters.to_tree("value", state, other.torso_names))
@@ -68,7 +68,7 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
 
 
 def _small(config: Any) -> Any:
-    """The same settings with a memory that the recorded steps go round."""
+    """The same settings with a replay memory so small that the recorded steps wrap around."""
     n, c = config.world.rows, config.learner
     rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
     learner = replace(c, memory=min(c.memory, rows * n))
@@ -91,21 +91,21 @@ def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
 
 
 def record(config: Any, seed: int) -> list[Transition]:
-    """Random play, as the first agent sees it."""
+    """Record transitions of random actions, as the first agent sees them."""
     world, n = config.world, config.world.rows
     rng, rows = np.random.default_rng(seed), []
-    games = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
+    stepper = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
     try:
         for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
-            games.send(rng.integers(0, games.worlds.spec.actions, len(games.is_first), dtype=np.int32))
-            rows.append(jax.tree.map(np.array, of_agent(games.recv(), 0, games.agents)))
+            stepper.send(rng.integers(0, stepper.worlds.spec.actions, len(stepper.is_first), dtype=np.int32))
+            rows.append(jax.tree.map(np.array, of_agent(stepper.recv(), 0, stepper.agents)))
     finally:
-        games.close()
+        stepper.close()
     return rows
 
 
 def remember(program: Program, steps: list[Transition]) -> tuple[history.Cursor, history.History, Any, HostMemory]:
-    """What was recorded, in both memories; on the way, what is there by then is given priorities, if there are any."""
+    """Write the recording into both replay memories, and on the way update priorities, if there are any."""
     config, spec = program.config, program.spec
     n, length = config.world.rows, program.window.length
     cursor, memory = history.init_cursor(), history.init(n, length, spec.shape, spec.dtype, spec.actions)
@@ -129,7 +129,7 @@ def _add(program: Program, cursor: history.Cursor, memory: history.History, prio
 
 
 def update_priorities(program: Program, priority_state: Any, host: HostMemory) -> Any:
-    """Errors for rows of both memories, some rows twice: where all priorities are equal, no weight could differ."""
+    """Assign random errors to rows of both memories, some rows twice, so that the importance weights differ."""
     n, length, rng = program.config.world.rows, program.window.length, np.random.default_rng(0)
     count = 2 * n * length
     env, slot = (rng.integers(0, most, count, dtype=np.int32) for most in (n, length))
@@ -149,7 +149,7 @@ def recall(
     host: HostMemory,
     draws: LearnDraws,
 ) -> tuple[Any, Any]:
-    """What the two memories hand out for the same draws, and the state that acting would see."""
+    """The samples of both memories for the same draws, and the state that acting would see."""
     indices, batch = compiled(_sample)(program, cursor, memory, priority_state, draws.indices)
     host.beta = program.beta(np.int32(0))
     other_indices, other = host.sample(draws.indices, program.config.learner.gamma)
@@ -168,6 +168,6 @@ def _sample(program: Program, cursor: history.Cursor, memory: Any, priority_stat
 
 
 def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:
-    """A fresh agent whose target is another network than its own: else confusing the two would not show."""
+    """A fresh agent whose target network differs from its online network, so that mixing them up shows."""
     first, second = (compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2))
     return learner_levels.fresh_agent(learner, first, second, program.config.learner.lr, program.config.learner.gamma)

@@ -1,4 +1,4 @@
-"""The pictures of a value learner: its curves' panels, and a game that it plays."""
+"""Pictures of a value learner: the panels of its curves, and a replay of one episode."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from xladder.pictures.game_gif import write_game_gif
 if TYPE_CHECKING:
     from xladder.results import Result
 
-MOST_STEPS = 3000  # of a game that is shown
+MOST_STEPS = 3000  # of a replay
 
 
 def panels(config: Any) -> tuple[Panel, ...]:
-    """What the curves show."""
+    """The panels of the learning curves."""
     return value_panels(bool(config.interval))
 
 
 def references(score: Mapping[str, Any] | None) -> dict[str, float]:
-    """Lines across the curves."""
+    """Reference lines for the curves."""
     return {"random play": score["random_return"]} if score else {}
 
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
-    """Write a GIF of a game of the best seed's agent, if the run was scored. Returns what was drawn."""
+    """Write a GIF of one episode of the best seed's agent, if the run was evaluated. Returns the files."""
     if score is None:
         return {}
     reached = result.metrics.get("eval_return", result.metrics["return"])
@@ -47,7 +47,7 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
 
 
 def watch(config: Any, params: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Any]:
-    """One game: frames [T, …], rewards [T], and how to make pictures of the frames, or None if they are pictures."""
+    """One episode: frames [T, …], rewards [T], and a function that renders frames, or None if they are images."""
     if isinstance(config.world, atari_presets.WorldConfig):
         return _screens(config, params, seed)
     actor = EvaluationActor(config, params, 1, seed, compiled)
@@ -65,7 +65,7 @@ def watch(config: Any, params: Params, seed: int = 0) -> tuple[np.ndarray, np.nd
 
 
 def _screens(config: Any, params: Params, seed: int) -> tuple[np.ndarray, np.ndarray, None]:
-    """The same as the emulator's own screens, in colour."""
+    """One episode as the emulator's colour screens."""
     policy = choose_one(config, params, seed, compiled)
     from xladder.worlds.atari_host import options, play_rgb
 

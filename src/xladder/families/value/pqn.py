@@ -1,8 +1,8 @@
-"""One tick of PQN for XLA: a rollout in many envs, then several passes of learning from it.
+"""One tick of PQN for XLA: a rollout in many envs, then several passes over it.
 
-There is nothing to remember between ticks but the agent and the worlds, and learning begins with the first rollout.
-The learning rate falls in a straight line to nothing, and with it the forgetting that a learner without memory is
-prone to: without that, agents that have solved their world are worse again now and then.
+Only the agent and the worlds carry over between ticks, and learning begins with the first rollout. The learning rate
+decays linearly to zero. Without that decay, agents that have solved their world now and then get worse again: a
+learner without replay is prone to forgetting.
 
 Shapes: S seeds, N envs, T steps of a rollout, K updates per tick, F frames per state.
 """
@@ -25,23 +25,23 @@ from xladder.learners.pqn import Agent, Hyperparams, PQNLearner, Rollout
 
 
 class Counters(NamedTuple):
-    """What all seeds share."""
+    """Counters that all seeds share."""
 
     tick: jax.Array  # int32 []: ticks done
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
     seen: Seen
     score: EpisodeTotals
-    worlds: Any  # where the envs stand
+    worlds: Any  # the state of the envs
 
 
 class Ended(NamedTuple):
-    """What came of the games of a tick, nan where none ended."""
+    """Returns and lengths of the episodes that ended in a tick; nan elsewhere."""
 
     totals: jax.Array  # float32 [T, N]
     lengths: jax.Array  # float32 [T, N]
@@ -55,15 +55,15 @@ class Program(ActingProgram):
 
     @property
     def pqn(self) -> PQNLearner:
-        """The learner of the network that acts."""
+        """PQN's learner around the value network."""
         return PQNLearner(self.learner)
 
     def init_counters(self) -> Counters:
-        """Before the first tick."""
+        """The counters before the first tick."""
         return Counters(jnp.int32(0))
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         assert self.envs is not None
         key = keys.root(seed)
         worlds, frames = self.envs.reset(self.reset_keys(key))
@@ -72,30 +72,30 @@ class Program(ActingProgram):
         return jax.vmap(self.begin)(keys.of_agents(key, self.num_agents), frames)._replace(worlds=worlds)
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
-        """A fresh experiment whose worlds show these frames [N, *frame]."""
+        """The initial state of a run whose envs start with these frames [N, *frame]."""
         c = self.config
         hyperparams = Hyperparams(jnp.float32(c.learner.lr), jnp.float32(c.learner.gamma), jnp.float32(c.pqn.lambda_))
         return TrainState(key, self.pqn.init(self.init_params(key), hyperparams), *self.open_games(frames), worlds)
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, …]."""
+        """The parameters of a population, leaves [S, …]."""
         return runs.agent.params
 
     def draw_orders(self, key: jax.Array, tick: jax.Array | int) -> jax.Array:
-        """int32 [K, T·N/minibatches]: which steps of a rollout each update learns from; every pass has a shuffle."""
+        """int32 [K, T·N/minibatches]: the rollout steps in each update's minibatch; every pass is shuffled anew."""
         c, size = self.config.pqn, self.config.per_tick
         passes = tick * c.passes + jnp.arange(c.passes)
         shuffled = jax.vmap(lambda one: shuffle(keys.address(key, one, 0, Stream.SAMPLE), size))(passes)
         return shuffled.reshape(c.passes * c.minibatches, size // c.minibatches)
 
     def left(self, tick: Array) -> Array:
-        """float32 []: the part of the learning rate that is left in a tick; as published, it falls to nothing."""
+        """float32 []: the factor on the learning rate in a tick; as published, it decays linearly to zero."""
         return schedules.linear(1.0, 0.0, self.config.agent_steps, tick * self.config.per_tick)
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
         """One tick of a population, leaves [S, …]."""
 
-        def study(run: TrainState, rollout: Rollout) -> tuple[TrainState, jax.Array]:
+        def learn(run: TrainState, rollout: Rollout) -> tuple[TrainState, jax.Array]:
             batch = self.pqn.prepare(run.agent.hyperparams, rollout)
             orders = self.draw_orders(run.key, counters.tick)
             agent, loss = self.pqn.learn(run.agent, batch, orders, self.left(counters.tick), self.unroll)
@@ -103,13 +103,13 @@ class Program(ActingProgram):
 
         def one(run: TrainState) -> tuple[TrainState, Ended, jax.Array]:
             run, rollout, ended = self.rollout(counters.tick, run)
-            run, loss = study(run, rollout)
+            run, loss = learn(run, rollout)
             return run, ended, loss
 
         if self.spec.agents:
             rows, rollouts, ended = self.play_together(counters.tick, self.as_rows(runs))
             worlds, rows = rows.worlds, rows._replace(worlds=())
-            rows, loss = self._each(lambda given: study(*given), (rows, rollouts))
+            rows, loss = self._each(lambda given: learn(*given), (rows, rollouts))
             runs = self.from_rows(rows._replace(worlds=worlds))
         else:
             runs, ended, loss = self._each(one, runs)
@@ -118,12 +118,12 @@ class Program(ActingProgram):
         return Counters(counters.tick + 1), runs, metrics
 
     def _each(self, function: Any, runs: Any) -> Any:
-        """A function of one seed, for all of them: at once or one after another."""
+        """Apply a function of one seed to all seeds, vectorised or one after another."""
         mapped = self.mapped or jax.tree.leaves(runs)[0].shape[0] == 1
         return over_seeds(function, runs) if mapped else one_by_one(function)(runs)
 
     def rollout(self, tick: jax.Array, run: TrainState) -> tuple[TrainState, Rollout, Ended]:
-        """A rollout: T steps of the N envs of one seed."""
+        """T steps of the N envs of one seed."""
         assert self.envs is not None
         envs, params, epsilon = self.envs, run.agent.params, self.epsilon(tick)
         steps = tick * self.config.steps_per_tick + jnp.arange(self.config.steps_per_tick)
@@ -154,7 +154,7 @@ class Program(ActingProgram):
         return run._replace(seen=seen, score=score, worlds=worlds), rollout, ended
 
     def play_together(self, tick: jax.Array, runs: TrainState) -> tuple[TrainState, Rollout, Ended]:
-        """The same for agents that share worlds, rows [S·A, …]: all choose before the worlds step."""
+        """A rollout of agents that share worlds, rows [S·A, …]: all choose their actions before the worlds step."""
         epsilon = self.epsilon(tick)
 
         def choose(run: TrainState, step: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -184,7 +184,7 @@ class Program(ActingProgram):
         return runs, rows._replace(values=jnp.concatenate([rows.values, last[:, None]], axis=1)), ended
 
     def rollout_only(self, counters: Counters, runs: TrainState) -> Any:
-        """The play of a tick without learning from it: what it chooses, and what the worlds answer."""
+        """The rollout of a tick without learning."""
         if self.spec.agents:
             return self.play_together(counters.tick, self.as_rows(runs))[1]
         return self._each(lambda run: self.rollout(counters.tick, run)[1], runs)
@@ -193,8 +193,8 @@ class Program(ActingProgram):
 def shuffle(key: jax.Array, count: int) -> jax.Array:
     """int32 [count]: 0 … count − 1 in random order.
 
-    They are the low bits of random numbers that are sorted. To sort one array, once, takes a CPU a fifth of what
-    `jax.random.permutation` takes, which on small networks was a fifth of a tick.
+    Each number is stored in the low bits of a random number, and these are sorted. One sort of one array takes a CPU a
+    fifth of the time of `jax.random.permutation`, which was a fifth of a tick for small networks.
     """
     low = np.uint32((1 << (count - 1).bit_length()) - 1)
     numbers = jax.random.bits(key, (count,)) & ~low | jnp.arange(count, dtype=jnp.uint32)

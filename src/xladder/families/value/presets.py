@@ -1,4 +1,4 @@
-"""The named settings of every value world, and what is wrong with bad ones."""
+"""The presets of every value world, and the check of its settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SOURCES = {
 
 
 def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
-    """The named settings of a world, under a protocol where there are several."""
+    """The presets of a world, under a protocol if it has several."""
     place = names.locate(name)
     return SOURCES[place.family].presets(place, protocol)
 

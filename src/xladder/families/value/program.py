@@ -1,11 +1,11 @@
-"""One tick of a value learner in envs of its world, for XLA: a rollout of some steps, then learning from the memory.
+"""One tick of a value learner for XLA: some environment steps, and updates from the replay memory.
 
 A tick is the smallest number of environment steps that triggers a whole number of updates: a few steps of every env
 and one update, or one step and several updates. Its batches are drawn before the new observations arrive, so
 simulation and learning can overlap, and all rungs still compute the same.
 
-The parts of a tick are functions of their own (`choose`, `learn_if_ready`, `observe`, `store`): worlds on the host are
-stepped between them (`overlapped.py`, `host_loop.py`), worlds inside the program by `tick`.
+The parts of a tick are separate functions (`choose`, `learn_if_ready`, `observe`, `store`): worlds on the host are
+stepped between them (`overlapped.py`, `host_loop.py`), worlds inside the program are stepped by `tick`.
 
 Shapes: S seeds, N envs, T steps per tick, K updates per tick, F frames per state, B batch, A actions, Q fractions.
 """
@@ -30,14 +30,14 @@ from xladder.worlds.envs import Step
 
 
 class Counters(NamedTuple):
-    """What all seeds share; kept off the mapped axes, so that a branch on it stays a branch."""
+    """Counters that all seeds share. They are not mapped, so a branch on them stays a branch."""
 
     tick: jax.Array  # int32 []: ticks done
     cursor: history.Cursor
 
 
 class TrainState(NamedTuple):
-    """Everything else that a run changes. For a population every leaf has a leading axis [S]."""
+    """The rest of a run's state. For a population every leaf has a leading axis [S]."""
 
     key: jax.Array  # the run's root key []
     agent: Agent
@@ -45,23 +45,23 @@ class TrainState(NamedTuple):
     priorities: Any  # priorities.Priorities, or () where replay is uniform
     seen: Seen
     score: EpisodeTotals
-    row: history.History  # what came of the last step, leaves [N, …]; the next step writes it into the memory
-    worlds: Any  # where the envs stand
+    row: history.History  # the last step's row, leaves [N, …]; the next step writes it into the memory
+    worlds: Any  # the state of the envs
 
     def acting(self) -> Any:
-        """What acting needs: the memory, which XLA might copy if it were carried along, and the worlds are left out."""
+        """The part that acting needs: without the replay memory, which XLA might copy, and without the worlds."""
         return self._replace(memory=(), priorities=(), worlds=())  # type: ignore[arg-type]
 
 
 class LearnDraws(NamedTuple):
-    """What one update draws."""
+    """The random numbers of one update."""
 
     indices: Array  # float32 [B, R, 2]: where samples start; with priorities [B, 2]
     learner: Draws
 
 
 class Samples(NamedTuple):
-    """What the updates of a tick learn from."""
+    """The batches of a tick's updates."""
 
     indices: history.SampleIndices
     batch: Batch
@@ -70,21 +70,21 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True)
 class Program(ActingProgram):
-    """A value learner with its memory, and its world, as pure functions."""
+    """A value learner with its replay memory and world, as pure functions."""
 
     @property
     def window(self) -> history.Window:
-        """What a sample spans."""
+        """The span of a sample and the length of the ring."""
         c = self.config
         length = c.learner.memory // c.world.rows
         return history.Window(c.world.stack, c.learner.n_step, length, absences=self.spec.absences)
 
     def init_counters(self) -> Counters:
-        """Before the first tick."""
+        """The counters before the first tick."""
         return Counters(jnp.int32(0), history.init_cursor())
 
     def init(self, seed: jax.Array) -> TrainState:
-        """One fresh experiment; map it over seeds for a population."""
+        """The initial state of one run; map it over seeds for a population."""
         assert self.envs is not None
         key = keys.root(seed)
         state, frames = self.envs.reset(self.reset_keys(key))
@@ -93,12 +93,12 @@ class Program(ActingProgram):
         return jax.vmap(self.begin)(keys.of_agents(key, self.num_agents), frames)._replace(worlds=state)
 
     def init_agent(self, key: jax.Array) -> Agent:
-        """An agent that knows nothing, of the run with this root key."""
+        """A freshly initialised agent, for the run with this root key."""
         c = self.config.learner
         return self.learner.init(self.init_params(key), Hyperparams(jnp.float32(c.lr), jnp.float32(c.gamma)))
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
-        """A fresh experiment whose worlds show these frames [N, *frame]."""
+        """The initial state of a run whose envs start with these frames [N, *frame]."""
         n, spec = self.config.world.rows, self.spec
         seen, score = self.open_games(frames)
         return TrainState(
@@ -113,11 +113,11 @@ class Program(ActingProgram):
         )
 
     def params(self, runs: TrainState) -> Params:
-        """What a population has learned, leaves [S, …]."""
+        """The parameters of a population, leaves [S, …]."""
         return runs.agent.params
 
     def draw_learn(self, key: jax.Array, update: jax.Array | int) -> LearnDraws:
-        """The draws for one update."""
+        """The random numbers for one update."""
         c = self.config.learner
         sample, noise = (keys.address(key, update, 0, stream) for stream in (Stream.SAMPLE, Stream.NOISE))
         indices = (c.batch_size, 2) if c.prioritised else (c.batch_size, history.CANDIDATES, 2)
@@ -125,7 +125,7 @@ class Program(ActingProgram):
         return LearnDraws(uniforms, self.learner.draw_update(sample, noise))
 
     def beta(self, tick: Array) -> Array:
-        """float32 []: how far the bias of priorities is taken back."""
+        """float32 []: the importance-sampling exponent β in a tick."""
         c = self.config
         return schedules.linear(c.learner.beta, 1.0, c.agent_steps, tick * c.per_tick)
 
@@ -134,7 +134,7 @@ class Program(ActingProgram):
         return tick * self.config.per_tick >= self.config.learning_begins
 
     def is_syncing(self, tick: Array) -> Array:
-        """bool []: whether the target network becomes the online one before a tick."""
+        """bool []: whether a hard update of the target network is due before a tick."""
         c = self.config
         return tick % max(1, round(c.learner.target_update_period / c.per_tick)) == 0
 
@@ -144,7 +144,7 @@ class Program(ActingProgram):
         return jnp.where(draws.explore < epsilon, self.random_actions(seen.stack, draws), greedy)
 
     def observe(self, run: TrainState, actions: jax.Array, step: Step) -> tuple[TrainState, jax.Array, jax.Array]:
-        """Take note of what has come of the actions. Also the total and length of each game that ended, or nan."""
+        """Record the outcome of the actions. Also returns the return and length of each episode that ended, or nan."""
         row = history.History(
             frames=run.seen.stack[:, -1],
             actions=actions.astype(history.action_dtype(self.spec.actions)),
@@ -159,16 +159,16 @@ class Program(ActingProgram):
     def store(
         self, cursor: history.Cursor, memory: history.History, priority_state: Any, row: history.History
     ) -> tuple[history.History, Any]:
-        """Write what was noted of a step into the memory."""
+        """Write a step's row into the replay memory."""
         memory = history.add(cursor, memory, row)
         if self.config.learner.prioritised:
             priority_state = priorities.admit(self.window, cursor, priority_state, memory)
         return memory, priority_state
 
     def learn_if_ready(self, counters: Counters, runs: TrainState) -> tuple[TrainState, jax.Array]:
-        """The updates of a tick, leaves [S, …], if learning has started; and the mean loss [S]."""
+        """The updates of a tick, leaves [S, …], if learning has started. Also returns the mean loss [S]."""
         nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
-        # Outside the branch: whatever goes into one is copied by XLA if it is changed later, and the memory is large.
+        # Outside the branch: XLA copies a branch's inputs if they are changed later, and the replay memory is large.
         samples = self.sample(counters, runs)
         agents, priority_state, loss = jax.lax.cond(
             self.is_learning(counters.tick),
@@ -180,7 +180,7 @@ class Program(ActingProgram):
         return runs._replace(agent=agents, priorities=priority_state), loss
 
     def sample(self, counters: Counters, runs: TrainState) -> Samples:
-        """What the updates of a tick learn from, leaves [K, S, B, …]: all batches are drawn before the first update."""
+        """The batches of a tick's updates, leaves [K, S, B, …]; all are drawn before the first update."""
         updates, size = self.config.updates_per_tick, self.config.learner.batch_size // self.data_parallel.size
         numbers = counters.tick * updates + jnp.arange(updates)
 
@@ -194,27 +194,27 @@ class Program(ActingProgram):
             batches = jax.tree.map(lambda x: x.reshape(updates, size, *x.shape[1:]), batch)
             return Samples(indices, batches, draws.learner)
 
-        # Mapped even for one seed: to take the memory out of its axis and put it back, XLA would copy it.
+        # Mapped even for one seed: XLA would copy the replay memory to remove its axis and add it again.
         return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(worlds=())))
 
     def share(self, draws: LearnDraws) -> LearnDraws:
-        """This one's part of the draws of an update; noise is that of the network, which all have."""
+        """This device's part of an update's random numbers; all devices share the network, and so its noise."""
         learner = draws.learner._replace(taus=self.data_parallel.local(draws.learner.taus, axis=1))
         return LearnDraws(self.data_parallel.local(draws.indices), learner)
 
     def sync(self, agents: Agent, tick: jax.Array) -> Agent:
-        """The hard update of the target networks, leaves [S, …], if it is due before a tick."""
+        """The hard update of the target networks, leaves [S, …], if one is due before a tick."""
         due = self.is_syncing(tick)
         if not self.mapped:
             return self.learner.sync(agents, due)
-        # On a GPU a branch would wait for the host; writing all of it costs less.
+        # On a GPU a branch would wait for the host; a `where` over all parameters costs less.
         target = jax.tree.map(lambda p, t: jnp.where(due, p, t), agents.params, agents.target)
         return agents._replace(target=target)
 
     def learn(
         self, counters: Counters, agents: Agent, priority_state: Any, samples: Samples
     ) -> tuple[Agent, Any, jax.Array]:
-        """All updates of a tick in which learning has started, leaves [S, …], and what is then known of the rows."""
+        """All updates of a tick, leaves [S, …]. Returns agents, new priorities and losses."""
         agents, losses, errors = self.improve(counters.tick, agents, samples)
         if self.config.learner.prioritised:
             rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.indices, errors))  # [S, K, B]
@@ -223,7 +223,7 @@ class Program(ActingProgram):
         return agents, priority_state, losses.mean(0)
 
     def improve(self, tick: jax.Array, agents: Agent, samples: Samples) -> tuple[Agent, jax.Array, jax.Array]:
-        """The updates themselves, and the hard update before them. Also the losses [K, S] and errors [K, S, B]."""
+        """The hard update, if due, then the gradient updates. Also returns losses [K, S] and errors [K, S, B]."""
         if self.config.learner.target_update_period:
             agents = self.sync(agents, tick)
         map_over = jax.vmap if self.mapped else one_by_one
@@ -254,20 +254,20 @@ class Program(ActingProgram):
         return priorities.sample_indices(priority_state, even, self.beta(counters.tick))
 
     def update_priorities(self, priority_state: Any, indices: history.SampleIndices, errors: jax.Array) -> Any:
-        """Priorities by how far off the predictions were."""
+        """Set priorities from the errors of an update."""
         alpha = jnp.float32(self.config.learner.alpha)
         return priorities.assign(priority_state, indices, priorities.from_errors(errors, alpha))
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
-        """One tick of a population, leaves [S, …], or [S, A, …] where agents learn independently in one world."""
+        """One tick of a population, leaves [S, …], or [S, A, …] if agents learn independently in one world."""
         counters, rows, metrics = self.tick_rows(counters, self.as_rows(runs))
         return counters, self.from_rows(rows), metrics
 
     def tick_rows(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
-        """The same with the agents of all seeds in one row, leaves [S·A, …], but for the worlds, leaves [S, …].
+        """One tick with the agents of all seeds on one axis, leaves [S·A, …], except for the worlds, leaves [S, …].
 
-        A step begins by writing down what came of the one before: then the memory is read after it is written, and
-        never the other way round, which would make XLA copy all of it.
+        A step begins by storing the row of the one before. So the memory is always read after it is written; the
+        other way round, XLA would copy all of it.
         """
         first, before = counters.tick * self.config.steps_per_tick, self.config.steps_per_tick - 1
 
@@ -290,22 +290,22 @@ class Program(ActingProgram):
         return Counters(counters.tick + 1, cursor), runs, self.report(counters.tick, *ended, loss, updates)
 
     def store_all(self, cursor: history.Cursor, runs: TrainState) -> TrainState:
-        """The row of every seed's last step, into its memory."""
+        """Write the row of every seed's last step into its replay memory."""
         memory, priority_state = jax.vmap(lambda *run: self.store(cursor, *run))(runs.memory, runs.priorities, runs.row)
         return runs._replace(memory=memory, priorities=priority_state)
 
     def _store(self, cursor: history.Cursor, runs: TrainState, step: jax.Array) -> tuple[history.Cursor, TrainState]:
-        """The same, and the cursor after it. Before the first step there is no row to keep."""
+        """`store_all`, and the cursor after it. Before the first step there is no row to store."""
         after = history.advance(cursor, self.window.length)
         moved = jax.tree.map(lambda new, old: jnp.where(step > 0, new, old), after, cursor)
         if self.mapped:
             return moved, self.store_all(cursor, runs)
-        # As a loop, of one turn or none: nothing is fused across its border. Where it can, XLA on a CPU fuses writing a
-        # row with reading the memory, does it twice, and copies all of it for that.
+        # A loop of zero or one iterations, because nothing is fused across its border. Otherwise XLA on a CPU fuses
+        # writing a row with reading the memory, does it twice, and copies the whole memory for that.
         rest = runs.acting()
 
-        def write(_: jax.Array, held: tuple[history.History, Any]) -> tuple[history.History, Any]:
-            stored = self.store_all(cursor, rest._replace(memory=held[0], priorities=held[1]))
+        def write(_: jax.Array, buffers: tuple[history.History, Any]) -> tuple[history.History, Any]:
+            stored = self.store_all(cursor, rest._replace(memory=buffers[0], priorities=buffers[1]))
             return stored.memory, stored.priorities
 
         times = (step > 0).astype(jnp.int32)
@@ -313,7 +313,7 @@ class Program(ActingProgram):
         return moved, runs._replace(memory=memory, priorities=priority_state)
 
     def _choose(self, tick: jax.Array, step: jax.Array, runs: TrainState) -> jax.Array:
-        """int32 [S, N]: what every seed does in a step."""
+        """int32 [S, N]: the actions of every seed in a step."""
         epsilon, playing = self.epsilon(tick), runs.acting()
 
         def one(run: TrainState) -> jax.Array:
@@ -324,7 +324,7 @@ class Program(ActingProgram):
     def _step(
         self, runs: TrainState, actions: jax.Array, step: jax.Array
     ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
-        """One step of every env of every seed; and what the games that ended came to, [S, N] each."""
+        """Step every env of every seed. Also returns returns and lengths of the episodes that ended, [S, N] each."""
 
         memory, priority_state = runs.memory, runs.priorities
         worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
@@ -332,7 +332,7 @@ class Program(ActingProgram):
         return runs._replace(memory=memory, priorities=priority_state, worlds=worlds), (ended[0], ended[1])
 
     def rollout_only(self, counters: Counters, runs: TrainState) -> Any:
-        """The play of a tick without learning from it: what is seen then."""
+        """The environment steps of a tick without learning. Returns the states after them."""
         runs, first = self.as_rows(runs), counters.tick * self.config.steps_per_tick
         for t in range(self.config.steps_per_tick):
             runs, _ = self._step(runs, self._choose(counters.tick, first + t, runs), first + t)

@@ -1,7 +1,7 @@
-"""Worlds on the host and what is seen in them: stack frames, send actions, receive what came of them, keep score.
+"""Envs stepped from the host: stack frames, send actions, receive transitions, and sum up returns.
 
-Everybody who plays outside a compiled program uses this: the host loop, the actors of `actors`, evaluations, parity and
-replays. Where several agents share a world, their rows lie one after another: row a·N + n is agent a in copy n.
+Used wherever envs are stepped outside a compiled program: the host loop, the actors of `actors`, evaluations, parity
+and replays. If several agents share a world, rows are ordered by agent: row a·N + n is agent a in env n.
 
 Shapes: N envs, A agents, R = A·N rows, F frames per state.
 """
@@ -21,8 +21,8 @@ from xladder.worlds.envs import HostEnvs, Step
 class Transition(NamedTuple):
     """One step of every row."""
 
-    frames: np.ndarray  # [R, *frame]: what was seen before
-    is_first: np.ndarray  # bool [R]: whether that began an episode
+    frames: np.ndarray  # [R, *frame]: the frames before the step
+    is_first: np.ndarray  # bool [R]: whether those frames began an episode
     actions: np.ndarray  # int [R]
     step: Step  # leaves [R, …]
     ended: Ended
@@ -31,12 +31,12 @@ class Transition(NamedTuple):
 class Ended(NamedTuple):
     """Episodes that ended with a step."""
 
-    totals: np.ndarray  # float32 [R]: their reward; nan where none ended
+    totals: np.ndarray  # float32 [R]: their returns; nan where none ended
     lengths: np.ndarray  # float32 [R]
 
 
 class HostEpisodeTotals(Stateful):
-    """Reward and length of the episodes under way."""
+    """Return and length so far of the running episodes."""
 
     STATE = ("total", "steps")
 
@@ -44,7 +44,7 @@ class HostEpisodeTotals(Stateful):
         self.total, self.steps = np.zeros(rows, np.float32), np.zeros(rows, np.int32)
 
     def add(self, step: Step) -> Ended:
-        """Count a step. Returns what the episodes that ended have come to; an end shows when the next one begins."""
+        """Add a step. Returns the totals of episodes that ended; an end shows when the next episode begins."""
         first, reward = np.ravel(step.is_first), np.ravel(step.reward)
         absent = np.ravel(step.terminated) & np.ravel(step.truncated)
         ended = Ended(np.where(first, self.total, np.float32(np.nan)), np.where(first, self.steps, np.float32(np.nan)))
@@ -62,7 +62,7 @@ class Stepper(Stateful):
         self.reset()
 
     def reset(self) -> np.ndarray:
-        """Begin anew: first frames [R, *frame]."""
+        """Start new episodes. Returns their first frames [R, *frame]."""
         frames = self._rows(np.asarray(self.worlds.reset()))
         self.is_first = np.ones(len(frames), bool)
         self.score = HostEpisodeTotals(len(frames))
@@ -71,23 +71,23 @@ class Stepper(Stateful):
         return frames
 
     def state(self) -> dict[str, Any]:
-        """What it continues from; nothing where the games cannot be carried over."""
+        """The state to resume from; empty if the envs cannot be saved."""
         if not hasattr(self.worlds, "take_state"):
             return {}
         return {"worlds": self.worlds, "score": self.score, "stack": self.stack, "is_first": self.is_first}
 
     def seen_by(self, agent: int) -> np.ndarray:
-        """[N, F, *frame]: the states that one agent is in."""
+        """[N, F, *frame]: the states of one agent."""
         return self.stack.reshape(self.agents, -1, *self.stack.shape[1:])[agent]
 
     def send(self, actions: Sequence[np.ndarray] | np.ndarray) -> None:
-        """Begin a step; actions int [R], or [N] of every agent."""
+        """Start a step with actions int [R], or [N] for every agent."""
         self._actions = np.concatenate([np.ravel(each) for each in actions]) if self.agents > 1 else np.ravel(actions)
         several = bool(self.worlds.spec.agents)
         self.worlds.send(self._actions.reshape(self.agents, -1) if several else self._actions)
 
     def recv(self) -> Transition:
-        """Wait for what `send` began."""
+        """Wait for the step that `send` started. Returns its transition."""
         answer = self.worlds.recv()
         step = Step(*(self._rows(np.asarray(leaf)) for leaf in answer))
         before, first = self.stack[:, -1], self.is_first
@@ -96,7 +96,7 @@ class Stepper(Stateful):
         return Transition(before, first, self._actions, step, self.score.add(step))
 
     def close(self) -> None:
-        """End threads and the like."""
+        """Close the envs."""
         self.worlds.close()
 
     def _rows(self, leaf: np.ndarray) -> np.ndarray:
@@ -106,39 +106,39 @@ class Stepper(Stateful):
 def of_agent(transition: Transition, agent: int, agents: int) -> Transition:
     """One agent's rows of a transition."""
     count = len(transition.is_first) // agents
-    mine = slice(agent * count, (agent + 1) * count)
-    step = Step(*(leaf[mine] for leaf in transition.step))
+    rows = slice(agent * count, (agent + 1) * count)
+    step = Step(*(leaf[rows] for leaf in transition.step))
     return Transition(
-        transition.frames[mine],
-        transition.is_first[mine],
-        transition.actions[mine],
+        transition.frames[rows],
+        transition.is_first[rows],
+        transition.actions[rows],
         step,
-        Ended(*(x[mine] for x in transition.ended)),
+        Ended(*(x[rows] for x in transition.ended)),
     )
 
 
 def random_available(available: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """int [N]: one of the actions that are available, bool [N, K]; the twin of `acting.random_available`."""
+    """int [N]: random actions among those available, bool [N, K]; the twin of `acting.random_available`."""
     ranks = np.cumsum(available, axis=1)
-    wanted = np.minimum((uniforms * ranks[:, -1].astype(np.float32)).astype(int), ranks[:, -1] - 1)
-    return np.argmax(available & (ranks == wanted[:, None] + 1), axis=1)
+    rank = np.minimum((uniforms * ranks[:, -1].astype(np.float32)).astype(int), ranks[:, -1] - 1)
+    return np.argmax(available & (ranks == rank[:, None] + 1), axis=1)
 
 
 class Report(NamedTuple):
-    """What one tick on the host reports."""
+    """The metrics of one tick on the host."""
 
     ended: Sequence[Ended]
-    """Of every step."""
+    """Episodes that ended, for every step."""
     losses: Sequence[float]
-    """Of every update of every agent."""
+    """Losses of all updates of all agents."""
     epsilon: float
     updates: int
-    """Of each agent."""
+    """Updates per agent."""
     agents: int
-    """How many learn independently; 0 where one agent is alone."""
+    """Number of agents that learn independently; 0 for a single agent."""
 
     def columns(self) -> dict[str, Any]:
-        """Under the names of `acting.Metrics`, or of `acting.AgentMetrics`."""
+        """The metrics by name, with the fields of `acting.Metrics` or `acting.AgentMetrics`."""
         several = max(1, self.agents)
         nothing = np.zeros((several, 0), np.float32)
         totals = np.concatenate([nothing, *(e.totals.reshape(several, -1) for e in self.ended)], axis=1)  # [A, T·N]

@@ -1,4 +1,4 @@
-"""The value learner in PyTorch; what it draws comes from NumPy's and PyTorch's generators."""
+"""The value learner in PyTorch; its random numbers come from NumPy's and PyTorch's generators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from xladder.worlds.envs import EnvSpec
 
 
 class Backend(TorchBackend):
-    """PyTorch agents and the copies of their world."""
+    """PyTorch agents and the envs of their world."""
 
     STATE = ("rng", "agents")
 
@@ -41,14 +41,14 @@ class Backend(TorchBackend):
 
     @property
     def worlds(self) -> Any:
-        """The envs of the world, opened when they are first asked for."""
+        """The envs of the world, created on first use."""
         if self._worlds is None:
             world = self.config.world
             self._worlds = world.on_host(world.num_envs, self._seed, compiled)
         return self._worlds
 
     def draw(self, step: int, agent: int) -> ActDraws:
-        """The draws for one choice of action."""
+        """The random numbers for one action selection."""
         n, spec, learner = self.config.world.rows, self.program.spec, self.agents[agent]
         fractions = self.config.learner.act_quantiles if learner.head.fractions else 0
         explore, random = self.rng.random(n, dtype=np.float32), partial(self.rng.random, n, dtype=np.float32)
@@ -60,12 +60,12 @@ class Backend(TorchBackend):
         )
 
     def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
-        """The best actions in states."""
+        """The greedy actions in a batch of states."""
         noise = draws.noise if draws.noise.shape[1] else None
         return self.agents[agent].values(stack, draws.taus, noise).argmax(1)
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
-        """What says where the samples of an update start."""
+        """Uniform numbers that pick where the samples of an update start."""
         c = self.config.learner
         shape = (c.batch_size, 2) if c.prioritised else (c.batch_size, CANDIDATES, 2)
         return self.rng.random(shape, dtype=np.float32)
@@ -75,7 +75,7 @@ class Backend(TorchBackend):
         return self.agents[agent].update(batch)
 
     def sync(self) -> None:
-        """The hard update of the target networks."""
+        """Copy the online networks into the target networks."""
         for agent in self.agents:
             agent.sync()
 
@@ -84,7 +84,7 @@ class Backend(TorchBackend):
         return self.agents[agent].to_jax(self.agents[agent].net.state_dict())
 
     def take(self, agent: int, params: Params) -> None:
-        """Go on with these parameters."""
+        """Load these parameters."""
         self.agents[agent].load(params)
 
     def params(self) -> Params:
@@ -94,7 +94,7 @@ class Backend(TorchBackend):
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
     def dry_run(self) -> None:
-        """An update and some actions on made-up data: what the number of threads is chosen by."""
+        """Run an update and some actions on made-up data; used to choose the number of threads."""
         memory = HostMemory(self.program).history
         batch = memory.gather(memory.sample_indices(np.zeros((self.config.learner.batch_size, 1, 2), np.float32)), 0.0)
         n, stack = self.config.world.rows, self.config.world.stack
@@ -104,7 +104,7 @@ class Backend(TorchBackend):
 
 
 def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
-    """The PyTorch learner that the settings describe, made from them and from what the world shows alone."""
+    """Build the PyTorch learner from the settings and the world's frame shape alone."""
     c, spec, stack = config.learner, config.world.spec(), config.world.stack
     if not is_own(c.torso):
         return TorchLearner(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, spec.masked)
@@ -113,7 +113,7 @@ def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
 
 
 def make_torso(config: Any, spec: EnvSpec, stack: int) -> torch.nn.Module:
-    """One of the built-in torsos."""
+    """Build one of the built-in torsos."""
     if config.torso == "nature":
         return torsos_torch.NatureCnn(stack)
     if config.torso == "minatar":
@@ -122,7 +122,7 @@ def make_torso(config: Any, spec: EnvSpec, stack: int) -> torch.nn.Module:
 
 
 def make_net(config: Any, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> ValueNet:
-    """The network round a torso; how many features that has is found out by calling it."""
+    """Build the network around a torso, which is called once to find its number of features."""
     fields = spec.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
     state = torch.from_numpy(np.zeros((1, stack, *spec.seen), spec.dtype))
     with torch.no_grad():

@@ -1,6 +1,6 @@
-"""The PyTorch side of torsos that users bring: made, checked, and paired with the Flax module layer by layer.
+"""PyTorch twins of users' own torsos: built, checked, and matched with the Flax module layer by layer.
 
-What the user has to provide is said in `own_torsos.py`.
+`own_torsos.py` says what the user has to provide.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 def make_twin(name: str, spec: EnvSpec, stack: int) -> Any:
-    """The PyTorch module that is the twin of a torso. It may draw from PyTorch's generator."""
+    """Build the PyTorch twin of a torso. It may use PyTorch's random generator."""
     factory = own_torsos.find_twin(name)
     if factory is None:
         raise UsageError(f"There is no PyTorch side: {own_torsos.why_no_twin(name)}.")
     if isinstance(factory, torch.nn.Module):
-        raise UsageError(f"The PyTorch twin of `{name}` is a module that is made already: give its class.")
+        raise UsageError(f"The PyTorch twin of `{name}` is a module instance: name its class instead.")
     torso = own_torsos.make(name)
     known = {field.name: getattr(torso, field.name) for field in fields(torso) if field.name not in ("parent", "name")}
     known["shape"] = own_torsos.shape_of(torso, spec, stack)
@@ -45,30 +45,32 @@ def make_twin(name: str, spec: EnvSpec, stack: int) -> Any:
             parameter.VAR_KEYWORD,
         ):
             raise UsageError(
-                f"The PyTorch twin of `{name}` wants `{parameter.name}`, and may ask for `shape`, the shape of a "
-                f"state, and for the fields of the Flax module{_listed([k for k in known if k != 'shape'])}."
+                f"The PyTorch twin of `{name}` takes `{parameter.name}`, but it may only take `shape`, the shape of a "
+                f"state, and fields of the Flax module{_listed([k for k in known if k != 'shape'])}."
             )
     try:
         twin = factory(**arguments)
     except Exception as error:
-        raise UsageError(f"The PyTorch twin of `{name}` cannot be made: {brief(error)}.") from error
+        raise UsageError(f"The PyTorch twin of `{name}` cannot be built: {brief(error)}.") from error
     if not isinstance(twin, torch.nn.Module):
-        raise UsageError(f"The PyTorch twin of `{name}` is a {type(twin).__name__}, and has to be a torch.nn.Module.")
+        raise UsageError(
+            f"The PyTorch twin of `{name}` is a {type(twin).__name__}, but it has to be a torch.nn.Module."
+        )
     _call_twin(name, twin, own_torsos.states_of(torso, spec, stack))  # lazy layers get their shapes
     return twin
 
 
 def check_twin(name: str, spec: EnvSpec, stack: int, features: int) -> None:
-    """Raise unless the twin makes as many features, and its layers have the shapes of the Flax module's."""
+    """Raise unless the twin has the same number of features and layers of the same shapes."""
     torso = own_torsos.make(name)
     with torch.random.fork_rng(devices=[]):
         twin = make_twin(name, spec, stack)
     call = as_call((own_torsos.states_of(torso, spec, stack),))
-    said = _call_twin(name, twin, call.args[0])
-    if tuple(said.shape) != (own_torsos.EXAMPLES, features):
+    outputs = _call_twin(name, twin, call.args[0])
+    if tuple(outputs.shape) != (own_torsos.EXAMPLES, features):
         raise UsageError(
-            f"The PyTorch twin of `{name}` returns {list(said.shape)} for a batch of {own_torsos.EXAMPLES}, and the "
-            f"Flax module {[own_torsos.EXAMPLES, features]}."
+            f"The PyTorch twin of `{name}` returns {list(outputs.shape)} for a batch of {own_torsos.EXAMPLES}, but the "
+            f"Flax module returns {[own_torsos.EXAMPLES, features]}."
         )
     if any(True for _ in twin.parameters()) or own_torsos.has_params(torso, call.args[0]):
         try:
@@ -80,24 +82,24 @@ def check_twin(name: str, spec: EnvSpec, stack: int, features: int) -> None:
 
 
 def torso_names(name: str, spec: EnvSpec, stack: int) -> OwnTorsoNames:
-    """Which layers of a torso and of its twin belong together."""
+    """The matching layers of a torso and its twin."""
     return _matched(name, own_torsos.make(name), spec, stack)
 
 
 @dataclass(frozen=True)
 class OwnTorsoNames:
-    """The pairs of a torso's layers as `parameters.TorsoNames`."""
+    """The matching layers of a torso and its twin, as `parameters.TorsoNames`."""
 
     match: Any
     """`xladder.twins.matching.Match`, or None where the torso has no parameters."""
 
     def to_flax(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """PyTorch's numbers by name → the torso's parameters."""
+        """The Flax parameters from PyTorch's arrays by name."""
         found = self.match.to_flax(state)["params"] if self.match else {}
         return _copied(found)
 
     def to_torch(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The inverse."""
+        """PyTorch's arrays by name from the Flax parameters."""
         found = self.match.to_torch({"params": params}) if self.match else {}
         return {name: np.array(x, np.float32, order="C") for name, x in found.items()}
 
@@ -123,13 +125,15 @@ def _matched(name: str, torso: Any, spec: EnvSpec, stack: int) -> OwnTorsoNames:
 def _call_twin(name: str, twin: Any, states: Any) -> Any:
     try:
         with torch.no_grad():
-            said = twin(jax.tree.map(lambda x: torch.from_numpy(np.array(x)), states))
+            outputs = twin(jax.tree.map(lambda x: torch.from_numpy(np.array(x)), states))
     except Exception as error:
         shown = ", ".join(f"{x.dtype} {list(x.shape)}" for x in jax.tree.leaves(states))
         raise UsageError(f"The PyTorch twin of `{name}` cannot be called with {shown}: {brief(error)}.") from error
-    if not isinstance(said, torch.Tensor):
-        raise UsageError(f"The PyTorch twin of `{name}` returns a {type(said).__name__}, and has to return a tensor.")
-    return said
+    if not isinstance(outputs, torch.Tensor):
+        raise UsageError(
+            f"The PyTorch twin of `{name}` returns a {type(outputs).__name__}, but it has to return a tensor."
+        )
+    return outputs
 
 
 def _listed(names: list[str]) -> str:
@@ -137,7 +141,7 @@ def _listed(names: list[str]) -> str:
 
 
 def _copied(tree: Any) -> Any:
-    """The same in float32, without a share in PyTorch's memory."""
+    """A float32 copy that does not share PyTorch's memory."""
     if isinstance(tree, dict):
         return {name: _copied(part) for name, part in tree.items()}
     return np.array(tree, np.float32, order="C")

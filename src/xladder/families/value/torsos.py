@@ -1,22 +1,22 @@
-"""The names of torsos: which are built in, and which of these can see which frames. Imports nothing heavy."""
+"""The built-in torsos and the frames that each can take. Imports nothing heavy."""
 
 from typing import Literal, get_args
 
 TorsoName = Literal["mlp", "nature", "minatar"]
 TORSOS: tuple[TorsoName, ...] = get_args(TorsoName)
-LEAST_NATURE = 36  # pixels a side, of which its three convolutions leave one
-LEAST_MINATAR = 3  # cells a side, likewise
+LEAST_NATURE = 36  # pixels per side; the three convolutions reduce them to one
+LEAST_MINATAR = 3  # cells per side; the convolution reduces them to one
 
 
 def is_own(torso: str) -> bool:
-    """Whether a torso is code of the user's: `module:Name`, or the name of an installed entry point."""
+    """Whether a torso is the user's own: `module:Name`, or the name of an installed entry point."""
     return torso not in TORSOS
 
 
 def takes(torso: str, shape: tuple[int, ...]) -> bool:
     """Whether a torso can take single frames of this shape.
 
-    `mlp` takes numbers and vectors, `nature` grey pictures [height, width], `minatar` [height, width, channels].
+    `mlp` takes numbers and vectors, `nature` grey images [height, width], `minatar` [height, width, channels].
     """
     match torso:
         case "mlp":

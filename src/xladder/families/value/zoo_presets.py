@@ -1,4 +1,4 @@
-"""Worlds that several agents share, with PettingZoo's parallel API, as workloads: `zoo/module:parallel_env`."""
+"""Multi-agent worlds with PettingZoo's parallel API as workloads: `zoo/module:parallel_env`."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorldConfig(ValueWorld):
-    """Envs of a world that several agents share."""
+    """Envs of a multi-agent world."""
 
     jittable: ClassVar[bool] = False
     name: str = "zoo/pettingzoo.sisl.pursuit_v5:parallel_env"
-    """Which world; the workload's name says it already."""
+    """Which world; set by the workload's name."""
     num_envs: int = 8
-    """How many envs are stepped at once."""
+    """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
 
@@ -37,13 +37,13 @@ class WorldConfig(ValueWorld):
         return layout(self.name).agents
 
     def spec(self) -> EnvSpec:
-        """What is known of the world before it starts."""
+        """Frame shape, dtype and number of actions, known without starting the world."""
         from xladder.worlds.zoo_host import spec
 
         return spec(self)
 
     def on_host(self, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> ZooEnvs:
-        """Envs to be stepped from the host; `first` is the number of the first, where others step those before."""
+        """Envs stepped from the host; `first` is the first one's index, if other processes step the earlier ones."""
         from xladder.worlds.zoo_host import on_host
 
         return on_host(self, num_envs, seed, compiled, first)
@@ -51,7 +51,7 @@ class WorldConfig(ValueWorld):
 
 @dataclass(frozen=True)
 class Config(Ticks):
-    """Independent value learners, one for each agent, in envs of a world that they share."""
+    """Independent value learners, one per agent, in envs of a multi-agent world."""
 
     length: ClassVar[str] = "steps"
     length_per_step: ClassVar[int] = 1
@@ -59,13 +59,13 @@ class Config(Ticks):
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay"] = "replay"
-    """The value learner with its memory."""
+    """The value learner with a replay memory."""
     steps: int = 100_000
     """How long to train: steps of all envs together."""
     evaluate_every: int = 0
-    """Steps between two evaluations; 0: a tenth of the run."""
+    """Steps between evaluations; 0 means a tenth of the run."""
     evaluate_episodes: int = 10
-    """Episodes of each; 0: none are made."""
+    """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.0
     """Probability of a random action in evaluations."""
 
@@ -75,16 +75,16 @@ class Config(Ticks):
         return self.world.name
 
     def check_world(self) -> None:
-        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot see its frames."""
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
         check_torso(self, self.world.spec().shape)
 
     def note(self) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before the run starts, or an empty string."""
         return ""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
-    """The named settings of a world, which is asked what it shows."""
+    """The presets of a world, chosen by the shape of its frames."""
     if protocol is not None:
         raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
     found = from_gymnax(Config(WorldConfig(place.name)))
