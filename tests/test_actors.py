@@ -341,8 +341,8 @@ def test_each_actor_explores_at_its_own_rate():
     run = start(replace(CART, learner=replace(CART.learner, epsilon=0.5, epsilon_end=0.5)), actors=2)
     asked = []
     for remote in run.workers.actors:
-        play = remote.ask
-        remote.ask = lambda method, *given, play=play, **more: (
+        play = remote.call
+        remote.call = lambda method, *given, play=play, **more: (
             asked.append((method, given)),
             play(method, *given, **more),
         )[1]
