@@ -395,7 +395,7 @@ def test_seeds_lie_over_hosts_and_stay_so_on_another_number(tmp_path):
         os.kill(run.host(2), signal.SIGTERM)
         assert run.wait()[0] == 143
     code, said = launched(2, "resume", folder)
-    assert code == 0 and "2 for seeds, 1 for the work of each" in said, said
+    assert code == 0 and "2 along `seeds`, 1 along `data`" in said, said
     assert main(["train", "hypergrid", *words, "--mesh", "seeds=2", "--out", str(alone)]) == 0
     (digest, rows), (expected, others) = what_came_of(folder), what_came_of(alone)
     assert digest == expected and sorted(rows) == sorted(others)
