@@ -187,8 +187,8 @@ def test_actions_are_counted_from_0_wherever_the_world_begins():
         ("FrozenLake-v1", "shows Discrete(16)"),
         ("ProbeFilm-v0", "shows uint8 [4, 8, 6, 3]"),
         ("ProbeNothing-v0", "shows float32 [0]"),
-        ("ProbeTooMany-v0", "has 128 actions, and up to 127 can be remembered"),
-        ("ProbeUnmade-v0", "`gym/ProbeUnmade-v0` fails when it is made: ValueError: no map here. Put that right"),
+        ("ProbeTooMany-v0", "has 128 actions, but at most 127 are supported"),
+        ("ProbeUnmade-v0", "`gym/ProbeUnmade-v0` fails when it is made: ValueError: no map here. Fix that"),
         ("no_such_module:CartPole-v1", "No module named 'no_such_module'"),
     ],
 )
