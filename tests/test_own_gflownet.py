@@ -281,7 +281,7 @@ REWARDS = {
     "a Python float": (lambda cell: 1.0, "returns a Python float"),
     "a vector": (lambda cell: cell * 1.0, r"returns float32 \[2\] for one cell"),
     "no JAX": (lambda cell: float(cell[0]), "fails inside `jit`"),
-    "nothing": (lambda cell: None, "gives a NoneType"),
+    "nothing": (lambda cell: None, "returns a NoneType"),
 }
 
 

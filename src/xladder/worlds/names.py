@@ -80,7 +80,7 @@ WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
 _CONTINUOUS = "continuous actions, but value learners need discrete ones"
 # gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {
-    "MNISTBandit-bsuite": "it downloads its images when it is made",
+    "MNISTBandit-bsuite": "it downloads its images when it is made, and needs the network",
     "Pendulum-v1": _CONTINUOUS,
     "MountainCarContinuous-v0": _CONTINUOUS,
     "PointRobot-misc": _CONTINUOUS,
