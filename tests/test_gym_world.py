@@ -182,7 +182,7 @@ def test_actions_are_counted_from_0_wherever_the_world_begins():
         ("CartPole-v7", "Gymnasium has no world `CartPole-v7`. The nearest are `gym/CartPole-v1`"),
         ("CartPoll-v1", "The nearest are `gym/CartPole-v1`"),
         ("gym/CartPoll-v1", "Gymnasium has no world `CartPoll-v1`."),
-        ("ALE/Breakout-v5", "say `atari/GAME`"),
+        ("ALE/Breakout-v5", "use `atari/GAME`"),
         ("Pendulum-v1", "has the actions Box(-2.0, 2.0, (1,), float32)"),
         ("FrozenLake-v1", "shows Discrete(16)"),
         ("ProbeFilm-v0", "shows uint8 [4, 8, 6, 3]"),

@@ -392,7 +392,7 @@ FAULTS = {
         (lambda params: torch.optim.Adam(params, 1e-3), optax.adam(1.05e-3)),
         "look at the optimisers",
     ),
-    "4 updates": (LOSSES, (lambda params: torch.optim.SGD(params, 0.5, 0.9), optax.sgd(0.5)), "changes with time"),
+    "4 updates": (LOSSES, (lambda params: torch.optim.SGD(params, 0.5, 0.9), optax.sgd(0.5)), "changes over time"),
 }
 
 
@@ -441,7 +441,7 @@ BAD = {
     "optimiser": (mlp(), flax_mlp(), X, {"optimiser": ("adamm", 1e-3)}, "Did you mean `adam`"),
     "no rate": (mlp(), flax_mlp(), X, {"optimiser": "adam"}, "has no learning rate"),
     "half a pair": (mlp(), flax_mlp(), X, {"optimiser": optax.sgd(0.1)}, "or a pair"),
-    "updates": (mlp(), flax_mlp(), X, {"updates": 0}, "from 1 on"),
+    "updates": (mlp(), flax_mlp(), X, {"updates": 0}, "at least 1"),
     "names": (mlp(), flax_mlp(), X, {"names": ["0"]}, "has to be a dict"),
     "tolerance": (mlp(), flax_mlp(), X, {"tolerances": {"loss": "1"}}, "has to be a number"),
     "level": (mlp(), flax_mlp(), X, {"tolerances": {"forwards": 1.0}}, "Did you mean `forward`"),

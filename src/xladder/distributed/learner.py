@@ -22,9 +22,9 @@ from xladder.learners.value import Agent
 from xladder.replay.packed import PackedTrajectories, batch_of, nothing
 from xladder.replay.priorities_host import stratified
 
-Aside = Callable[..., Any]
+OnCpu = Callable[..., Any]
 """Calls a function on the CPU that drives the device."""
-Bring = Callable[[PackedTrajectories], PackedTrajectories]
+ToDevice = Callable[[PackedTrajectories], PackedTrajectories]
 """Starts copying transitions to the learner's device, without waiting."""
 
 
@@ -36,16 +36,16 @@ class Learner(Stateful):
         seed: its seed.
         platform: the platform of the learner's device.
         compiled: compiles a function.
-        aside: calls a function on the CPU.
-        bring: copies a batch to the device.
+        on_cpu: calls a function on the CPU.
+        to_device: copies a batch to the device.
     """
 
     STATE = ("agent",)
 
-    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, aside: Aside, bring: Bring):
+    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, on_cpu: OnCpu, to_device: ToDevice):
         self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
-        self.aside, self.bring = aside, bring
-        self.draws_from = aside(keys.root, seed)
+        self.on_cpu, self.to_device = on_cpu, to_device
+        self.draws_from = on_cpu(keys.root, seed)
         self._draw = compiled(_draw)
         self.agent = compiled(_begin)(self.program, self.key)
         spec, window = self.program.spec, self.program.window
@@ -62,7 +62,7 @@ class Learner(Stateful):
         """Random numbers that select the samples of some ticks: float32 [K·B, R, 2], or [K·B, 2] with priorities."""
         updates = np.arange(tick * self.config.updates_per_tick, (tick + ticks) * self.config.updates_per_tick)
         # On the CPU, which gives the same numbers: on a GPU they would queue behind the running updates.
-        drawn = np.array(self.aside(self._draw, self.program, updates.astype(np.int32), self.draws_from))
+        drawn = np.array(self.on_cpu(self._draw, self.program, updates.astype(np.int32), self.draws_from))
         if self.config.learner.prioritised:
             for uniforms in drawn:
                 uniforms[:, 0] = stratified(uniforms[:, 0])

@@ -146,7 +146,7 @@ class Prefetcher:
         whole = join(parts, samples)
         places = [slice(i * self.rows, (i + 1) * self.rows) for i in range(self.ticks)]
         tick_batches = [TickBatch(*(_select(column, mine) for column in whole)) for mine in places]
-        return [tick_batch._replace(batch=self.learner.bring(tick_batch.batch)) for tick_batch in tick_batches]
+        return [tick_batch._replace(batch=self.learner.to_device(tick_batch.batch)) for tick_batch in tick_batches]
 
     def close(self) -> None:
         """Stop the thread that copies."""

@@ -135,10 +135,10 @@ class _Check:
         if not self.state:
             raise UsageError("All parameters of the PyTorch module are frozen (requires_grad is False).")
         self.apply = jax.jit(lambda state: layers_flax.apply(twins.flax, self.variables(state), twins.flax_call))
-        self.said = self.say_torch()
+        self.torch_outputs = self.apply_torch()
         if loss is None:
             rng = np.random.default_rng(0)
-            goals = [rng.standard_normal(np.shape(x)).astype(np.float32) for x in _floats(self.said)]
+            goals = [rng.standard_normal(np.shape(x)).astype(np.float32) for x in _floats(self.torch_outputs)]
             if not goals:
                 raise UsageError("The modules have no floating-point outputs, so there is no gradient: give a `loss`.")
             self.losses = _away_from_torch(twins, goals), _away_from(twins, goals)
@@ -158,7 +158,7 @@ class _Check:
         net = layers_flax.network(self.twins.flax, self.variables(state))
         return scalar(self.losses[1], net, self.flax_batch)
 
-    def say_torch(self) -> Any:
+    def apply_torch(self) -> Any:
         """The current outputs of PyTorch's copy."""
         return layers_torch.call(self.copy, None, self.twins.call)
 
@@ -184,20 +184,21 @@ class _Check:
             gradient = self.check_gradients()
             if self.optimiser is not None:
                 self.check_updates(updates, gradient)
-        where = next((said for level, said in self.found if not level.passed), "")
+        where = next((text for level, text in self.found if not level.passed), "")
         return Report(tuple(level for level, _ in self.found), where, tuple(self.notes()), self.twins.match)
 
     def check_forward(self) -> bool:
         """Compare the outputs. Returns whether their shapes agree, without which nothing else can be compared."""
-        again = self.say_torch()
+        again = self.apply_torch()
         if any(
-            not np.array_equal(a, b, equal_nan=True) for a, b in zip(*map(_leaves, (self.said, again)), strict=True)
+            not np.array_equal(a, b, equal_nan=True)
+            for a, b in zip(*map(_leaves, (self.torch_outputs, again)), strict=True)
         ):
             raise UsageError(
                 "The PyTorch module is not deterministic, even in eval mode. Take random numbers as inputs "
                 "instead of drawing them inside; then both sides can be given the same."
             )
-        ours, theirs = self.outputs(self.state, self.said)
+        ours, theirs = self.outputs(self.state, self.torch_outputs)
         level, _ = _compare("forward", self.allowed["forward"], ours, theirs)
         where = "" if level.passed else find_parting(self.twins, self.variables(self.state))
         shaped = all(ours[name].shape == x.shape for name, x in theirs.items())
@@ -208,12 +209,12 @@ class _Check:
         self.found.append((level, where))
         return shaped
 
-    def outputs(self, state: Mapping[str, Any], said: Any) -> tuple[Named, Named]:
+    def outputs(self, state: Mapping[str, Any], torch_outputs: Any) -> tuple[Named, Named]:
         """The outputs of both sides, array by array."""
-        ours, theirs = self.apply(state), jax.tree_util.tree_leaves_with_path(said)
+        ours, theirs = self.apply(state), jax.tree_util.tree_leaves_with_path(torch_outputs)
         if len(jax.tree.leaves(ours)) != len(theirs):
             raise UsageError(
-                f"The PyTorch module returns {describe(said)} and the Flax module {describe(ours)}: both have to "
+                f"The PyTorch module returns {describe(torch_outputs)} and the Flax module {describe(ours)}: both have to "
                 "return the same number of arrays, in the same order."
             )
         names = [f"output{jax.tree_util.keystr(path)}" for path, _ in theirs]
@@ -226,8 +227,8 @@ class _Check:
         theirs, wanted = self.gradients_torch()
         if self.given_loss is not None:
             level, _ = _compare("loss", self.allowed["loss"], {"loss": np.asarray(value)}, {"loss": theirs})
-            said = f"PyTorch's loss is {float(theirs):.6g} and JAX's {float(value):.6g}."
-            self.found.append((level, said + self.blame("forward", " The outputs agree: look at the losses.")))
+            text = f"PyTorch's loss is {float(theirs):.6g} and JAX's {float(value):.6g}."
+            self.found.append((level, text + self.blame("forward", " The outputs agree: look at the losses.")))
         ours = {name: np.asarray(x) for name, x in gradient.items()}
         level, name = _compare("gradients", self.allowed["gradients"], ours, wanted, FAINT)
         hint = " The losses agree: look for something that stops or clips a gradient (detach, stop_gradient)."
@@ -277,7 +278,7 @@ class _Check:
             if i == 0:
                 self.check_first(state, gradient)
         if updates > 1:
-            outputs = self.outputs(state, self.say_torch())
+            outputs = self.outputs(state, self.apply_torch())
             level, name = _compare(f"{updates} updates", self.allowed["many updates"], *outputs)
             hint = " One update agrees: look for something that changes over time, such as a schedule."
             self.found.append((level, f"The {name} differs most.{self.blame('one update', hint)}"))
@@ -293,13 +294,13 @@ class _Check:
         slack = {name: float(np.max(np.abs(x), initial=0.0)) * ROUNDING for name, x in before.items()}
         share = self.allowed["one update"]
         moves, name = _compare("one update", share, ours, theirs, 1.0, slack)
-        said, output = _compare("one update", share, *self.outputs(state, self.say_torch()))
+        level, output = _compare("one update", share, *self.outputs(state, self.apply_torch()))
         hint = " The gradients agree: look at the optimisers (position of ε, weight decay, clipping)."
-        if not moves.passed or said.passed:
+        if not moves.passed or level.passed:
             text = f"The change of {self.both(name)} differs most.{self.blame('gradients', hint)}"
             self.found.append((moves, text))
         else:
-            self.found.append((said, f"The {output} differs most.{self.blame('gradients', hint)}"))
+            self.found.append((level, f"The {output} differs most.{self.blame('gradients', hint)}"))
 
     def blame(self, before: str, hint: str) -> str:
         """The hint, if the level before has passed; otherwise nothing."""
@@ -365,8 +366,8 @@ def _away_from(twins: Twins, goals: list[np.ndarray]) -> Loss:
     """The default loss: the mean squared distance from fixed numbers."""
 
     def loss(net: Any, batch: Any) -> Any:
-        said = _floats(net(*twins.flax_call.args, **twins.flax_call.kwargs))
-        return sum(jnp.mean((x - goal) ** 2) for x, goal in zip(said, goals, strict=True))
+        outputs = _floats(net(*twins.flax_call.args, **twins.flax_call.kwargs))
+        return sum(jnp.mean((x - goal) ** 2) for x, goal in zip(outputs, goals, strict=True))
 
     return loss
 
@@ -377,9 +378,9 @@ def _away_from_torch(twins: Twins, goals: list[np.ndarray]) -> Loss:
     def loss(net: Any, batch: Any) -> Any:
         where = next(net.parameters()).device
         args, kwargs = layers_torch.tensors((twins.call.args, dict(twins.call.kwargs)), where)
-        said = [x for x in jax.tree.leaves(net(*args, **kwargs)) if x.is_floating_point()]
+        outputs = [x for x in jax.tree.leaves(net(*args, **kwargs)) if x.is_floating_point()]
         made = layers_torch.tensors(goals, where)
-        return sum(((x - goal) ** 2).mean() for x, goal in zip(said, made, strict=True))
+        return sum(((x - goal) ** 2).mean() for x, goal in zip(outputs, made, strict=True))
 
     return loss
 

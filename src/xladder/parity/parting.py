@@ -36,13 +36,13 @@ def find_parting(twins: Twins, variables: Any) -> str:
     counts: dict[str, int] = {}
     before: Pair | None = None
     convolved = False  # since the last linear layer
-    for name, given, said in calls:
+    for name, given, outputs in calls:
         pair = pairs.get(name)
         other = theirs.get(tuple(filter(None, pair.flax.name.split("/"))), []) if pair else []
         k = counts[name] = counts.get(name, -1) + 1
         if pair is None or k >= len(other):
             continue
-        found = _part(pair, before, convolved, (given, said), other[k])
+        found = _part(pair, before, convolved, (given, outputs), other[k])
         if found:
             return found
         before, convolved = pair, pair.torch.kind is CONVOLUTION or (convolved and pair.torch.kind is not LINEAR)
@@ -61,14 +61,14 @@ def _part(pair: Pair, before: Pair | None, convolved: bool, ours: tuple[Any, Any
             distances.append((0.0, ""))
         else:
             distances.append(_distance(pair, np.asarray(a), np.asarray(b)))
-    (given, shapes_given), (said, shapes_said) = distances
+    (given, input_shapes), (outputs, output_shapes) = distances
     if given > SAME:
         after = f" {before} still agree." if before else ""
         hint = _FLAT if kind is LINEAR and convolved else _BEFORE if before else ""
-        return f"They diverge before {pair}: these layers get different inputs{shapes_given}.{after}{hint}"
-    if said > SAME:
+        return f"They diverge before {pair}: these layers get different inputs{input_shapes}.{after}{hint}"
+    if outputs > SAME:
         same = "these layers" if kind.recurrent else "with the same input, these layers"
-        return f"They diverge in {pair}: {same} return something different{shapes_said}.{_IN.get(kind, '')}"
+        return f"They diverge in {pair}: {same} return something different{output_shapes}.{_IN.get(kind, '')}"
     return ""
 
 

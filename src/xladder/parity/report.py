@@ -67,5 +67,5 @@ class Report:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEADS)
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows())
-        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{said}"
+        sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{sentences}"

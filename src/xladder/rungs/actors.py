@@ -40,7 +40,7 @@ class ActorsRun:
         self.device, self.engine, self.lines = device, engine, list[str]()
         with jax.default_device(device):
             begun = time.perf_counter()
-            learner = Learner(config, seed, device.platform, compiler.function, *hands(device))
+            learner = Learner(config, seed, device.platform, compiler.function, *cpu_and_device(device))
             self.compile_seconds = time.perf_counter() - begun
             make = partial(make_actor, user_code.allowed(), os.getcwd())
             self.workers = WorkerGroup.spawn(config, seed, layout, engine, make, lock_step, self.lines.append)
@@ -87,15 +87,15 @@ class ActorsRun:
         self.engine.close()
 
 
-def hands(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+def cpu_and_device(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """Two functions: one calls a function on the CPU that drives a device, one copies arrays to the device."""
     processor = beside(device)
 
-    def aside(function: Callable[..., Any], *given: Any) -> Any:
+    def on_cpu(function: Callable[..., Any], *given: Any) -> Any:
         with jax.default_device(processor):
             return function(*given)
 
-    return aside, lambda tree: jax.device_put(tree, device)
+    return on_cpu, lambda tree: jax.device_put(tree, device)
 
 
 def make_actor(imports: Sequence[str], folder: str, config: Any, seed: int, first: int, count: int) -> Actor:

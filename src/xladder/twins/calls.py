@@ -72,5 +72,5 @@ def describe(tree: Any) -> str:
 def first_line(error: BaseException) -> str:
     """An exception in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return said[:300] if said.endswith((".", "!", "?")) else f"{said[:300]}."
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text[:300] if text.endswith((".", "!", "?")) else f"{text[:300]}."

@@ -60,7 +60,7 @@ def network(module: nn.Module, variables: Any) -> Callable[..., Any]:
     return net
 
 
-def say(module: nn.Module, variables: Any, call: Call) -> Any:
+def apply_checked(module: nn.Module, variables: Any, call: Call) -> Any:
     """The same, with a `UsageError` if it fails."""
     try:
         return apply(module, variables, call)
@@ -164,10 +164,10 @@ def capture(values: dict[Path, list[tuple[Any, Any]]]) -> AbstractContextManager
     """While this is open, record inputs and outputs of every module by path, call by call."""
 
     def note(next_fun: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        said = next_fun(*args, **kwargs)
+        outputs = next_fun(*args, **kwargs)
         if context.method_name == "__call__":
-            values.setdefault(context.module.path, []).append((args, said))
-        return said
+            values.setdefault(context.module.path, []).append((args, outputs))
+        return outputs
 
     return nn.intercept_methods(note)
 

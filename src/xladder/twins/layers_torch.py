@@ -87,13 +87,13 @@ def call(module: nn.Module, values: Mapping[str, Any] | None, given: Call) -> An
     numbers = {name: torch.from_numpy(np.array(x)).to(where) for name, x in (values or {}).items()}
     try:
         with evaluating(module), torch.no_grad():
-            said = torch.func.functional_call(module, numbers, args, kwargs) if numbers else module(*args, **kwargs)
+            outputs = torch.func.functional_call(module, numbers, args, kwargs) if numbers else module(*args, **kwargs)
     except Exception as error:
         hint = " Integers stay integers here: give float32 if the module takes that." if "dtype" in str(error) else ""
         raise UsageError(
             f"The PyTorch module `{type(module).__name__}` cannot be called with {given}: {first_line(error)}{hint}"
         ) from error
-    return jax.tree.map(_host, said)
+    return jax.tree.map(_host, outputs)
 
 
 @contextmanager
@@ -120,9 +120,9 @@ def capture(module: nn.Module, calls: Calls) -> Iterator[None]:
 
         return note
 
-    def done(_: nn.Module, args: Any, said: Any) -> None:
+    def done(_: nn.Module, args: Any, outputs: Any) -> None:
         index = open_calls.pop()
-        calls[index] = (*calls[index][:2], jax.tree.map(_host, said))
+        calls[index] = (*calls[index][:2], jax.tree.map(_host, outputs))
 
     try:
         for name, part in module.named_modules():

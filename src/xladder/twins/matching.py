@@ -169,17 +169,17 @@ def try_out(torch_module: Any, flax_module: Any, pairs: list[Pair], call: Call, 
         return Match(tuple(pairs))
     state = random_numbers(pairs, np.random.default_rng(0))
     theirs = jax.tree.leaves(layers_torch.call(torch_module, state, call))
-    say = jax.jit(lambda variables: layers_flax.say(flax_module, variables, flax_call))
+    apply = jax.jit(lambda variables: layers_flax.apply_checked(flax_module, variables, flax_call))
 
-    def said(tried: list[Pair]) -> list[np.ndarray]:
+    def outputs(tried: list[Pair]) -> list[np.ndarray]:
         with jax.default_matmul_precision("highest"):
-            return [np.asarray(x) for x in jax.tree.leaves(say(Match(tuple(tried)).to_flax(state)))]
+            return [np.asarray(x) for x in jax.tree.leaves(apply(Match(tuple(tried)).to_flax(state)))]
 
-    first = said(pairs)
+    first = outputs(pairs)
     if _distance(first, theirs) <= SAME:
-        return Match(tuple(pairs), _invisible(pairs, groups, first, said))
+        return Match(tuple(pairs), _invisible(pairs, groups, first, outputs))
     for tried in islice(_orders(pairs, groups), MOST_TRIED):
-        if _distance(said(tried), theirs) <= SAME:
+        if _distance(outputs(tried), theirs) <= SAME:
             moved = [(a, b) for a, b in zip(pairs, tried, strict=True) if a is not b]
             if all(a.how == ORDER for a, _ in moved):
                 return Match(tuple(tried))
@@ -224,12 +224,12 @@ def _distance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     return float(max(shares, default=np.inf)) if np.all(np.isfinite(shares)) else np.inf
 
 
-def _invisible(pairs: list[Pair], groups: list[list[int]], first: list[np.ndarray], said: Any) -> str:
+def _invisible(pairs: list[Pair], groups: list[list[int]], first: list[np.ndarray], outputs: Any) -> str:
     """A warning if layers that only their order tells apart could be exchanged without changing the output."""
     for group in groups:
         guessed = [i for i in group if pairs[i].how == ORDER]
         for i, j in pairwise(guessed):
-            if _distance(said(pairing.exchange(pairs, {i: j, j: i}, FORWARD)), first) <= UNCHANGED:
+            if _distance(outputs(pairing.exchange(pairs, {i: j, j: i}, FORWARD)), first) <= UNCHANGED:
                 some = [pairs[i], pairs[j]]
                 return (
                     f"{_listed([pair.torch.name for pair in some])} have the same shape, and with these inputs the "

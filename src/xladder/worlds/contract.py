@@ -24,7 +24,7 @@ from xladder.errors import XladderError, brief
 from xladder.worlds import gymnax_world, marl_world
 from xladder.worlds.envs import Envs, Step
 
-COPIES, STEPS, LONGEST = 8, 256, 10_240
+NUM_ENVS, STEPS, LONGEST = 8, 256, 10_240
 TWIN_STEPS = 200
 CLOSE = 1e-5
 
@@ -76,7 +76,7 @@ def check_world(source: str, name: str) -> Iterator[Finding]:
 
 def _check_jittable(name: str) -> Iterator[Finding]:
     several = name.startswith(("marl/", "jaxmarl/"))
-    envs: Envs = marl_world.MarlEnvs(name, COPIES) if several else gymnax_world.GymnaxEnvs(name, COPIES)
+    envs: Envs = marl_world.MarlEnvs(name, NUM_ENVS) if several else gymnax_world.GymnaxEnvs(name, NUM_ENVS)
     spec = envs.spec
     step_name = "step_env"
     shown = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
@@ -104,7 +104,7 @@ def _check_jittable(name: str) -> Iterator[Finding]:
     if not several:
         yield from _spaces(found)
     if not (steps.reward != 0).any():
-        yield noted(f"random actions got no reward in {COPIES * STEPS:,} steps")
+        yield noted(f"random actions got no reward in {NUM_ENVS * STEPS:,} steps")
     twin = getattr(found.env, "twin", None)
     if twin is not None:
         yield from _compare_twin(found, user_code.instantiate(twin, f"{name}'s twin"), several)
@@ -113,14 +113,14 @@ def _check_jittable(name: str) -> Iterator[Finding]:
 def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
     """Random actions: frames and steps, leaves [T, …]."""
     spec = envs.spec
-    state, frames = envs.reset(keys.reset_keys(key, COPIES))
+    state, frames = envs.reset(keys.reset_keys(key, NUM_ENVS))
     lead = frames.shape[: frames.ndim - len(spec.shape)]
 
     def one(carry: Any, t: jax.Array) -> tuple[Any, Any]:
         state = carry
         uniforms = jax.random.uniform(keys.address(key, t, 0, keys.Stream.ACT), lead)
         actions = jnp.minimum((uniforms * spec.actions).astype(jnp.int32), spec.actions - 1)
-        state, step = envs.step(keys.step_keys(key, t, COPIES), state, actions)
+        state, step = envs.step(keys.step_keys(key, t, NUM_ENVS), state, actions)
         return state, step
 
     _, steps = jax.lax.scan(one, state, begin + jnp.arange(STEPS))
@@ -150,10 +150,10 @@ def _ends_ever(envs: Envs) -> bool:
         state, t, over = carry
         uniforms = jax.random.uniform(keys.address(keys.root(0), t, 0, keys.Stream.ACT), lead)
         actions = jnp.minimum((uniforms * envs.spec.actions).astype(jnp.int32), envs.spec.actions - 1)
-        state, step = envs.step(keys.step_keys(keys.root(0), t, COPIES), state, actions)
+        state, step = envs.step(keys.step_keys(keys.root(0), t, NUM_ENVS), state, actions)
         return state, t + 1, over | step.is_first.any()
 
-    state, frames = envs.reset(keys.reset_keys(keys.root(0), COPIES))
+    state, frames = envs.reset(keys.reset_keys(keys.root(0), NUM_ENVS))
     lead = frames.shape[: frames.ndim - len(envs.spec.shape)]
     begin = state, jnp.int32(0), jnp.bool_(False)
     return bool(jax.jit(lambda c: jax.lax.while_loop(lambda c: (c[1] < LONGEST) & ~c[2], one, c))(begin)[2])
@@ -250,7 +250,7 @@ def _check_gym(name: str) -> Iterator[Finding]:
     import gymnasium
     from gymnasium.utils.env_checker import check_env
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env = gymnasium.make(name.removeprefix("gym/"))
         try:
@@ -261,7 +261,7 @@ def _check_gym(name: str) -> Iterator[Finding]:
             yield kept("Gymnasium's `check_env` finds nothing")
         finally:
             env.close()
-    for line in list(dict.fromkeys(" ".join(str(w.message).split()) for w in said))[:3]:
+    for line in list(dict.fromkeys(" ".join(str(w.message).split()) for w in caught))[:3]:
         yield noted(f"Gymnasium says: {line[:200]}")
 
 

@@ -380,8 +380,8 @@ class JittedHost:
     def __init__(self, world: BoundWorld):
         self.state_size, self.num_actions = world.state_size, world.num_actions
         self.max_steps, self.num_inputs = world.max_steps, world.num_inputs
-        verbs = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward")
-        self._verbs = {verb: jax.jit(jax.vmap(getattr(world, verb))) for verb in verbs}
+        methods = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward")
+        self._methods = {method: jax.jit(jax.vmap(getattr(world, method))) for method in methods}
         self._device = jax.local_devices(backend="cpu")[0]
         with jax.ensure_compile_time_eval():
             self._initial = np.asarray(world.initial())
@@ -415,7 +415,7 @@ class JittedHost:
         """float32 [B]: the log-rewards."""
         return self.call("log_reward", states)
 
-    def call(self, verb: str, *given: np.ndarray) -> np.ndarray:
+    def call(self, method: str, *given: np.ndarray) -> np.ndarray:
         """Call a method of the world for a batch."""
         count = len(given[0])
         room = max(self.LEAST, 1 << (count - 1).bit_length()) if count else self.LEAST
@@ -423,7 +423,7 @@ class JittedHost:
         rest = [np.zeros((room - count, *array.shape[1:]), np.int32) for array in given[1:]]
         padded = [np.concatenate([a, more]).astype(np.int32) for a, more in zip(given, [first, *rest], strict=True)]
         with jax.default_device(self._device):
-            return np.array(self._verbs[verb](*padded))[:count]  # a writable copy
+            return np.array(self._methods[method](*padded))[:count]  # a writable copy
 
 
 class Edges(NamedTuple):
@@ -467,13 +467,13 @@ def edges_of(world: BoundWorld) -> Callable[[np.ndarray], Edges]:
 
 def find_states(world: BoundWorld, most: int) -> np.ndarray | None:
     """int32 [N, D]: all reachable states, the initial one first; None if there are more than `most`."""
-    edges = edges_of(world)
+    find_edges = edges_of(world)
     width = 4 * world.state_size  # bytes of a state
     new = [np.asarray(world.initial(), np.int32).tobytes()]
     known = dict.fromkeys(new)
     while new:
-        said = edges(np.frombuffer(b"".join(new), np.int32).reshape(-1, world.state_size))
-        reached = np.ascontiguousarray(said.after[said.forward_mask[:, :-1]], np.int32).tobytes()
+        edges = find_edges(np.frombuffer(b"".join(new), np.int32).reshape(-1, world.state_size))
+        reached = np.ascontiguousarray(edges.after[edges.forward_mask[:, :-1]], np.int32).tobytes()
         new = sorted({reached[i : i + width] for i in range(0, len(reached), width)} - known.keys())
         known |= dict.fromkeys(new)
         if len(known) > most:
@@ -483,13 +483,13 @@ def find_states(world: BoundWorld, most: int) -> np.ndarray | None:
 
 def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
     """Enumerate a world whose states are int32 [N, D]; modes are the objects with the highest reward."""
-    said, place = edges_of(world)(states), finder(states)
+    edges, place = edges_of(world)(states), finder(states)
     count, moves = len(states), world.num_actions - 1
     children, parents = np.full((2, count, moves), count, np.int32)
-    forward, backward = said.forward_mask[:, :-1], said.backward_mask
-    children[forward] = place(said.after[forward])
-    parents[backward] = place(said.before[backward])
-    terminal = said.forward_mask[:, -1]
+    forward, backward = edges.forward_mask[:, :-1], edges.backward_mask
+    children[forward] = place(edges.after[forward])
+    parents[backward] = place(edges.before[backward])
+    terminal = edges.forward_mask[:, -1]
     log_rewards = np.full(count, NOTHING)
     host = JittedHost(world)
     objects = np.flatnonzero(terminal)

@@ -32,7 +32,7 @@ class GymEnvs:
     def __init__(self, env_id: str, num_envs: int, seed: int, first: int = 0):
         env_id = env_id.removeprefix("gym/")
         if env_id.startswith("ALE/"):  # these would show raw screens, without the published preprocessing
-            raise UsageError(f"Atari games have names of their own here: instead of `gym/{env_id}`, say `atari/GAME`.")
+            raise UsageError(f"Atari games have their own names here: use `atari/GAME` instead of `gym/{env_id}`.")
         if ":" in env_id:  # Gymnasium would import whatever module is named
             user_code.require(env_id.partition(":")[0], "world", f"gym/{env_id}")
         self.num_envs, self._id = num_envs, env_id
@@ -144,7 +144,7 @@ def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
     """The error for an environment that cannot be made, with a suggestion."""
     from gymnasium import error
 
-    said = " ".join(str(reason).split()).removesuffix(".")
+    message = " ".join(str(reason).split()).removesuffix(".")
     if isinstance(reason, error.UnregisteredEnv | error.DeprecatedEnv):
         near = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
         hint = f"The nearest are {', '.join(f'`gym/{name}`' for name in near)}. " if near else ""
@@ -153,8 +153,8 @@ def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
             "Worlds of your own are found as `gym/module:ID`, where importing the module registers them."
         )
     if isinstance(reason, error.DependencyNotInstalled):
-        return UsageError(f"`gym/{env_id}` needs a package that is not installed. Gymnasium says: {said}.")
-    return UsageError(f"`gym/{env_id}` cannot be made. Gymnasium says: {said}.")
+        return UsageError(f"`gym/{env_id}` needs a package that is not installed. Gymnasium says: {message}.")
+    return UsageError(f"`gym/{env_id}` cannot be made. Gymnasium says: {message}.")
 
 
 @cache

@@ -315,7 +315,7 @@ class Hypergrid(BoundWorld):
     @cached_property
     def _reward_faults(self) -> tuple[str, ...]:
         config = self.config
-        reward, said = find_reward(config.reward), f"`--world.reward {config.reward}`"
+        reward, flag = find_reward(config.reward), f"`--world.reward {config.reward}`"
         kinds: list[type] = []
 
         def probed(place: jax.Array) -> Any:
@@ -327,18 +327,18 @@ class Hypergrid(BoundWorld):
             shape = jax.eval_shape(probed, jax.ShapeDtypeStruct((config.dim,), jnp.int32))
         except Exception as error:
             return (
-                f"{said} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
+                f"{flag} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
                 "JAX.",
             )
         if kinds[-1] in (float, int, bool):
             return (
-                f"{said} returns a Python {kinds[-1].__name__}, the same for every cell: return a JAX number that "
+                f"{flag} returns a Python {kinds[-1].__name__}, the same for every cell: return a JAX number that "
                 "depends on the coordinates.",
             )
         one = len(jax.tree.leaves(shape)) == 1 and isinstance(shape, jax.ShapeDtypeStruct)
         if not one or shape.shape != () or jnp.dtype(shape.dtype).kind not in "iuf":
             given = f"{shape.dtype} {list(shape.shape)}" if one else f"a {kinds[-1].__name__}"
-            return (f"{said} returns {given} for one cell, but it has to be one float, the logarithm of its reward.",)
+            return (f"{flag} returns {given} for one cell, but it has to be one float, the logarithm of its reward.",)
         if config.enumerable:
             places, rewards = cells(config), all_log_rewards(config)
         else:
@@ -349,7 +349,7 @@ class Hypergrid(BoundWorld):
         if len(bad):
             cell = ", ".join(map(str, places[bad[0]].tolist()[:20]))
             return (
-                f"{said} returns {rewards[bad[0]]:g} in cell ({cell}), and is not finite in {len(bad):,} of "
+                f"{flag} returns {rewards[bad[0]]:g} in cell ({cell}), and is not finite in {len(bad):,} of "
                 f"{len(places):,} cells: log-rewards have to be finite numbers.",
             )
         return ()
