@@ -114,7 +114,7 @@ def test_a_host_that_does_not_come_is_named(address):
 
 
 def test_who_finds_nobody_says_where_it_looked(address):
-    with pytest.raises(PeerLost, match=f"Host 1 found nobody at {address} within 0.5 s .*refused"):
+    with pytest.raises(PeerLost, match=f"Host 1 could not reach host 0 at {address} within 0.5 s .*refused"):
         Cluster(Membership(address, 2, 1, init_timeout=0.5)).meet(WANTED)
     with pytest.raises(UsageError, match="cannot be resolved"):
         Cluster(Membership("no.such.host.invalid:7000", 2, 1, init_timeout=5)).meet(WANTED)

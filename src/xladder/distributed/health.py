@@ -13,7 +13,7 @@ from xladder.distributed.remote import Lost, Remote, RemoteFuture
 from xladder.distributed.workers import SILENT_SECONDS, STALL_SECONDS, WorkerGroup, gone, silent
 
 PATIENCE = 0.2  # seconds between two attempts to restart a worker
-GLANCE = 1.0  # at most so many seconds between two checks count towards a timeout
+GLANCE = 1.0  # seconds between two checks that count towards a timeout, at most
 
 
 class Absence:

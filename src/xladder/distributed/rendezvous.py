@@ -50,7 +50,7 @@ class Rendezvous:
                 self.refuse(sentence, PeerLost.exit_code)
                 raise PeerLost(sentence)
             with suppress(queue.Empty):
-                self._admit(*self._arrivals.get(timeout=min(left, 1.0)), wanted)
+                self._register(*self._arrivals.get(timeout=min(left, 1.0)), wanted)
 
     def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
         """Tell all connected hosts that the run will not start, and why."""
@@ -84,7 +84,7 @@ class Rendezvous:
         else:
             self._arrivals.put((connection, message))
 
-    def _admit(self, connection: JsonConnection, message: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
+    def _register(self, connection: JsonConnection, message: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
         """Handle a new connection: register a missing host with the same settings, or disconnect a stranger."""
         host = message.get("host") if message else None
         if message is None or type(host) is not int:
@@ -139,8 +139,8 @@ def _connect(me: Membership, until: float) -> JsonConnection:
         left = until - time.monotonic()
         if left <= 0:
             raise PeerLost(
-                f"Host {me.host_id} found nobody at {me.coordinator} within {me.init_timeout:g} s "
-                f"(`--init-timeout`): {reason}. Host 0 has to be started with the same `--coordinator`."
+                f"Host {me.host_id} could not reach host 0 at {me.coordinator} within {me.init_timeout:g} s "
+                f"(`--init-timeout`): {reason}. Start host 0 with the same `--coordinator`."
             )
         try:
             return JsonConnection(socket.create_connection(me.address, timeout=min(left, 5.0)))

@@ -214,8 +214,8 @@ class _Check:
         ours, theirs = self.apply(state), jax.tree_util.tree_leaves_with_path(torch_outputs)
         if len(jax.tree.leaves(ours)) != len(theirs):
             raise UsageError(
-                f"The PyTorch module returns {describe(torch_outputs)} and the Flax module {describe(ours)}: both have to "
-                "return the same number of arrays, in the same order."
+                f"The PyTorch module returns {describe(torch_outputs)} and the Flax module {describe(ours)}: both "
+                "have to return the same number of arrays, in the same order."
             )
         names = [f"output{jax.tree_util.keystr(path)}" for path, _ in theirs]
         mine = dict(zip(names, map(np.asarray, jax.tree.leaves(ours)), strict=True))

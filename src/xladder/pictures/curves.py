@@ -117,8 +117,8 @@ def draw_curves(
         tick: what a tick is called, such as "epoch".
         panels: the panels.
         references: values drawn as dashed lines across the wide panels.
-        units_per_tick: ticks are counted in a finer unit on the axis, of which a tick has so many …
-        unit: … and its name, such as "steps".
+        unit: a finer unit for the horizontal axis, such as "steps".
+        units_per_tick: how many of these a tick has.
     """
     wanted = [name for panel in panels for name in panel.columns]
     measured = {name: np.atleast_2d(np.asarray(columns[name], float)) for name in wanted if name in columns}

@@ -22,9 +22,7 @@ def find(name: str) -> Any:
     if ":" not in bare and bare in user_code.entry_points("world"):
         return user_code.load_entry_point("world", bare)
     if ":" not in bare:
-        raise UsageError(
-            f"There is no world `{name}`. There is `flow/bits`; those of your own are named `flow/module:Name`."
-        )
+        raise UsageError(f"There is no world `{name}`. There is `flow/bits`; custom ones are named `flow/module:Name`.")
     return user_code.find(bare, "world", name)
 
 

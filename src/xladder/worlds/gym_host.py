@@ -150,7 +150,7 @@ def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
         hint = f"The nearest are {', '.join(f'`gym/{name}`' for name in near)}. " if near else ""
         return UsageError(
             f"Gymnasium has no world `{env_id}`. {hint}"
-            "Worlds of your own are found as `gym/module:ID`, where importing the module registers them."
+            "Custom ones are named `gym/module:ID`, where importing the module registers them."
         )
     if isinstance(reason, error.DependencyNotInstalled):
         return UsageError(f"`gym/{env_id}` needs a package that is not installed. Gymnasium says: {message}.")

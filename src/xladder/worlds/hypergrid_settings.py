@@ -91,7 +91,7 @@ class WorldConfig(FlowSettings):
             self.reward in known or self.own_reward,
             "world.reward",
             self.reward,
-            f"it has to be one of {', '.join(known)}, or a function of your own, `module:function`",
+            f"it has to be one of {', '.join(known)}, or your own function, `module:function`",
         )
         need(
             0.0 < self.r0 < float("inf"),
