@@ -35,7 +35,7 @@ ROWS = [
 
 
 def settings(envs: int, precision: str, game: str) -> object:
-    """Learning from the first ticks on, from a memory of usual size."""
+    """Learning from the first ticks on, with a replay memory of the usual size."""
     learner = {"learning_starts": 4 * envs + 64, "precision": precision, "memory": 200_000}
     per_tick = max(envs, 4)
     frames = 4 * per_tick * 10_000_000
@@ -46,7 +46,7 @@ def settings(envs: int, precision: str, game: str) -> object:
 
 
 def emulator(envs: int, seconds: float, game: str) -> dict:
-    """Random play without a learner."""
+    """Random actions without a learner."""
     config = settings(envs, "float32", game)
     worlds = atari_host.on_host(config.world, envs, 0, compiled)
     worlds.reset()
@@ -61,7 +61,7 @@ def emulator(envs: int, seconds: float, game: str) -> dict:
 
 
 def rung(row: str, seconds: float, game: str, device: object) -> dict:
-    """A rung for so many seconds after it has warmed up."""
+    """Steps per second of a rung, measured for this many seconds after warming up."""
     named, envs, *rest = row.split("/")
     name, *numbers = named.split(":")
     config = settings(int(envs), "bfloat16" if rest else "float32", game)

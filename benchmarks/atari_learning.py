@@ -1,4 +1,4 @@
-"""Atari: a whole run under a protocol, its curve and its evaluation beside what was published.
+"""Atari: a whole run under a protocol; its learning curve and evaluation beside published results.
 
 python benchmarks/atari_learning.py pong dopamine --frames 10_000_000 --json FILE
 """
@@ -19,8 +19,8 @@ from xladder.runs.directory import RunDirectory, environment
 from xladder.trainer import Observer
 
 
-class Says(Observer):
-    """A line now and then."""
+class ProgressPrinter(Observer):
+    """Prints a progress line now and then."""
 
     def __init__(self, each: int):
         self.each, self.begun, self.last, self.returns = each, time.perf_counter(), 0.0, []
@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--episodes", type=int, default=30)
-    parser.add_argument("--evaluations", type=int, default=4, help="how often to evaluate while it trains")
+    parser.add_argument("--evaluations", type=int, default=4, help="number of evaluations during training")
     parser.add_argument("--memory", type=int)
     parser.add_argument("--save", type=Path)
     parser.add_argument("--json", type=Path)
@@ -63,7 +63,7 @@ def main() -> None:
         evaluate_every=options.frames // options.evaluations,
     )
     begun = time.perf_counter()
-    result = execute(chosen, Says(chosen.config.per_tick))
+    result = execute(chosen, ProgressPrinter(chosen.config.per_tick))
     seconds = time.perf_counter() - begun
     score = result.evaluate(options.episodes)
     m, ticks = result.metrics, chosen.config.ticks

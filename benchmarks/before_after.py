@@ -1,12 +1,11 @@
-"""Whether a change has made any rung slower: two versions of xladder, measured in turn in one run.
+"""Whether a change has made any rung slower: two versions of xladder, measured alternately in one run.
 
     git worktree add ../before REVISION
     python benchmarks/before_after.py --before ../before/src --rounds 3 [--device gpu] [--out results.json]
 
-Every measurement is `xladder compare` in a process of its own, with the same flags for both versions. Reported is the
-median over rounds of seconds per tick, and the median of the ratios after / before of each round. With `--own` the
-second version also trains CartPole as a world of the user's own (`jax/own_cartpole:OwnCartPole`), which should take as
-long as the built-in one.
+Every measurement is `xladder compare` in its own process, with the same flags for both versions. It reports the median
+over rounds of seconds per tick, and the median over rounds of the ratio after / before. With `--own` the second version
+also trains CartPole as a custom world (`jax/own_cartpole:OwnCartPole`), which should take as long as the built-in one.
 """
 
 import argparse
@@ -53,12 +52,12 @@ def measure(source, workload, rungs, device, flags=()):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", required=True, help="the src folder of the version before")
+    parser.add_argument("--before", required=True, help="src folder of the earlier version")
     parser.add_argument("--after", default=str(HERE.parent / "src"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--device", default="cpu", choices=("cpu", "gpu"))
     parser.add_argument("--cases", default=",".join(CASES))
-    parser.add_argument("--rungs", default=None, help="only these, separated by commas")
+    parser.add_argument("--rungs", default=None, help="only these rungs, separated by commas")
     parser.add_argument("--own", action="store_true")
     parser.add_argument("--out", default=None)
     given = parser.parse_args()
@@ -67,7 +66,7 @@ def main():
         for workload in given.cases.split(","):
             rungs, flags = CASES[workload]
             rungs = [rung for rung in rungs if given.rungs is None or rung in given.rungs.split(",")]
-            # In turn, and the other way round every second time, so that neither always comes first.
+            # Alternating, in reverse order every second time, so that neither always comes first.
             order = ("before", "after") if number % 2 == 0 else ("after", "before")
             for side in order:
                 for rung, row in measure(getattr(given, side), workload, rungs, given.device, flags).items():

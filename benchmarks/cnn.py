@@ -27,7 +27,7 @@ UPDATES = 16
 
 
 def batches(size: int, actions: int) -> Batch:
-    """Made-up transitions, leaves [UPDATES, B, …]."""
+    """Random transitions, leaves [UPDATES, B, …]."""
     rng, shape = np.random.default_rng(0), (UPDATES, size)
     frames = rng.integers(0, 256, (2, *shape, 4, 84, 84), dtype=np.uint8)
     chosen, returns = rng.integers(0, actions, shape, dtype=np.int32), rng.random(shape, dtype=np.float32)
@@ -35,7 +35,7 @@ def batches(size: int, actions: int) -> Batch:
 
 
 def torch_row(config: object, data: Batch, device: str) -> dict:
-    """PyTorch, one update after another, with the number of threads it does best with."""
+    """PyTorch, one update after another, with the fastest number of threads."""
     import torch
 
     from xladder.families.value.torch_backend import make_learner

@@ -1,9 +1,9 @@
-"""Whether a resumed run is the run left alone, bit by bit, on this device; and the time of a tick.
+"""Whether a resumed run equals an uninterrupted one bitwise on this device; and the time per tick.
 
     XLA_FLAGS=--xla_gpu_deterministic_ops=true python benchmarks/exact_resume.py [--rows cartpole/fused …] [--json F]
 
-2N ticks against N ticks, a state that is captured and restored into a fresh run, and N ticks more. A GPU promises equal
-sums from run to run only with that option; without it the table shows what happens by chance.
+Compares 2N ticks with N ticks, a state that is captured and restored into a fresh run, and N more ticks. A GPU
+guarantees reproducible sums only with that option; without it the table shows what happens by chance.
 """
 
 import argparse
@@ -27,7 +27,7 @@ ROWS = [f"{name}/{rung}" for name in list(TICKS)[:4] for rung in ("sequential", 
 
 
 def attempt(row: str, device: object) -> dict:
-    """One workload on one rung."""
+    """Check one workload on one rung."""
     workload, _, rung = row.rpartition("/")
     config, module = plan(workload, rung, **FIELDS.get(workload, {})).config, RUNGS[rung]
     ticks = TICKS[workload] // (5 if rung == "sequential" else 1)

@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/gfnx_learning.py --seeds 8 --iterations 25000 --device gpu
 
-Needs an interpreter that has gfnx (see `gfnx_peer.py`, whose training loop it maps over seeds). The distribution is
+Needs an interpreter that has gfnx (see `gfnx_peer.py`, whose training loop is vmapped over seeds). The distribution is
 computed from gfnx's own network by the same dynamic programming as ours. Prints a line of JSON at every point.
 """
 

@@ -1,4 +1,4 @@
-"""Time gfnx's hypergrid with trajectory balance at the published settings: the JAX peer that people would use.
+"""Time gfnx's hypergrid with trajectory balance at the published settings: a JAX library for comparison.
 
     python3.11 -m venv /tmp/gfnx && /tmp/gfnx/bin/pip install gfnx==0.0.1 equinox optax
     /tmp/gfnx/bin/python benchmarks/gfnx_peer.py [--device gpu] [--iterations 2000]
@@ -8,9 +8,9 @@ gfnx pins numpy 1.26.4, and so pip picks jax 0.6.2, without CUDA. For a newer ja
 `gfnx==0.0.1 flashbax jax-tqdm`.
 
 gfnx has no trainer to import: its baselines are single files, found only in its source archive. The loop here is that
-of its `baselines/tb_hypergrid.py` on the package's own world, reward, rollout and masks, with the same network and
-optimizers, all in one `fori_loop` per chunk. The baseline's metrics, evaluations and per-step logging are left out,
-which favours the peer. Prints one line of JSON.
+of its `baselines/tb_hypergrid.py` with the package's own environment, reward, rollout and masks, and with the same
+network and optimizers, all in one `fori_loop` per chunk. The baseline's metrics, evaluations and per-step logging are
+left out, which favours gfnx. Prints one line of JSON.
 """
 
 import argparse

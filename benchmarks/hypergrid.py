@@ -1,12 +1,12 @@
-"""GFlowNet on the hypergrid, rung by rung and beside its peers, in one run on one machine; a table and JSON.
+"""GFlowNet on the hypergrid: every rung, and other libraries, in one run on one machine; a table and JSON.
 
     python benchmarks/hypergrid.py                                      the CPU rows
     python benchmarks/hypergrid.py --device gpu                         the GPU rows
-    python benchmarks/hypergrid.py --gfnx PYTHON --torchgfn PYTHON      with peers, each in an interpreter that has it
+    python benchmarks/hypergrid.py --gfnx PYTHON --torchgfn PYTHON      with other libraries, each in its interpreter
 
-The published settings: 20⁴ cells, reward easy, trajectory balance, batch 16, two layers of 256. Every row is a process
-of its own (`xladder.runs.measure`). Trajectories grow as the policy learns, so the same first iterations are timed on
-all rungs, 2,000 of them where they are quick; `benchmarks/hypergrid_learning.py` times whole runs.
+The published settings: 20⁴ cells, reward easy, trajectory balance, batch 16, two layers of 256. Every row is its own
+process (`xladder.runs.measure`). Trajectories grow as the policy learns, so the same first iterations are timed on all
+rungs, 2,000 of them where they are fast; `benchmarks/hypergrid_learning.py` times whole runs.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def rung_row(rung: str, device: str, iterations: int, seeds: int = 1) -> dict:
         "seeds": seeds,
     }
     changes = {"iterations": iterations, "evaluate_every": iterations}
-    # ε falls as in the whole run, not within these few iterations.
+    # ε decays as in the whole run, not within these few iterations.
     changes["learner"] = {"explore_until": 1.0, "epsilon_end": 0.1 * max(0.0, 1 - iterations / 30_000)}
     try:
         found = measure_apart(plan("hypergrid", rung, preset="published", seeds=seeds, device=device, changes=changes))
@@ -51,7 +51,7 @@ def peer(name: str, python: str, device: str, iterations: int) -> dict:
 
 
 def limits(device: str) -> dict:
-    """The arithmetic of one update at the rate of one large product: packed steps, forward and backward."""
+    """The arithmetic of one update at the rate of one large matrix product: packed steps, forward and backward."""
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
@@ -60,7 +60,7 @@ def limits(device: str) -> dict:
     a, b = jnp.ones((3072, 250)), jnp.ones((250, 250))
     product = jax.jit(lambda a, b: a @ b)
     rate = 2 * a.size * 250 / min(times(lambda: product(a, b).block_until_ready(), 100))
-    steps, batch = 9, 16  # what trajectories have in the first 2,000 iterations
+    steps, batch = 9, 16  # mean length of trajectories in the first 2,000 iterations
     rows = steps * batch
     each = 2 * 256 * (256 + 9)
     return {
@@ -73,7 +73,7 @@ def limits(device: str) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="number of repetitions")
     parser.add_argument("--gfnx", help="a Python that has gfnx")
     parser.add_argument("--torchgfn", help="a Python that has torchgfn")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/hypergrid-DEVICE.json)")

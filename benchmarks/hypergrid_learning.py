@@ -2,9 +2,9 @@
 
     python benchmarks/hypergrid_learning.py --losses tb,db,subtb --seeds 4
 
-Prints total variation and error of log Z, for each seed the median of five measurements in the 400 iterations before
-each point (single ones jump), then the mean over seeds with its 95 % interval. Writes them as JSON with device,
-versions and command. The time of the whole run, measurements left out, is reported too.
+Prints total variation and the error of log Z: for each seed the median of five measurements in the 400 iterations
+before each point (single ones are noisy), then the mean over seeds with its 95 % interval. Writes them as JSON with
+device, versions and command. Also reports the time of the whole run without measurements.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from xladder.plans import plan
 from xladder.runs.directory import environment, write_json
 
 POINTS = 5
-NEAR, APART = 5, 100  # measurements before each point and iterations between them: single ones jump
+NEAR, APART = 5, 100  # measurements before each point and iterations between them: single ones are noisy
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def learn(loss: str, seeds: int, iterations: int, device) -> dict:
             measured.append(measure(config, run.params(), point, compiled).columns)
         row["length"] = float(metrics["length"].mean())
         for name in ("tv", "logz_error", "modes"):
-            each = np.median([columns[name] for columns in measured], axis=0)  # of each seed
+            each = np.median([columns[name] for columns in measured], axis=0)  # per seed
             mean, interval = mean_and_interval(each)
             at_once = float(np.mean(measured[-1][name]))
             row |= {name: float(mean), f"{name}_ci95": float(interval), f"{name}_at_the_point": at_once}

@@ -1,9 +1,9 @@
-"""Does a rung learn what sorrel learns? The default settings for 1000 epochs on several seeds, scored.
+"""Does a rung learn as well as sorrel? The default settings for 1000 epochs on several seeds, evaluated.
 
     python benchmarks/learning.py --rung fused --seeds 32 --device gpu
-    python benchmarks/learning.py --rung torch --runs DIR DIR …    scores runs that `xladder train` has made
+    python benchmarks/learning.py --rung torch --runs DIR DIR …    evaluates runs made by `xladder train`
 
-Prints, with 95 % intervals over seeds, the mean return of the last tenth (ε ≈ 0.4) and without exploring, beside what
+Prints, with 95 % intervals over seeds, the mean return of the last tenth (ε ≈ 0.4) and without exploration, beside what
 was measured with sorrel 1.6.0 at the same settings.
 """
 
@@ -36,7 +36,7 @@ def summarise(runs: list[Path], episodes: int) -> dict:
         found = evaluate(result.config, result.params, episodes, 0, compiled)
         values["last_tenth"] += list(returns[:, -max(1, returns.shape[1] // 10) :].mean(1))
         values["greedy"] += list(found.returns.sum(-1).mean(1))
-        values["random"] += list(found.random[0].sum(-1))  # the same boards for every run: episodes count, not runs
+        values["random"] += list(found.random[0].sum(-1))  # the same boards for every run: count episodes, not runs
     summary = {"seeds": len(values["greedy"]), "episodes": episodes, "epochs": returns.shape[1]}
     for name, entries in values.items():
         mean, interval = mean_and_interval(np.array(entries[: episodes if name == "random" else None]))
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--episodes", type=int, default=100)
-    parser.add_argument("--runs", type=Path, nargs="+", help="runs to score instead of training some")
+    parser.add_argument("--runs", type=Path, nargs="+", help="evaluate these runs instead of training new ones")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/learning-RUNG.json)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def main() -> None:
                 sys.exit("the run failed")
         row = summarise(runs, options.episodes)
     table = Table(title=f"treasurehunt, default settings, {row['epochs']} epochs: total return per epoch")
-    for head in ("", "seeds", "last tenth (ε ≈ 0.4)", "without exploring", "random play"):
+    for head in ("", "seeds", "last tenth (ε ≈ 0.4)", "without exploration", "random play"):
         table.add_column(head)
     for name, one in {options.rung: row, "sorrel 1.6.0": SORREL}.items():
         cells = [

@@ -1,9 +1,9 @@
-"""MinAtar Breakout: steps per second of each rung, and what bfloat16 changes in speed and score.
+"""MinAtar Breakout: steps per second of each rung, and the effect of bfloat16 on speed and score.
 
     python benchmarks/minatar.py [--rows torch fused fused/16 …] [--seconds 5] [--learn 16] [--json FILE]
 
-A row is RUNG[/SEEDS], and steps are those of all seeds together. `--learn N` also trains N seeds in each precision and
-plays their games.
+A row is RUNG[/SEEDS], and steps are those of all seeds together. `--learn N` also trains and evaluates N seeds in each
+precision.
 """
 
 import argparse
@@ -24,7 +24,7 @@ ROWS = ["torch", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused
 
 
 def speed(row: str, seconds: float, device: object) -> dict:
-    """A rung for so many seconds, learning from its first chunk on."""
+    """Steps per second of a rung, learning from its first chunk on."""
     rung, _, seeds = row.partition("/")
     seeds = int(seeds or 1)
     config = plan(WORLD, rung, learner={"learning_starts": 256}).config
@@ -42,7 +42,7 @@ def speed(row: str, seconds: float, device: object) -> dict:
 
 
 def learn(precision: str, seeds: int, steps: int) -> dict:
-    """Train a population and let each of its agents play."""
+    """Train a population and evaluate each of its agents."""
     begun = time.perf_counter()
     result = execute(plan(WORLD, "fused", seeds=seeds, steps=steps, learner={"precision": precision}))
     seconds = time.perf_counter() - begun - result.compile_seconds

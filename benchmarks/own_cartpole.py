@@ -1,7 +1,7 @@
-"""gymnax's CartPole as a user would bring it: `jax/own_cartpole:OwnCartPole`, to be timed beside the built-in one."""
+"""gymnax's CartPole as a custom world: `jax/own_cartpole:OwnCartPole`, to be timed beside the built-in one."""
 
 from gymnax.environments.classic_control.cartpole import CartPole
 
 
 class OwnCartPole(CartPole):
-    """The same world under another name."""
+    """The same environment under another name."""

@@ -1,4 +1,4 @@
-"""What benchmarks share: measuring again and again, and timing a call."""
+"""Shared by the benchmarks: repeated measurements and timing of a call."""
 
 import json
 import shlex
@@ -13,7 +13,7 @@ from rich.console import Console
 
 
 def repeated(rows: list[partial], rounds: int, key: str, console: Console, facts: Callable[[dict], str]) -> list[dict]:
-    """All rows again and again, and of each the round with the median time: a busy moment hits one round only."""
+    """Measure all rows in several rounds; keep each row's round with the median time: a busy moment hits one round."""
     found: list[list[dict]] = [[] for _ in rows]
     for _ in range(rounds):
         for row, results in zip(rows, found, strict=True):
@@ -29,20 +29,20 @@ def repeated(rows: list[partial], rounds: int, key: str, console: Console, facts
 
 
 def peer_row(name: str, command: list[str]) -> dict:
-    """The line of JSON that a peer's script prints, or why there is none."""
+    """The line of JSON that another library's script prints, or its error."""
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        return {"name": name, "error": (done.stderr.strip().splitlines() or ["it said nothing"])[-1]}
+        return {"name": name, "error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
     return {"name": name, **json.loads(done.stdout.strip().splitlines()[-1])}
 
 
 def command() -> str:
-    """What was typed, with the names of files in place of where they lie on this machine."""
+    """The command line, with file names in place of absolute paths."""
     return shlex.join(["python", *(Path(word).name if word.startswith("/") else word for word in sys.argv)])
 
 
 def times(call: Callable[[], object], repeats: int) -> list[float]:
-    """Seconds of each call, after one that warms up."""
+    """Seconds of each call, after one call to warm up."""
     call()
     found = []
     for _ in range(repeats):

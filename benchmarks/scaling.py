@@ -1,11 +1,11 @@
-"""How a run scales over devices and processes, what crosses between them, and what a larger machine would make of it.
+"""How a run scales over devices and processes, what they exchange, and a model of larger machines.
 
     JAX_NUM_CPU_DEVICES=8 python benchmarks/scaling.py --parts devices [--json FILE]   # 1, 2, 4, 8 CPU devices
     python benchmarks/scaling.py --parts processes --hosts 1 2 4                       # on loopback
     python benchmarks/scaling.py --parts batch                                         # one device, parts of the batch
 
-`devices` and `processes` are measured here. `batch` measures what each of n devices would have to compute; the model
-in docs/scaling.md adds to it what has to cross, at an assumed bandwidth and latency.
+`devices` and `processes` are measured here. `batch` measures what each of n devices would have to compute; the model in
+docs/scaling.md adds the communication, at an assumed bandwidth and latency.
 """
 
 import argparse
@@ -36,7 +36,7 @@ LENGTHS = {"treasurehunt": 5, "hypergrid": 50, "minatar/breakout": 60}
 
 
 def measure(running: object, ticks: int, rounds: int) -> float:
-    """Median seconds per tick, after two rounds of warming up."""
+    """Median seconds per tick, after two rounds to warm up."""
     seconds = []
     for _ in range(rounds + 2):
         begun = time.perf_counter()
@@ -46,7 +46,7 @@ def measure(running: object, ticks: int, rounds: int) -> float:
 
 
 def crossing(config: object, running: object) -> dict:
-    """What every device has to send and receive for one tick: gradients, once per update."""
+    """What every device has to send and receive per tick: gradients, once per update."""
     params = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(running.params()))
     updates = getattr(config, "updates_per_tick", 1)
     return {"gradient_bytes": int(params), "updates_per_tick": updates}
@@ -61,7 +61,7 @@ def config_of(workload: str, shape: str | None, **changes: object) -> object:
 
 
 def on_devices(workload: str, rounds: int) -> list[dict]:
-    """One learner over 1 … n devices, and eight seeds over them."""
+    """One learner on 1 … n devices, and eight seeds on them."""
     rows = []
     for count in (n for n in (1, 2, 4, 8) if n <= len(jax.devices())):
         for axis, seeds in (("data", 1), ("seeds", 8)):
@@ -75,7 +75,7 @@ def on_devices(workload: str, rounds: int) -> list[dict]:
 
 
 def on_processes(workload: str, hosts: list[int]) -> list[dict]:
-    """The same learner over processes of this machine, as `xladder launch` starts them."""
+    """The same learner on several processes of this machine, started by `xladder launch`."""
     rows = []
     for count in hosts:
         config = config_of(workload, f"data={count}")
@@ -105,7 +105,7 @@ def on_processes(workload: str, hosts: list[int]) -> list[dict]:
 
 
 def on_parts(workload: str, rounds: int) -> list[dict]:
-    """What one of n devices has to compute: a part of the batch, and of the envs where there are any."""
+    """What one of n devices has to compute: a part of the batch, and of the envs if there are any."""
     rows, whole = [], config_of(workload, None)
     for share in (1, 2, 4, 8, 64):
         size = whole.learner.batch_size // share

@@ -1,8 +1,8 @@
-"""Time sorrel's own treasure hunt at our settings: the peer that people would use instead.
+"""Time sorrel's own treasure hunt at our settings, for comparison.
 
     python benchmarks/sorrel_peer.py [--device cuda] [--batch 256] [--epsilon 0.63]
 
-Needs a Python (3.12 or newer) with sorrel 1.6.0; prints one line of JSON. Threads: the best of 1, 2, 4 … is used.
+Needs Python 3.12 or newer with sorrel 1.6.0; prints one line of JSON. It uses the fastest of 1, 2, 4 … threads.
 """
 
 import argparse
@@ -42,7 +42,7 @@ TURNS, AGENTS = 50, 5
 
 
 class Hunt(TreasurehuntEnv):
-    """sorrel's example with the number of agents and the learner's settings of `xladder`'s default config."""
+    """sorrel's example with the number of agents and the learner's settings of xladder's default config."""
 
     def setup_agents(self):
         self.agents = []
@@ -100,7 +100,7 @@ def main():
     }
     env = Hunt(TreasurehuntWorld(config=config, default_entity=EmptyEntity()), config)
     for number in range(8):
-        epoch(env, number)  # fills the memories
+        epoch(env, number)  # fills the replay memory
     best = None
     threads = 1
     while threads <= len(os.sched_getaffinity(0)):

@@ -1,4 +1,4 @@
-"""Time torchgfn's hypergrid with trajectory balance at the published settings: the PyTorch peer that people would use.
+"""Time torchgfn's hypergrid with trajectory balance at the published settings: a PyTorch library for comparison.
 
     python3.11 -m venv /tmp/torchgfn && /tmp/torchgfn/bin/pip install torch==2.13.0
     echo torch==2.13.0 > /tmp/torch.txt && /tmp/torchgfn/bin/pip install -c /tmp/torch.txt torchgfn==2.4.1
@@ -6,9 +6,9 @@
 
 The loop is that of the package's own hypergrid example: `Sampler`, `TBGFlowNet.loss`, one Adam with two groups; without
 its validation, progress bar, gradient clipping and checks. Epsilon makes the batch off-policy, so the loss takes the
-policy's own log-probs, by either of the package's two ways: `reuse` keeps the network's outputs from sampling,
-`recompute` samples without gradients and runs the network again on all steps at once. Both are tried at every thread
-count (1, 2, 4 …) for a few iterations; the fastest is then timed from scratch. Prints one line of JSON.
+policy's own log-probs, in either of the package's two ways: `reuse` keeps the network's outputs from sampling,
+`recompute` samples without gradients and runs the network again on all steps at once. Both are tried with every number
+of threads (1, 2, 4 …) for a few iterations; the fastest is then timed from scratch. Prints one line of JSON.
 """
 
 import argparse
@@ -28,12 +28,12 @@ from gfn.samplers import Sampler
 from gfn.utils.modules import MLP
 
 BATCH, WIDTH, DEPTH, RATE, RATE_LOGZ, EPSILON, EPSILON_ITERATIONS = 16, 256, 2, 1e-3, 0.1, 0.1, 30_000
-TRIAL = 20  # iterations of each trial
+TRIAL = 20  # iterations per trial
 REWARD = {"R0": 1e-3, "R1": 0.5, "R2": 2.0}
 
 
 def build(dim, side, seed, device):
-    """The world, the model with its sampler, and the optimizer."""
+    """The environment, the model with its sampler, and the optimizer."""
     torch.manual_seed(seed)
     env = HyperGrid(ndim=dim, height=side, reward_fn_str="original", reward_fn_kwargs=REWARD, device=device)
     encoding = KHotPreprocessor(height=side, ndim=dim)

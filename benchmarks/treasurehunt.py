@@ -1,13 +1,13 @@
-"""Treasure hunt, rung by rung, in one run on one machine; prints a table and keeps the figures as JSON.
+"""Treasure hunt on every rung, in one run on one machine; prints a table and writes JSON.
 
     python benchmarks/treasurehunt.py                          the CPU rows
-    python benchmarks/treasurehunt.py --device gpu             the GPU rows, PyTorch on both its devices beside them
-    python benchmarks/treasurehunt.py --sorrel /path/python    with sorrel as a peer, in that interpreter
+    python benchmarks/treasurehunt.py --device gpu             the GPU rows, with PyTorch on CPU and GPU
+    python benchmarks/treasurehunt.py --sorrel /path/python    with sorrel for comparison, in that interpreter
 
-Every row is a process of its own (`xladder.runs.measure`): median time per epoch after learning has started. Exploring
-agents cost PyTorch no forward pass, so the cost of an epoch depends on ε: it is held at 0.63, its mean over the 1000
-epochs of the default settings, and at 0, where every action is computed. `together`, because agents that observe in
-turn cannot act at once.
+Every row is its own process (`xladder.runs.measure`): median time per epoch after learning has started. Random actions
+cost PyTorch no forward pass, so the cost of an epoch depends on ε: it is fixed at 0.63, its mean over the 1000 epochs
+of the default settings, and at 0, where every action is computed. `together`, because agents that observe in turn
+cannot act in parallel.
 """
 
 import argparse
@@ -78,7 +78,7 @@ def sorrel_row(python: str, batch: int, device: str, epsilon: float = EPSILON) -
 
 
 def limits(device: str, batches: list[int]) -> dict:
-    """What this machine could do at best: the arithmetic of one epoch's learning at the rate of one large product."""
+    """A bound for this machine: the arithmetic of one epoch's learning at the rate of one large matrix product."""
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
@@ -86,10 +86,10 @@ def limits(device: str, batches: list[int]) -> dict:
 
     from xladder.families.multi_agent.program import Program
 
-    many = 1 if device == "cpu" else 640  # agents at once: 128 seeds of 5
+    many = 1 if device == "cpu" else 640  # agents in parallel: 128 seeds of 5
     a, b = jnp.ones((many, 3072, 250)), jnp.ones((many, 250, 250))
     product = jax.jit(lambda a, b: a @ b)
-    rate = 2 * a.size * 250 / min(times(lambda: product(a, b).block_until_ready(), 100))  # a limit: the best seen
+    rate = 2 * a.size * 250 / min(times(lambda: product(a, b).block_until_ready(), 100))  # a bound: the best seen
     found = {"product_gflops": rate / 1e9}
     for batch in batches:
         config = plan("treasurehunt", "fused", changes=settings(batch, 1)).config
@@ -109,12 +109,12 @@ def learning_flops(config) -> float:
     hidden = rows * c.width * (c.width + 5)
     first, cosines = c.batch_size * inputs * c.width, rows * c.cosines * c.width
     forward = hidden + first + cosines
-    backward = 2 * hidden + first + cosines  # nothing flows into the inputs
+    backward = 2 * hidden + first + cosines  # no gradient with respect to the inputs
     return 2.0 * w.num_agents * (3 * forward + backward)
 
 
 def cold_and_cached_compile(device: str) -> dict:
-    """Seconds that `fused` compiles without and with the cache of compiled programs."""
+    """Compile time of `fused` in seconds, without and with the compilation cache."""
     code = (
         "import sys, jax; jax.config.update('jax_compilation_cache_dir', sys.argv[1]);"
         "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0);"
@@ -161,7 +161,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--epochs", type=int, default=40)
-    parser.add_argument("--rounds", type=int, default=3, help="how often everything is measured")
+    parser.add_argument("--rounds", type=int, default=3, help="number of repetitions")
     parser.add_argument("--sorrel", help="a Python that has sorrel")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/treasurehunt-DEVICE.json)")
     options = parser.parse_args()

@@ -1,8 +1,8 @@
-"""A GFlowNet in a world of your own: strings of six bits, few of which are worth much, through the ladder.
+"""A GFlowNet on a custom world: strings of six bits, few of which have a high reward, on several rungs.
 
     python examples/own_gflownet.py
 
-The same on the command line, in a folder that has this file:
+The same on the command line, in the folder of this file:
 
     xladder parity flow/own_gflownet:BitStrings
     xladder train flow/own_gflownet:BitStrings --iterations 500
@@ -21,9 +21,9 @@ BITS = 6
 
 
 class BitStrings(FlowWorld):
-    """A bit is appended on the left or on the right until there are six; 11…1 and 00…0 are worth most.
+    """Bits are added on the left or on the right until there are six; 11…1 and 00…0 have the highest reward.
 
-    A state is [length, bits …]. Actions: 0 or 1 on the left, 0 or 1 on the right, stop. Several ways lead to the same
+    A state is [length, bits …]. Actions: 0 or 1 on the left, 0 or 1 on the right, stop. Several paths lead to the same
     string: "00" comes from "0" by two actions, which are two edges.
     """
 
@@ -35,42 +35,42 @@ class BitStrings(FlowWorld):
         return jnp.zeros(1 + BITS, jnp.int32)
 
     def forward_mask(self, state):
-        """Go on until the string is complete, then stop."""
+        """Continue until the string is complete, then stop."""
         done = state[0] == BITS
         return jnp.array([True, True, True, True, False]) != done
 
     def backward_mask(self, state):
-        """What may have been written last: the bit on the left, or the one on the right."""
+        """The bit on the left or the one on the right may have been added last."""
         left, right = state[1], state[jnp.maximum(state[0], 1)]
         return (state[0] > 0) & jnp.stack([left == 0, left == 1, right == 0, right == 1])
 
     def forward(self, state, action):
-        """Write a bit."""
+        """Add a bit."""
         length, bits = state[0], state[1:]
         on_left = jnp.roll(bits, 1).at[0].set(action % 2)
         on_right = bits.at[length].set(action % 2)
         return jnp.append(length + 1, jnp.where(action < 2, on_left, on_right))
 
     def backward(self, state, action):
-        """Take it off again."""
+        """Remove a bit."""
         length, bits = state[0], state[1:]
         off_left = jnp.roll(bits, -1).at[-1].set(0)
         off_right = bits.at[length - 1].set(0)
         return jnp.append(length - 1, jnp.where(action < 2, off_left, off_right))
 
     def encode(self, state):
-        """What the network sees: which bits are there, and what they are."""
+        """The network's input: which bits are there, and their values."""
         there = jnp.arange(BITS) < state[0]
         return jnp.concatenate([there, there * state[1:]]).astype(jnp.float32)
 
     def log_reward(self, state):
-        """The more bits agree, the better."""
+        """The more bits agree, the higher."""
         ones = state[1:].sum()
         return 1.5 * jnp.abs(ones - BITS / 2)
 
 
 def main():
-    """Check, compare with PyTorch, train on `fused`, and look at what is sampled."""
+    """Check the world, compare with PyTorch, train on `fused`, and look at a sample."""
     bits = BitStrings()
     faults = check_world(bits)
     print("check:", "; ".join(faults) or "nothing is wrong with this world")

@@ -1,7 +1,7 @@
-"""A gridworld of your own for two agents, through the whole ladder.
+"""A custom gridworld for two agents, on several rungs.
 
-One agent has to stand on the button so that the door is open for the other, who then reaches the treasure; both are
-paid. The world has JaxMARL's API (`reset`, `step_env`, spaces), in plain JAX; nothing of xladder is in it.
+One agent has to stand on the button to keep the door open for the other, who then reaches the treasure; both get the
+reward. The world has JaxMARL's API (`reset`, `step_env`, spaces) in plain JAX, and does not import xladder.
 
     xladder check marl/own_gridworld:ButtonDoor
     xladder train marl/own_gridworld:ButtonDoor --rung fused --seeds 4
@@ -20,32 +20,32 @@ MOVES = jnp.array([[0, 0], [-1, 0], [1, 0], [0, -1], [0, 1]])  # stay, up, down,
 
 
 class Discrete:
-    """As many actions, numbered from 0: all that a space of actions has to say."""
+    """An action space of `n` actions, numbered from 0: all that xladder needs of it."""
 
     def __init__(self, n: int):
         self.n = n
 
 
 class State(NamedTuple):
-    """Where the two agents are, and how many steps were taken."""
+    """The positions of the two agents, and the number of steps so far."""
 
     positions: jax.Array  # int32 [2, 2]
     time: jax.Array  # int32 []
 
 
 class ButtonDoor:
-    """A wall in row 2 has a door in its middle, which is open while somebody stands on the button above."""
+    """A wall in row 2 has a door in its middle, which is open while an agent stands on the button above."""
 
     agents = ("opener", "runner")
 
     def reset(self, key):
-        """Both begin in the top row."""
+        """Both agents start in the top row."""
         columns = jax.random.permutation(key, jnp.arange(3))[:2]
         state = State(jnp.stack([jnp.zeros(2, jnp.int32), columns], axis=1), jnp.int32(0))
         return self.observe(state), state
 
     def step_env(self, key, state, actions):
-        """Both move at once."""
+        """Both agents move at once."""
         moves = MOVES[jnp.stack([actions[agent] for agent in self.agents])]
         pressed = (state.positions == BUTTON).all(1).any()
         there = jnp.clip(state.positions + moves, 0, SIDE - 1)
@@ -58,7 +58,7 @@ class ButtonDoor:
         return self.observe(state), state, rewards, dones, {"truncated": over & ~found}
 
     def observe(self, state):
-        """Each sees where it is and where the other is, one-hot, and whether the door is open."""
+        """Each agent observes its own and the other's position, one-hot, and whether the door is open."""
         cells = jax.nn.one_hot(state.positions[:, 0] * SIDE + state.positions[:, 1], SIDE * SIDE)
         open_door = (state.positions == BUTTON).all(1).any().astype(jnp.float32)[None]
         return {agent: jnp.concatenate([cells[i], cells[1 - i], open_door]) for i, agent in enumerate(self.agents)}

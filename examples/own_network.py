@@ -1,7 +1,7 @@
-"""A PyTorch network of your own, its Flax twin, and the first step of a migration: compare, convert, train in JAX.
+"""A custom PyTorch network, its Flax twin, and the first steps of a migration: compare, convert, train in JAX.
 
-The network reads short words of symbols: an embedding, a convolution, a GRU and two heads, none of which xladder's own
-learners have. It learns to say how many different symbols there are and which one came last. Run it from any folder:
+The network reads short sequences of symbols: an embedding, a convolution, a GRU and two heads, none of which are in
+xladder's own networks. It learns to count the different symbols and to name the last one. Run it from any folder:
 
     python examples/own_network.py
 """
@@ -21,7 +21,7 @@ SYMBOLS, LENGTH = 6, 8
 
 
 class Reader(nn.Module):
-    """What you have: a network in PyTorch."""
+    """The existing network in PyTorch."""
 
     def __init__(self):
         super().__init__()
@@ -32,7 +32,7 @@ class Reader(nn.Module):
         self.last = nn.Linear(32, SYMBOLS)
 
     def forward(self, words):
-        """[words, 1] and [words, symbols] from whole numbers [words, length]."""
+        """[words, 1] and [words, symbols] from integers [words, length]."""
         x = self.embedding(words)
         x = torch.relu(self.conv(x.transpose(1, 2))).transpose(1, 2)  # PyTorch has channels before places
         x = self.gru(x)[0][:, -1]
@@ -40,11 +40,11 @@ class Reader(nn.Module):
 
 
 class FlaxReader(fnn.Module):
-    """What you write: the same in Flax."""
+    """Its twin in Flax."""
 
     @fnn.compact
     def __call__(self, words):
-        """[words, 1] and [words, symbols] from whole numbers [words, length]."""
+        """[words, 1] and [words, symbols] from integers [words, length]."""
         x = fnn.Embed(SYMBOLS, 16)(words)
         x = fnn.relu(fnn.Conv(24, (3,))(x))  # Flax has channels last
         x = fnn.RNN(fnn.GRUCell(32))(x)[:, -1]
@@ -52,20 +52,20 @@ class FlaxReader(fnn.Module):
 
 
 def torch_loss(net, batch):
-    """Your loss."""
+    """The existing loss in PyTorch."""
     count, last = net(batch["words"])
     return functional.mse_loss(count, batch["counts"]) + functional.cross_entropy(last, batch["words"][:, -1])
 
 
 def jax_loss(net, batch):
-    """The same in JAX. `net` is called as the PyTorch module is."""
+    """The same in JAX; `net` is called like the PyTorch module."""
     count, last = net(batch["words"])
     wrong = optax.softmax_cross_entropy_with_integer_labels(last, batch["words"][:, -1])
     return jnp.mean((count - batch["counts"]) ** 2) + jnp.mean(wrong)
 
 
 def draw(rng, size=32):
-    """Some words and how many different symbols are in each."""
+    """Random words, and the number of different symbols in each."""
     words = rng.integers(0, SYMBOLS, (size, LENGTH))
     return {"words": words, "counts": np.float32([[len(set(word))] for word in words.tolist()])}
 

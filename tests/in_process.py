@@ -1,4 +1,4 @@
-"""An engine for `actors` without other processes: whoever is asked answers at once, and can be lost or stopped."""
+"""An engine for `actors` without other processes: calls are answered at once, and can be lost or stopped."""
 
 import time
 from collections.abc import Sequence
@@ -17,9 +17,9 @@ class Remote:
     def __init__(self, name: str, make, given):
         self.name, self.make, self.given = name, make, given
         self.generation, self.thing = 0, None
-        self.stopped = False  # it is there, and does nothing
+        self.stopped = False  # alive, but hangs
 
-    def admit(self) -> RemoteFuture:
+    def start(self) -> RemoteFuture:
         self.generation += 1
         self.thing = self.make(*self.given)
         return RemoteFuture(self.generation)
@@ -27,13 +27,13 @@ class Remote:
     def lose(self) -> None:
         self.thing = None
 
-    def ask(self, method: str, *given: Any, answers: int = 1) -> Any:
+    def call(self, method: str, *given: Any, answers: int = 1) -> Any:
         if self.stopped:
             return [RemoteFuture(pending=True) for _ in range(answers)] if answers > 1 else RemoteFuture(pending=True)
         if self.thing is None:
             futures = [RemoteFuture(error=Lost()) for _ in range(answers)]
             return futures if answers > 1 else futures[0]
-        # Copies, as between processes: whoever answers may change what it has afterwards.
+        # Copies, as between processes: the object may change its state afterwards.
         given = [deepcopy(one.value if isinstance(one, RemoteFuture) else one) for one in given]
         answer = deepcopy(getattr(self.thing, method)(*given))
         return [RemoteFuture(one) for one in answer] if answers > 1 else RemoteFuture(answer)

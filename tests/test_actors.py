@@ -255,7 +255,7 @@ def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
     for part in (between, after):
         assert np.isfinite(part["loss"]).all() and part["updates"].sum() == 100 * CART.updates_per_tick
     told = "\n".join(run.news())
-    for line in ("Actor 0 was lost", "Actor 0 is back", "Shard 0 was lost", "rows are gone", "Shard 0 is back"):
+    for line in ("Actor 0 was lost", "Actor 0 is back", "Shard 0 was lost", "rows are lost", "Shard 0 is back"):
         assert line in told
     assert not run.news()
     (count,) = np.asarray(run.loop.learner.agent.opt_state.count)
@@ -341,8 +341,8 @@ def test_each_actor_explores_at_its_own_rate():
     run = start(replace(CART, learner=replace(CART.learner, epsilon=0.5, epsilon_end=0.5)), actors=2)
     asked = []
     for remote in run.workers.actors:
-        play = remote.ask
-        remote.ask = lambda method, *given, play=play, **more: (
+        play = remote.call
+        remote.call = lambda method, *given, play=play, **more: (
             asked.append((method, given)),
             play(method, *given, **more),
         )[1]
@@ -471,7 +471,10 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
         (["--actors", "9"], "8 envs"),
         (["--actors", "0"], "1 or more"),
         (["--actors", "2", "--shards", "3"], "every shard"),
-        (["--shards", "2", "--lock-step", "--preset", "rainbow"], "priorities are those of one memory"),
+        (
+            ["--shards", "2", "--lock-step", "--preset", "rainbow"],
+            "prioritised replay in lock step needs a single shard",
+        ),
         (["--preset", "pqn", "--learner.memory", "100000", "--learner.learning-starts", "1000"], "no replay memory"),
         (["--ray", "127.0.0.1:1"], "No Ray answers"),
         (["--ray", "nowhere"], "HOST:PORT"),

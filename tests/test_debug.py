@@ -99,7 +99,7 @@ def test_an_implicit_transfer_is_found(rung, monkeypatch):
     monkeypatch.setattr(
         run.running, name, lambda counters, *rest: program(counters._replace(tick=np.int32(2)), *rest), raising=True
     )
-    with pytest.raises(FaultFound, match="In epoch 2: something passes between host and device unasked"):
+    with pytest.raises(FaultFound, match="In epoch 2: an implicit transfer between host and device"):
         run.advance(1)
 
 

@@ -331,7 +331,7 @@ def test_small_pictures_grow_by_whole_pixels_and_large_ones_shrink(height, width
 
 
 def test_what_cannot_be_shown_is_said(tmp_path):
-    with pytest.raises(ValueError, match="one step or more"):
+    with pytest.raises(ValueError, match="at least one step"):
         write_game_gif(tmp_path / "a.gif", ball(0), np.zeros(0), "a run")
     with pytest.raises(ValueError, match="4 steps came with rewards of shape \\(3,\\)"):
         write_game_gif(tmp_path / "a.gif", ball(4), np.zeros(3), "a run")
@@ -371,7 +371,7 @@ def drawn(tmp_path, monkeypatch):
     return draw
 
 
-GREEDY = "return of the greedy policy (measured now and then)"
+GREEDY = "return of the greedy policy (periodic evaluation)"
 
 
 @pytest.mark.filterwarnings("error")

@@ -70,7 +70,7 @@ def test_hosts_that_want_the_same_begin_together(address):
 def test_hosts_that_want_different_things_are_told_which(address):
     other = {"plan": {"rung": "hosts", "config": {"lr": 0.2, "hidden": (128, 64)}}}
     heard = meet(address, {0: WANTED, 1: other})
-    sentence = "Host 1 has `plan.config.lr` 0.2, and host 0 has 0.1: start both alike."
+    sentence = "Host 1 has `plan.config.lr` 0.2, and host 0 has 0.1: start both with the same settings."
     assert [type(error) for error in heard.values()] == [UsageError] * 2
     assert [str(error) for error in heard.values()] == [sentence] * 2
 
@@ -114,9 +114,9 @@ def test_a_host_that_does_not_come_is_named(address):
 
 
 def test_who_finds_nobody_says_where_it_looked(address):
-    with pytest.raises(PeerLost, match=f"Host 1 found nobody at {address} within 0.5 s .*refused"):
+    with pytest.raises(PeerLost, match=f"Host 1 could not reach host 0 at {address} within 0.5 s .*refused"):
         Cluster(Membership(address, 2, 1, init_timeout=0.5)).meet(WANTED)
-    with pytest.raises(UsageError, match="nobody knows that name"):
+    with pytest.raises(UsageError, match="cannot be resolved"):
         Cluster(Membership("no.such.host.invalid:7000", 2, 1, init_timeout=5)).meet(WANTED)
 
 
@@ -200,7 +200,7 @@ def test_who_is_silent_or_stuck_is_named():
         status = team.statuses[host]
         status.name, status.steps, status.doing, status.heard, status.changed = f"n{host}", steps, "saving", now, now
     assert team.verdict(now + 1) == ""
-    assert team.verdict(now + 50) == "Hosts 1 (n1), 2 (n2) have not been heard of for 12 s."
+    assert team.verdict(now + 50) == "Hosts 1 (n1), 2 (n2) have not been heard from for 12 s."
     for host in (1, 2):
         team.statuses[host].heard = now + 101
     assert team.verdict(now + 101) == "Host 1 (n1) has been stuck for 100 s (`--stall-timeout`): saving."
@@ -240,7 +240,7 @@ def test_slurms_variables_are_understood(monkeypatch):
         ("launch --hosts 2 train hypergrid --host-id 0", "`--host-id` is what `xladder launch` tells"),
         ("train hypergrid --rung fused --coordinator a:1", "`--coordinator` is for `--rung hosts`, not for `fused`"),
         ("train hypergrid --stall-timeout nan", "`--stall-timeout` is for `--rung hosts`"),
-        ("train hypergrid --coordinator a:65535 --num-hosts 2 --host-id 0", "the next one is needed, too"),
+        ("train hypergrid --coordinator a:65535 --num-hosts 2 --host-id 0", "needs the next port as well"),
         ("train hypergrid --coordinator a:1 --num-hosts 100000000 --host-id 0", "1 … 10,000"),
         ("train atari/pong --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0", "parallel"),
     ],
@@ -342,7 +342,7 @@ def undisturbed(tmp_path_factory):
 LOSSES = {
     "killed": (1, signal.SIGKILL, 75, "Host 1 ("),
     "host 0 killed": (0, signal.SIGKILL, 75, "Host 0 ("),
-    "stopped": (1, signal.SIGSTOP, 75, "has not been heard of for 12 s"),
+    "stopped": (1, signal.SIGSTOP, 75, "has not been heard from for 12 s"),
     "told to end": (1, signal.SIGTERM, 143, "Another host was told to stop"),
 }
 
@@ -395,7 +395,7 @@ def test_seeds_lie_over_hosts_and_stay_so_on_another_number(tmp_path):
         os.kill(run.host(2), signal.SIGTERM)
         assert run.wait()[0] == 143
     code, said = launched(2, "resume", folder)
-    assert code == 0 and "2 for seeds, 1 for the work of each" in said, said
+    assert code == 0 and "2 along `seeds`, 1 along `data`" in said, said
     assert main(["train", "hypergrid", *words, "--mesh", "seeds=2", "--out", str(alone)]) == 0
     (digest, rows), (expected, others) = what_came_of(folder), what_came_of(alone)
     assert digest == expected and sorted(rows) == sorted(others)

@@ -144,7 +144,7 @@ def test_strata_give_every_row_the_same_chance_and_each_group_its_part():
 
 
 BAD = {
-    "mesh data=16": "needs 16 devices, and JAX finds 8 (cpu): `JAX_NUM_CPU_DEVICES=16`",
+    "mesh data=16": "needs 16 devices, but JAX finds 8 (cpu): set `JAX_NUM_CPU_DEVICES=16`",
     "mesh seeds=3": "`--seeds` is 1, which 3 devices cannot share evenly: use 3",
     "mesh data=3": "`--learner.batch-size` is 16, which 3 devices cannot share evenly: use 15 or 18",
     "mesh data=0": "has to be like `seeds=4`",
@@ -184,7 +184,7 @@ def test_a_run_on_a_mesh_is_a_run_like_any_other(tmp_path, capsys):
              "--world.side", "5", "--learner.width", "16", "--checkpoint-every", "30",
              "--eval-episodes", "0"]  # fmt: skip
     assert main([*words, "--out", str(tmp_path / "a")]) == 0
-    assert "A mesh of 4 cpu devices: 2 for seeds, 2 for the work of each." in capsys.readouterr().out
+    assert "A mesh of 4 cpu devices: 2 along `seeds`, 2 along `data`." in capsys.readouterr().out
     assert json.loads((tmp_path / "a/config.json").read_text())["options"] == {"mesh": "seeds=2,data=2"}
     (tmp_path / "a/finished.json").unlink()
     assert main(["resume", str(tmp_path / "a"), "--rung", "fused"]) == 0

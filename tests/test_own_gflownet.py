@@ -276,12 +276,12 @@ def corners(cell):
 
 
 REWARDS = {
-    "minus infinity": (lambda cell: jnp.log(cell.sum() * 1.0), r"gives -inf in cell \(0, 0\)"),
-    "not a number": (lambda cell: jnp.where(cell[0] == 3, jnp.nan, 0.0), r"gives nan in cell \(3, 0\)"),
-    "a Python float": (lambda cell: 1.0, "gives a Python float"),
-    "a vector": (lambda cell: cell * 1.0, r"gives float32 \[2\] for one cell"),
+    "minus infinity": (lambda cell: jnp.log(cell.sum() * 1.0), r"returns -inf in cell \(0, 0\)"),
+    "not a number": (lambda cell: jnp.where(cell[0] == 3, jnp.nan, 0.0), r"returns nan in cell \(3, 0\)"),
+    "a Python float": (lambda cell: 1.0, "returns a Python float"),
+    "a vector": (lambda cell: cell * 1.0, r"returns float32 \[2\] for one cell"),
     "no JAX": (lambda cell: float(cell[0]), "fails inside `jit`"),
-    "nothing": (lambda cell: None, "gives a NoneType"),
+    "nothing": (lambda cell: None, "returns a NoneType"),
 }
 
 
@@ -360,7 +360,7 @@ def test_train_eval_and_sample_on_the_command_line(folder, capsys):
 
 def test_a_reward_on_the_command_line(folder, capsys):
     assert call("train", "hypergrid", "--world.reward", "my_flow_worlds:flat") == 2
-    assert "`--world.reward my_flow_worlds:flat` gives a Python float" in capsys.readouterr().err
+    assert "`--world.reward my_flow_worlds:flat` returns a Python float" in capsys.readouterr().err
     assert call("train", "hypergrid", "--world.reward", "my_flow_worlds:hills") == 2
     assert "has no `hills`" in capsys.readouterr().err
     assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["my_flow_worlds.py"]

@@ -399,7 +399,7 @@ def test_what_is_no_workload_is_refused_with_a_sentence():
 
     for call in (xladder.train, xladder.plan, xladder.compare):
         for wrong in (Maze(), Maze, 3, None):
-            with pytest.raises(UsageError, match=r"given by its name|no API of a world"):
+            with pytest.raises(UsageError, match=r"given by its name|none of the APIs"):
                 call(wrong)
     with pytest.raises(UsageError, match="keywords"):
         xladder.plan("hypergrid", config={"loss": "tb"})

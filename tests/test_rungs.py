@@ -256,7 +256,7 @@ def test_the_torch_rung_takes_as_many_threads_as_are_quickest(tiny, monkeypatch)
     times = torch_rung.best_threads(tiny)
     assert set(times) == {1, 2, 4} and next(iter(times)) == torch.get_num_threads() == 2
     assert times[2] < 20 <= min(times[1], times[4])
-    assert "uses 2 of 5 threads (a trial by threads: 1: " in torch_rung.choose_threads(tiny)
+    assert "uses 2 of 5 threads (the fastest of a trial: 1: " in torch_rung.choose_threads(tiny)
 
 
 def test_on_hybrid_pytorch_acts_with_what_jax_has_learned(tiny):

@@ -239,8 +239,8 @@ def test_wrong_settings_are_answered_with_a_way_out(world, changes, said):
         ("cartpol", "no world `cartpol`. Did you mean `cartpole`?"),
         ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),
         ("breakout", "There are `atari/breakout` and `minatar/breakout`."),
-        ("pendulum", "continuous actions, and value learners choose among a few"),
-        ("gym/Pendulum-v1", "value learners choose among a few: take a world whose actions are `Discrete`"),
+        ("pendulum", "continuous actions, but value learners need discrete ones"),
+        ("gym/Pendulum-v1", "value learners need discrete ones: use a world whose actions are `Discrete`"),
         ("gym/CartPol-v1", "The nearest are `gym/CartPole-v1`"),
     ],
 )

@@ -83,8 +83,8 @@ def test_spellings_lead_to_one_place(typed, family, there, here):
         ("MsPacman", "There is `atari/ms_pacman`."),
         ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),
         ("atari/combat", "needs two players"),
-        ("pendulum", "`Pendulum-v1` is left out: continuous actions"),
-        ("MountainCarContinuous", "The nearest that can be played is `mountaincar`."),
+        ("pendulum", "`Pendulum-v1` is not supported: continuous actions"),
+        ("MountainCarContinuous", "The nearest supported one is `mountaincar`."),
         ("MNISTBandit-bsuite", "needs the network"),
     ],
 )

@@ -1,7 +1,8 @@
-"""A remote object of which nothing is lost: the calls since its last copy are replayed on the one that follows.
+"""A remote object whose state survives the loss of its process, by replaying a log of its calls.
 
-It has to be deterministic, and `save` and `load` what it holds. A copy is made when there is as much to tell again as
-an env holds, so that copying costs no more than telling did.
+The calls since the last snapshot are replayed on the replacement process, so the object has to be deterministic and to
+offer `save` and `load`. A new snapshot is taken once the log holds as many rows as the object itself, so snapshots cost
+no more than the calls did.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from xladder.distributed.remote import Engine, Lost, Remote, RemoteFuture
 
 
 class Call:
-    """Something that was asked."""
+    """One method call on a remote object, and the future of its result."""
 
     def __init__(self, method: str, given: tuple[Any, ...], answers: int):
         self.method, self.given, self.answers = method, given, answers
@@ -22,47 +23,62 @@ class Call:
 
 
 class LoggedRemote:
-    """A remote object and the log of its calls."""
+    """A remote object and a log of the calls that changed its state.
+
+    Args:
+        remote: the object.
+        engine: the engine that runs it.
+        restart: waits until a lost object has been started again, without its state.
+        on_silence: makes the error to raise when the object does not answer.
+        patience: seconds to wait for a result before that.
+        most: calls in the log before a snapshot is taken.
+        carried: whether the object's state can be saved; if not, a restarted object begins anew.
+    """
 
     def __init__(
         self,
         remote: Remote,
         engine: Engine,
-        readmit: Callable[[Remote], None],
+        restart: Callable[[Remote], None],
         on_silence: Callable[[Remote], Exception],
         patience: float,
         most: int,
         carried: bool,
     ):
-        self.remote, self.engine, self.readmit = remote, engine, readmit
+        self.remote, self.engine, self.restart = remote, engine, restart
         self.on_silence, self.patience = on_silence, patience
         self.most, self.carried = most, carried
         self.copy: Arrays | None = None
         self.action_log: list[Call] = []
         self.replays = 0
 
-    def tell(self, method: str, *given: Any, answers: int = 1) -> Call:
-        """Ask for something that changes it."""
+    def call_logged(self, method: str, *given: Any, answers: int = 1) -> Call:
+        """Call a method that changes the object's state, and log the call."""
         if len(self.action_log) >= self.most:
             self.copy = self.read(Call("save", (), 1)) if self.carried else None
             self.action_log = []
-        call = self._ask(Call(method, given, answers))
+        call = self._send(Call(method, given, answers))
         self.action_log.append(call)
         return call
 
-    def ask(self, method: str, *given: Any) -> Call:
-        """Ask for something that leaves it as it is."""
-        return self._ask(Call(method, given, 1))
+    def call(self, method: str, *given: Any) -> Call:
+        """Call a method that does not change the object's state."""
+        return self._send(Call(method, given, 1))
 
     def load(self, arrays: Arrays) -> None:
-        """Go on from a state that was saved."""
+        """Restore a saved state, and begin a new log from it."""
         self.copy, self.action_log = arrays, []
-        self.read(self.ask("load", arrays))
+        self.read(self.call("load", arrays))
 
     def read(self, call: Call, which: int = -1) -> Any:
-        """Wait for one of the answers of a call, whatever happens to the object."""
+        """Wait for the result of a call and return it, restarting the object as often as its process is lost.
+
+        Args:
+            call: what `call` or `call_logged` returned.
+            which: which result, where the method returns several futures.
+        """
         if call.future is None:
-            self._ask(call)
+            self._send(call)
         while True:
             future = call.future[which] if call.answers > 1 else call.future
             try:
@@ -70,18 +86,18 @@ class LoggedRemote:
                     raise self.on_silence(self.remote)
                 return self.engine.get(future)
             except Lost:
-                self._begin_again(call)
+                self._replay(call)
 
-    def _begin_again(self, call: Call) -> None:
-        self.readmit(self.remote)
+    def _replay(self, call: Call) -> None:
+        self.restart(self.remote)
         self.replays += 1
         if self.copy is not None:
-            self.remote.ask("load", self.copy)
+            self.remote.call("load", self.copy)
         for earlier in self.action_log:
-            self._ask(earlier)
+            self._send(earlier)
         if call not in self.action_log:
-            self._ask(call)
+            self._send(call)
 
-    def _ask(self, call: Call) -> Call:
-        call.future = self.remote.ask(call.method, *call.given, answers=call.answers)
+    def _send(self, call: Call) -> Call:
+        call.future = self.remote.call(call.method, *call.given, answers=call.answers)
         return call

@@ -1,7 +1,7 @@
-"""The actor of `actors`: it steps some envs, with parameters that the learner publishes.
+"""The actor of the `actors` rung: it steps a slice of the envs with parameters published by the learner.
 
-It draws what the synchronous loop draws for these envs and the same step, so that in lock step it plays the same
-games. What it sends are single frames; stacking them is left to the memory.
+It draws the same random numbers as the synchronous loop does for these envs and steps, so in lock step it produces the
+same transitions. It sends single frames; the replay memory stacks them.
 
 Shapes: N envs of this actor, T steps, F frames per state.
 """
@@ -22,20 +22,20 @@ from xladder.families.value.program import Program
 from xladder.families.value.stepping import Stepper
 from xladder.replay.history import History, action_dtype
 
-LARGEST_EPSILON = 0.4  # ε of the first of several actors, at least
+LARGEST_EPSILON = 0.4  # the first of several actors has at least this ε
 
 
 class RolloutStats(NamedTuple):
-    """What came of some steps, apart from the rows themselves."""
+    """Statistics of a rollout, without its rows."""
 
-    steps: int  # of all envs together
-    totals: np.ndarray  # float32 [games that ended]
-    lengths: np.ndarray  # int32 [games that ended]
+    steps: int  # over all envs
+    totals: np.ndarray  # float32 [episodes that ended]
+    lengths: np.ndarray  # int32 [episodes that ended]
 
 
 @dataclass(frozen=True)
 class EnvSlice:
-    """Which envs an actor has; it can be hashed, and so be a static argument."""
+    """The contiguous slice of envs that an actor steps; hashable, so it can be a static argument."""
 
     program: Program
     first: int
@@ -43,7 +43,7 @@ class EnvSlice:
 
 
 class Actor:
-    """Envs `first` … `first` + `count` − 1 of a run's world."""
+    """Steps envs `first` … `first` + `count` − 1 of a run."""
 
     def __init__(self, config: Any, seed: int, first: int, count: int, compiled: Compiled):
         self.env_slice, self.seed, self.compiled = EnvSlice(Program(config), first, count), seed, compiled
@@ -52,7 +52,7 @@ class Actor:
         self.begin()
 
     def begin(self, generation: int = 0) -> None:
-        """New games; other ones in every generation."""
+        """Reset all envs. A restarted actor passes its generation, so that it gets new seeds."""
         env_slice, world = self.env_slice, self.env_slice.program.config.world
         if getattr(world, "threads", None) == 0:
             world = replace(world, threads=1)  # the other actors need the other cores
@@ -64,7 +64,11 @@ class Actor:
         self.games = Stepper(world.on_host(env_slice.count, seed, self.compiled, env_slice.first), world.stack)
 
     def rollout(self, params: Params, epsilon: float, step: int, steps: int) -> tuple[History, RolloutStats]:
-        """So many steps of every env, from step number `step` on: their rows, leaves [N, T, …], and the games."""
+        """Step every env `steps` times, the first of them being step number `step` of the run.
+
+        Returns:
+            The transitions, leaves [N, T, …], and the statistics of the episodes that ended.
+        """
         params = jax.tree.map(jnp.asarray, params)
         rows, ended = [], []
         for number in range(step, step + steps):
@@ -84,23 +88,22 @@ class Actor:
         return chunk._replace(actions=chunk.actions.astype(smallest)), played
 
     def state(self) -> dict[str, Any]:
-        """What its games go on from; nothing where they cannot be carried over."""
+        """The state of the envs; empty where the environment cannot be saved."""
         return self.games.state()
 
     def save(self) -> Arrays:
-        """The same as named arrays."""
+        """The same state as named arrays."""
         return capture(self.state())
 
     def load(self, arrays: Arrays) -> None:
-        """Go on from there."""
+        """Restore a state that `save` returned."""
         self.games.take_state(restore(self.state(), arrays))
 
 
 def actor_epsilon(epsilon: float, actor: int, actors: int) -> float:
-    """ε of one of several actors: a power of the usual one, from it down.
+    """ε of one of several actors: a power of the base ε, decreasing with the actor's number (Horgan et al. 2018).
 
-    As in Horgan et al. 2018 the largest is 0.4 or above: down from a small ε, all actors would do the same.
-    Whoever does not explore by ε at all keeps to that.
+    The base is at least 0.4, as in that paper: with a small base, all actors would act alike. An ε of 0 stays 0.
     """
     if actors == 1 or not epsilon:
         return float(epsilon)

@@ -1,9 +1,9 @@
-"""Actors, shards and a learner that all keep their own pace (Nair et al. 2015, Horgan et al. 2018).
+"""Asynchronous actors, replay shards and learner (Nair et al. 2015, Horgan et al. 2018).
 
-Actors have chunks of steps under way all the time, with the parameters that were published last. Their rows go
-straight from them to the shards. The learner has batches on their way while it learns from others. A `Limiter` holds
-the number of samples per step. A tick is as many steps and updates as everywhere, but which rows are learned from
-depends on who is quicker: the same seed does not give the same run.
+Each actor always has rollouts in flight, with the parameters that were published last, and sends its rows directly to
+a shard. The learner prefetches batches while it learns from others. A `Limiter` keeps the ratio of samples to steps. A
+tick has the same number of steps and updates as on every rung, but which rows are sampled depends on timing: the same
+seed does not give the same run.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from xladder.families.value.stepping import Ended, Report
 from xladder.replay.limiter import Limiter
 from xladder.replay.shard import Held
 
-CHUNK_STEPS = 8  # of every env between two messages; fewer cost more messages, more act with older parameters
-AHEAD = 2  # chunks that every actor has under way: one to play, one to begin with after it
-PUBLISH_SECONDS = 0.05  # between two sets of parameters, which take time to copy
-WAIT = 0.05  # seconds to wait for an answer before looking round again
+CHUNK_STEPS = 8  # per env and message; a smaller number costs more messages, a larger one means older parameters
+AHEAD = 2  # chunks in flight per actor: one running, one queued
+PUBLISH_SECONDS = 0.05  # least time between two publications of the parameters, which take time to copy
+WAIT = 0.05  # seconds to wait for a result before checking everything again
 
 
 class Chunk(NamedTuple):
-    """Steps that an actor has under way."""
+    """A rollout that is in flight."""
 
     actor: int
     rows: RemoteFuture
     steps: int
     version: int
-    excused: bool  # whether the limiter does not count them
-    generation: int  # of the actor that plays them, and then of the shard that takes them in
+    excused: bool  # whether the limiter does not count its steps
+    generation: int  # of the actor that runs it, later of the shard that stores it
 
 
 class Asynchronous(Stateful):
-    """One experiment."""
+    """The training loop of one asynchronous run."""
 
     STATE = ("tick", "steps", "learner", "limiter")
 
@@ -61,11 +61,11 @@ class Asynchronous(Stateful):
         self.health = HealthMonitor(workers, self.on_loss, self.on_return)
         self.prefetcher = Prefetcher(config, workers, learner, self.limiter, self.health)
         self.tick = 0
-        self.steps = np.zeros(len(workers.actors), np.int64)  # of every actor: where its next chunk begins
-        self.turn = 0  # whose it is to be given the next one
+        self.steps = np.zeros(len(workers.actors), np.int64)  # per actor: where its next chunk begins
+        self.turn = 0  # the actor to consider first for the next chunk
         self.playing: dict[RemoteFuture, Chunk] = {}
         self.sending: dict[RemoteFuture, Chunk] = {}
-        self.waiting: list[Chunk] = []  # whose shard is gone
+        self.waiting: list[Chunk] = []  # chunks whose shard is lost
         self.published: RemoteFuture = None
         self.version, self.published_at = -1, 0.0
         self.pending_errors: tuple[TickBatch, jax.Array] | None = None
@@ -76,7 +76,7 @@ class Asynchronous(Stateful):
     # ---- a tick ----------------------------------------------------------------------------------------------------
 
     def advance(self) -> dict[str, Any]:
-        """As many steps and updates as a tick has. What it gives may still be computed: the loss is not waited for."""
+        """Run one tick and return its metrics. The loss is a device array that is not waited for."""
         begun, tick, c = time.perf_counter(), self.tick, self.config
         loss: Any = np.float32(np.nan)
         staleness, learned, learning = np.nan, 0.0, bool(self.program.is_learning(tick))
@@ -106,7 +106,7 @@ class Asynchronous(Stateful):
         return row | {"loss": loss} | {name: np.float32(value) for name, value in apart.items()}
 
     def next_tick_batch(self) -> TickBatch:
-        """What this tick learns from, once it is there; what the next ones do is on its way then."""
+        """Wait for this tick's batch and return it; the following ones are requested meanwhile."""
         while True:
             self.prefetcher.order()
             futures = self.prefetcher.futures()
@@ -122,7 +122,7 @@ class Asynchronous(Stateful):
             self.attend(WAIT)
 
     def learn(self, tick_batch: TickBatch) -> jax.Array:
-        """The updates of a tick; the loss is not waited for."""
+        """Run the updates of one tick; returns the loss without waiting for it."""
         batch = self.prefetcher.weighted(tick_batch, float(self.program.beta(self.tick)))
         self.update_priorities()
         loss, errors = self.learner.learn(self.tick, batch)
@@ -132,7 +132,7 @@ class Asynchronous(Stateful):
         return loss
 
     def update_priorities(self) -> None:
-        """Pass on how far off the last predictions were; a tick late, so that nobody waits for the device."""
+        """Send the TD errors of the previous tick to the shards; a tick late, so that they are there already."""
         if self.pending_errors is not None:
             (tick_batch, errors), self.pending_errors = self.pending_errors, None
             self.prefetcher.update_priorities(tick_batch, np.asarray(errors))
@@ -140,7 +140,12 @@ class Asynchronous(Stateful):
     # ---- steps -----------------------------------------------------------------------------------------------------
 
     def attend(self, seconds: float, granting: bool = True) -> None:
-        """See to whatever has been answered, and keep actors busy; waits so long if nothing has."""
+        """Handle all results that have arrived and give actors new chunks.
+
+        Args:
+            seconds: how long to wait if nothing has arrived.
+            granting: whether actors may begin new chunks.
+        """
         if granting:
             self.grant()
         futures = [*self.playing, *self.sending, *self.health.futures()]
@@ -152,15 +157,14 @@ class Asynchronous(Stateful):
                 self.take_rows(future, self.playing.pop(future))
             elif future in self.sending:
                 self.take_note(future, self.sending.pop(future))
-        self.health.look_round()
+        self.health.check()
         if granting and ready:
             self.grant()
 
     def grant(self) -> None:
-        """Give actors that have less than enough to do another chunk, as far as the limiter allows.
+        """Give idle actors their next chunks, as far as the limiter allows.
 
-        In turn: were the first that has time always taken, a limiter that rarely lets anybody play would let nobody
-        else.
+        Round robin: if the first idle actor were always chosen, a tight limiter would starve the others.
         """
         busy = np.array([0.0 if self.may_be_asked(actor) else np.inf for actor in range(len(self.workers.actors))])
         for chunk in self.playing.values():
@@ -169,7 +173,7 @@ class Asynchronous(Stateful):
             free = np.flatnonzero(busy < AHEAD)
             actor = int(free[np.argmin((free - self.turn) % len(busy))])
             steps = self.chunk * len(self.workers.layout.envs[actor])
-            # After a shard was lost there may be nothing to learn from: steps that make up for it are not counted.
+            # After the loss of a shard there may be too little to sample from; steps that refill it are not counted.
             excused = self.prefetcher.is_starved()
             if not excused and not self.limiter.may_act(steps):
                 return
@@ -178,33 +182,33 @@ class Asynchronous(Stateful):
             self.turn = (actor + 1) % len(busy)
 
     def begin_chunk(self, actor: int, steps: int, excused: bool) -> None:
-        """Have an actor go on."""
+        """Start the next rollout of an actor."""
         self.publish()
-        # ε by how many steps have been begun: when these are played, the learner will be about there.
+        # ε at the number of steps granted so far: the learner will be about there when these steps are done.
         now = float(self.program.epsilon(self.limiter.granted // self.config.per_tick))
         epsilon = actor_epsilon(now, actor, len(self.workers.actors))
         given = self.published, epsilon, int(self.steps[actor]), self.chunk
         remote = self.workers.actors[actor]
-        rows, played = remote.ask("rollout", *given, answers=2)
+        rows, played = remote.call("rollout", *given, answers=2)
         self.health.expect(remote, played)
         self.playing[played] = Chunk(actor, rows, steps, self.version, excused, remote.generation)
         self.steps[actor] += self.chunk
         self.limiter.granted += 0 if excused else steps
 
     def may_be_asked(self, actor: int) -> bool:
-        """Whether an actor is there, and the shard that its rows would go to."""
+        """Whether an actor and the shard that stores its rows are both alive."""
         shard, _ = self.workers.layout.shard_of(actor)
-        return not any(self.health.misses(one) for one in (self.workers.actors[actor], self.workers.shards[shard]))
+        return not any(self.health.is_lost(one) for one in (self.workers.actors[actor], self.workers.shards[shard]))
 
     def publish(self) -> None:
-        """Have parameters ready for actors, if there are new ones and the last are old enough."""
+        """Publish the learner's parameters, if they have changed and the last publication is old enough."""
         now = time.monotonic()
         if self.version == self.tick or (self.version >= 0 and now - self.published_at < PUBLISH_SECONDS):
             return
         self.published, self.version, self.published_at = self.engine.put(self.learner.params()), self.tick, now
 
     def take_rows(self, future: RemoteFuture, chunk: Chunk) -> None:
-        """An actor has finished a chunk, or was lost: its rows go to its shard."""
+        """Handle a finished or lost rollout: send its rows to the shard of the actor."""
         played: RolloutStats | None = self.health.answer(self.workers.actors[chunk.actor], future, chunk.generation)
         if played is None:
             self.limiter.granted -= 0 if chunk.excused else chunk.steps
@@ -214,84 +218,84 @@ class Asynchronous(Stateful):
         self.send(chunk)
 
     def send(self, chunk: Chunk) -> None:
-        """Rows to their shard, or to those that wait for it to come back."""
+        """Send a chunk's rows to their shard, or queue them until the shard is back."""
         shard, group = self.workers.layout.shard_of(chunk.actor)
         remote = self.workers.shards[shard]
-        if self.health.misses(remote):
+        if self.health.is_lost(remote):
             self.waiting.append(chunk)
             return
-        future = self.health.ask(remote, "add", group, 0, self.chunk, chunk.rows)
+        future = self.health.call(remote, "add", group, 0, self.chunk, chunk.rows)
         self.sending[future] = chunk._replace(generation=remote.generation)
 
     def take_note(self, future: RemoteFuture, chunk: Chunk) -> None:
-        """A shard has taken rows in, or was lost with them."""
+        """Handle a shard's confirmation that it has stored rows, or its loss."""
         shard, _ = self.workers.layout.shard_of(chunk.actor)
         held: Held | None = self.health.answer(self.workers.shards[shard], future, chunk.generation)
         if held is not None:
             self.prefetcher.held[shard] = held
-        # They were played either way, and the ratio is one of samples to steps.
+        # The steps were made in either case, and the limiter keeps the ratio of samples to steps.
         self.limiter.inserted += 0 if chunk.excused else chunk.steps
 
     # ---- losses ----------------------------------------------------------------------------------------------------
 
     def on_loss(self, remote: Remote) -> None:
-        """Say what is gone."""
+        """Report the loss of a worker."""
         if remote in self.workers.actors:
             self.workers.notify(
-                f"{remote.name} was lost in tick {self.tick:,}: its games are gone, new ones will begin."
+                f"{remote.name} was lost in tick {self.tick:,}: its episodes are lost and new ones will begin."
             )
             return
         shard = self.workers.shards.index(remote)
         rows, self.prefetcher.held[shard] = self.prefetcher.held[shard].starts, Held(0, 0.0)
         self.workers.notify(
-            f"{remote.name} was lost in tick {self.tick:,}: about {rows:,} rows are gone, and it fills again. What was "
-            "learned is not touched."
+            f"{remote.name} was lost in tick {self.tick:,}: about {rows:,} rows are lost; it will refill. The "
+            "learner is not affected."
         )
 
     def on_return(self, remote: Remote) -> None:
-        """Give them what they need to go on."""
+        """Let a restarted worker go on."""
         if remote in self.workers.actors:
-            remote.ask("begin", remote.generation)
+            remote.call("begin", remote.generation)
             return
         waiting, self.waiting = self.waiting, []
         for chunk in waiting:
             self.send(chunk)
 
-    # ---- keeping ---------------------------------------------------------------------------------------------------
+    # ---- checkpoints ----------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Wait until nothing is under way any more but batches, which can be drawn again."""
+        """Wait until no rollout or message is in flight. Batches may be: they can be drawn again."""
         self.update_priorities()
         while self.playing or self.sending or self.waiting or self.health.absent:
             self.attend(WAIT, granting=False)
 
     def save_others(self) -> tuple[list[Any], list[Any]]:
-        """What actors and shards hold; call `settle` before."""
+        """The states of all actors and of all shards; call `settle` first."""
         remotes = [*self.workers.actors, *self.workers.shards]
         while True:
-            asked = [(remote, remote.ask("save"), remote.generation) for remote in remotes]
+            asked = [(remote, remote.call("save"), remote.generation) for remote in remotes]
             answers = [self.health.answer(*one) for one in asked]
             if not any(answer is None for answer in answers):
                 return answers[: len(self.workers.actors)], answers[len(self.workers.actors) :]
-            self.settle()  # whoever was lost meanwhile is waited for
+            self.settle()  # a worker was lost meanwhile: wait until it is back
 
     def close(self) -> None:
-        """Nothing more will be asked of it."""
+        """Stop prefetching."""
         self.prefetcher.close()
 
     def load_others(self, actors: list[Any], shards: list[Any]) -> None:
-        """Have them hold that again. What was on its way belongs to another run."""
+        """Restore the states of all actors and shards, and drop whatever was in flight."""
         remotes = [*self.workers.actors, *self.workers.shards]
-        asked = [(r, r.ask("load", arrays)) for r, arrays in zip(remotes, [*actors, *shards], strict=True)]
+        asked = [(r, r.call("load", arrays)) for r, arrays in zip(remotes, [*actors, *shards], strict=True)]
         for remote, future in asked:
             self.answer_while_resuming(remote, future)
         self.published, self.version = None, -1
         self.limiter.granted = self.limiter.inserted
         self.prefetcher.restart(self.tick)
-        self.prefetcher.held = [self.answer_while_resuming(shard, shard.ask("held")) for shard in self.workers.shards]
+        self.prefetcher.held = [self.answer_while_resuming(shard, shard.call("held")) for shard in self.workers.shards]
 
     def answer_while_resuming(self, remote: Remote, future: RemoteFuture) -> Any:
-        """What somebody answers while the run is resumed, when nobody can be replaced yet."""
+        """The result of a call while the run is being resumed, when a lost worker cannot be replaced yet."""
         try:
             return self.workers.answer(remote, future)
         except Lost:

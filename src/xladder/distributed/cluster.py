@@ -1,10 +1,10 @@
-"""The processes of one run on several hosts: who they are, that they agree, and that all are still there.
+"""The processes of a run on several hosts: a rendezvous before it starts, and a health check while it runs.
 
-`jax.distributed` carries the numbers. It does not say who is missing, takes minutes to notice a peer that has died, and
-never notices one that is stuck. So the processes hold one more connection each, to host 0, on which lines of JSON go:
-first a rendezvous (are all there, and do they want the same?), then, once a second, how far each has come.
+`jax.distributed` moves the data. It does not say who is missing, takes minutes to notice that a peer has died, and
+never notices one that is stuck. So every process keeps one more connection, to host 0, which carries lines of JSON:
+first the rendezvous (are all hosts there, with the same settings?), then a heartbeat every second.
 
-Two ports of the coordinator are used: the one that is given for this, and the next one for JAX.
+The coordinator uses two ports: the given one for this, and the next one for JAX.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _current: Cluster | None = None
 
 
 def current() -> Cluster | None:
-    """The cluster that this process belongs to, as it belongs to one in JAX."""
+    """The cluster that this process has joined, or None; global, as in JAX."""
     return _current
 
 
 def enter(cluster: Cluster) -> None:
-    """This process belongs to that cluster from now on."""
+    """Make a cluster the current one of this process."""
     global _current
     _current = cluster

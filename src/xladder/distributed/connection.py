@@ -1,4 +1,4 @@
-"""Connections between hosts, on which lines of JSON go. What comes over them may come from anybody."""
+"""Connections between hosts that carry lines of JSON. The peer is not trusted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LONGEST_LINE = 2**20
 
 
 class JsonConnection:
-    """A connection on which lines of JSON go."""
+    """A socket that carries one JSON object per line."""
 
     def __init__(self, connection: socket.socket):
         self.connection = connection
@@ -21,12 +21,12 @@ class JsonConnection:
         self._sending = threading.Lock()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """One line. A peer that is gone is noticed by whoever reads."""
+        """Send one message. A closed connection is not an error here; the reader notices it."""
         with suppress(OSError), self._sending:
             self.connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """The next line; None if there will be none."""
+        """Wait for the next message; returns None if the connection has ended or the timeout passed."""
         try:
             self.connection.settimeout(timeout)
             found = json.loads(self._file.readline(LONGEST_LINE))
@@ -35,7 +35,7 @@ class JsonConnection:
         return found if isinstance(found, dict) else None
 
     def close(self) -> None:
-        """End it."""
+        """Close the connection."""
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_RDWR)
             self.connection.close()

@@ -1,7 +1,6 @@
-"""Which workers are there: those whose process was lost are reported, and admitted again when they can be.
+"""Health of the workers: lost processes are reported and restarted, and hanging ones raise an error.
 
-Somebody who is there and does not answer is noticed, too. Only time in which somebody was looking counts: while the
-learner saves or evaluates, answers lie and wait.
+Timeouts count only time during which the monitor was polled: while the learner saves or evaluates, results may wait.
 """
 
 from __future__ import annotations
@@ -13,88 +12,97 @@ from typing import Any
 from xladder.distributed.remote import Lost, Remote, RemoteFuture
 from xladder.distributed.workers import SILENT_SECONDS, STALL_SECONDS, WorkerGroup, gone, silent
 
-PATIENCE = 0.2  # seconds between two attempts to admit somebody
-GLANCE = 1.0  # seconds between two looks that count, at most
+PATIENCE = 0.2  # seconds between two attempts to restart a worker
+GLANCE = 1.0  # seconds between two checks that count towards a timeout, at most
 
 
 class Absence:
-    """Somebody who was lost."""
+    """A worker that was lost and is not back yet."""
 
     def __init__(self, remote: Remote, since: float):
         self.remote, self.since = remote, since
-        self.future: RemoteFuture = None  # for being admitted again
+        self.future: RemoteFuture = None  # of its restart
         self.asked = 0.0
 
 
 class HealthMonitor:
-    """Who is missing, and who owes an answer."""
+    """Tracks which workers are lost and which calls are unanswered.
+
+    Args:
+        workers: the workers to watch.
+        on_loss: called when a worker is lost.
+        on_return: called when it has been restarted.
+    """
 
     def __init__(self, workers: WorkerGroup, on_loss: Callable[[Remote], None], on_return: Callable[[Remote], None]):
         self.workers, self.on_loss, self.on_return = workers, on_loss, on_return
         self.absent: dict[str, Absence] = {}
         self.owed: dict[RemoteFuture, tuple[Remote, float]] = {}
-        """Since when, in seconds of looking."""
+        """Unanswered calls: the worker, and when it was called on the monitor's clock."""
         self.watched, self.looked = 0.0, time.monotonic()
 
-    def misses(self, remote: Remote) -> bool:
-        """Whether somebody was lost and is not back."""
+    def is_lost(self, remote: Remote) -> bool:
+        """Whether a worker is lost and not back yet."""
         return remote.name in self.absent
 
-    def ask(self, remote: Remote, method: str, *given: Any) -> RemoteFuture:
-        """Ask for something that has to be answered in time."""
-        future = remote.ask(method, *given)
+    def call(self, remote: Remote, method: str, *given: Any) -> RemoteFuture:
+        """Call a method and watch for its result; returns a future."""
+        future = remote.call(method, *given)
         self.expect(remote, future)
         return future
 
     def expect(self, remote: Remote, future: RemoteFuture) -> None:
-        """Somebody has been asked for this."""
+        """Watch for the result of a call that was made elsewhere."""
         self.owed[future] = remote, self.watched
 
     def forget(self, futures: Iterable[RemoteFuture]) -> None:
-        """Nobody will ask for these answers."""
+        """Stop watching for these results."""
         for future in futures:
             self.owed.pop(future, None)
 
     def answer(self, remote: Remote, future: RemoteFuture, generation: int) -> Any:
-        """What somebody has answered who was asked in that generation; None if they are lost.
+        """The result of a call, or None if the worker was lost.
 
-        What was asked in an earlier generation was lost with it, and that is known already.
+        Args:
+            remote: the worker.
+            future: the future of the call.
+            generation: the worker's generation when it was called; the loss of an earlier one is known already.
         """
         self.owed.pop(future, None)
         try:
             return self.workers.answer(remote, future)
         except Lost:
-            if generation == remote.generation and not self.misses(remote):
+            if generation == remote.generation and not self.is_lost(remote):
                 self.absent[remote.name] = Absence(remote, self.watched)
                 self.on_loss(remote)
             return None
 
     def futures(self) -> list[RemoteFuture]:
-        """What is waited for."""
+        """The futures of restarts in progress."""
         return [absence.future for absence in self.absent.values() if absence.future is not None]
 
-    def look_round(self) -> None:
-        """Admit those for whom there is a process again; raise `PeerLost` if that or an answer takes too long."""
+    def check(self) -> None:
+        """Restart lost workers where possible; raise `PeerLost` if a restart or a result takes too long."""
         now = time.monotonic()
         self.watched += min(now - self.looked, GLANCE)
         self.looked = now
         for absence in list(self.absent.values()):
             if absence.future is None:
                 if now - absence.asked > PATIENCE:
-                    absence.future, absence.asked = absence.remote.admit(), now
+                    absence.future, absence.asked = absence.remote.start(), now
             elif self.workers.engine.ready([absence.future], 0.0):
-                self._admitted(absence)
+                self._finish_restart(absence)
         for absence in self.absent.values():
             if self.watched - absence.since > STALL_SECONDS:
                 raise gone(absence.remote)
         for future, (remote, since) in list(self.owed.items()):
-            if self.watched - since > SILENT_SECONDS and not self.misses(remote):
+            if self.watched - since > SILENT_SECONDS and not self.is_lost(remote):
                 if not self.workers.engine.ready([future], 0.0):
                     raise silent(remote)
-                del self.owed[future]  # it was answered, and nobody has come to read it yet
+                del self.owed[future]  # answered, just not read yet
 
-    def _admitted(self, absence: Absence) -> None:
-        """They may be back; or lost again, and have to be asked anew."""
+    def _finish_restart(self, absence: Absence) -> None:
+        """Handle the end of a restart: the worker is back, or was lost again and needs another one."""
         future, absence.future = absence.future, None
         try:
             self.workers.engine.get(future)

@@ -1,6 +1,6 @@
-"""The learner of `actors`: it learns from transitions that the shards hold.
+"""The learner of the `actors` rung: it learns from transitions sampled by the shards.
 
-All updates of a tick are one call on the device. What an update draws has the address that it has on every rung.
+All updates of a tick are one call on the device. The random numbers of an update are the same as on every other rung.
 
 Shapes: K updates per tick, B batch, R candidates.
 """
@@ -22,21 +22,30 @@ from xladder.learners.value import Agent
 from xladder.replay.packed import PackedTrajectories, batch_of, nothing
 from xladder.replay.priorities_host import stratified
 
-Aside = Callable[..., Any]
-"""Calls a function on the processor that drives the device."""
-Bring = Callable[[PackedTrajectories], PackedTrajectories]
-"""Brings transitions to the device that learns from them; begun, not waited for."""
+OnCpu = Callable[..., Any]
+"""Calls a function on the CPU that drives the device."""
+ToDevice = Callable[[PackedTrajectories], PackedTrajectories]
+"""Starts copying transitions to the learner's device, without waiting."""
 
 
 class Learner(Stateful):
-    """One agent, and the updates of a tick."""
+    """One agent and its updates.
+
+    Args:
+        config: the configuration of the run.
+        seed: its seed.
+        platform: the platform of the learner's device.
+        compiled: compiles a function.
+        on_cpu: calls a function on the CPU.
+        to_device: copies a batch to the device.
+    """
 
     STATE = ("agent",)
 
-    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, aside: Aside, bring: Bring):
+    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, on_cpu: OnCpu, to_device: ToDevice):
         self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
-        self.aside, self.bring = aside, bring
-        self.draws_from = aside(keys.root, seed)
+        self.on_cpu, self.to_device = on_cpu, to_device
+        self.draws_from = on_cpu(keys.root, seed)
         self._draw = compiled(_draw)
         self.agent = compiled(_begin)(self.program, self.key)
         spec, window = self.program.spec, self.program.window
@@ -46,26 +55,34 @@ class Learner(Stateful):
 
     @property
     def rows_per_tick(self) -> int:
-        """Transitions that a tick learns from."""
+        """Transitions sampled per tick."""
         return int(self.config.updates_per_tick * self.config.learner.batch_size)
 
     def draw(self, tick: int, ticks: int = 1) -> np.ndarray:
-        """float32 [K·B, R, 2], or [K·B, 2] with priorities: where the samples of a tick start, or of several."""
+        """Random numbers that select the samples of some ticks: float32 [K·B, R, 2], or [K·B, 2] with priorities."""
         updates = np.arange(tick * self.config.updates_per_tick, (tick + ticks) * self.config.updates_per_tick)
-        # Aside, where the same numbers come out: on a GPU they would come after the updates under way.
-        drawn = np.array(self.aside(self._draw, self.program, updates.astype(np.int32), self.draws_from))
+        # On the CPU, which gives the same numbers: on a GPU they would queue behind the running updates.
+        drawn = np.array(self.on_cpu(self._draw, self.program, updates.astype(np.int32), self.draws_from))
         if self.config.learner.prioritised:
             for uniforms in drawn:
                 uniforms[:, 0] = stratified(uniforms[:, 0])
         return drawn.reshape(-1, *drawn.shape[2:])
 
     def learn(self, tick: int, packed: PackedTrajectories) -> tuple[jax.Array, jax.Array]:
-        """The updates of a tick, from leaves [K·B, …]: begun, not waited for. The loss [], and the errors [K·B]."""
+        """Run the updates of a tick, without waiting for them.
+
+        Args:
+            tick: number of the tick.
+            packed: its transitions, leaves [K·B, …].
+
+        Returns:
+            The mean loss [] and the TD errors [K·B].
+        """
         self.agent, loss, errors = self._learn(np.int32(tick), self.agent, self.key, packed)
         return loss, errors
 
     def params(self) -> Params:
-        """What it knows by now, as arrays of the host's own: the next update overwrites the device's."""
+        """The current parameters, copied to the host: the next update overwrites those on the device."""
         return jax.tree.map(lambda x: np.array(x[0]), jax.device_get(self.agent.params))
 
 

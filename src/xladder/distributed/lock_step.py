@@ -1,9 +1,9 @@
-"""Actors, shards and a learner that wait for each other: the synchronous algorithm, spread over processes.
+"""Actors, shards and learner in lock step: the synchronous algorithm, distributed over processes.
 
-Every actor acts with the parameters of this very tick and draws what the envs it has draw on every rung; the shards
-answer with the rows that one memory would have given. So transitions, parameters and metrics are those of `sequential`
-and `parallel`: the proof that what `actors` runs is the same algorithm. It stays so when a process is lost, because
-what it knew is told again to the one that follows.
+Every actor acts with the parameters of the current tick and draws the random numbers that its envs draw on every rung;
+the shards together return the rows that a single replay memory would. So transitions, parameters and metrics equal
+those of `sequential` and `parallel`, which shows that `actors` runs the same algorithm. This holds even when a process
+is lost, because its calls are replayed on the replacement.
 
 Shapes: T steps per tick, K updates per tick, B batch, R candidates.
 """
@@ -24,20 +24,20 @@ from xladder.families.value.stepping import Ended, Report
 from xladder.replay.packed import PackedTrajectories, placed, weighted
 from xladder.replay.shard import Offer, Sample
 
-ROLLOUTS_KEPT = 16  # ticks that an actor who comes back has to play again, at most
+ROLLOUTS_KEPT = 16  # ticks that a restarted actor has to replay, at most
 
 
 class LockStep(Stateful):
-    """One experiment."""
+    """The training loop of one run in lock step."""
 
     STATE = ("tick", "learner")
 
     def __init__(self, config: Any, workers: WorkerGroup, learner: Learner):
         self.config, self.workers, self.learner, self.program = config, workers, learner, learner.program
         self.tick, engine = 0, workers.engine
-        carried = bool(engine.get(workers.actors[0].ask("save")))
-        adds = max(16, 2 * self.program.window.length // config.steps_per_tick)  # until a shard is written anew
-        ways = engine, self.readmit, silent, SILENT_SECONDS
+        carried = bool(engine.get(workers.actors[0].call("save")))
+        adds = max(16, 2 * self.program.window.length // config.steps_per_tick)  # calls until a shard is saved again
+        ways = engine, self.restart, silent, SILENT_SECONDS
         self.actors = [LoggedRemote(actor, *ways, ROLLOUTS_KEPT, carried) for actor in workers.actors]
         self.shards = [LoggedRemote(shard, *ways, adds, True) for shard in workers.shards]
         self.carried = carried
@@ -45,13 +45,13 @@ class LockStep(Stateful):
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
     def advance(self) -> dict[str, Any]:
-        """One tick: play, learn from what was remembered before its last step, remember that."""
+        """Run one tick: a rollout, the updates, and its metrics. The updates do not see the rollout's last step."""
         begun, tick, c = time.perf_counter(), self.tick, self.config
         self.settle()
         epsilon, steps = float(self.program.epsilon(tick)), c.steps_per_tick
         params = self.workers.engine.put(self.learner.params())
         given = params, epsilon, tick * steps, steps
-        rollouts = [actor.tell("rollout", *given, answers=2) for actor in self.actors]
+        rollouts = [actor.call_logged("rollout", *given, answers=2) for actor in self.actors]
         played = [actor.read(call, which=1) for actor, call in zip(self.actors, rollouts, strict=True)]
         rows = [call.future[0] for call in rollouts]
         self.add(rows, 0, steps - 1)
@@ -72,35 +72,35 @@ class LockStep(Stateful):
         return row | {name: np.float32(value) for name, value in apart.items()}
 
     def add(self, rows: list[Any], begin: int, end: int) -> None:
-        """Steps `begin` … `end` − 1 of what was played, into the shards."""
+        """Store steps `begin` … `end` − 1 of a rollout in the shards."""
         if begin == end:
             return
         for shard, actors in zip(self.shards, self.workers.layout.actors, strict=True):
-            self.unread.append((shard, shard.tell("add", 0, begin, end, *(rows[actor] for actor in actors))))
+            self.unread.append((shard, shard.call_logged("add", 0, begin, end, *(rows[actor] for actor in actors))))
 
     def learn(self) -> tuple[float, float]:
-        """The updates of a tick. Returns the mean loss, and how many ticks ago what they learn from was played."""
+        """Run the updates of one tick. Returns the mean loss and the mean age of the samples in ticks."""
         uniforms, gamma = self.learner.draw(self.tick), self.config.learner.gamma
         if len(self.shards) > 1:
             batch, age = self.gather(uniforms, gamma)
             loss, _ = self.learner.learn(self.tick, batch)
         else:
             (shard,) = self.shards
-            sample: Sample = shard.read(shard.ask("sample", uniforms, gamma))
+            sample: Sample = shard.read(shard.call("sample", uniforms, gamma))
             batch, age = sample.batch, sample.age
             if self.config.learner.prioritised:
                 beta = float(self.program.beta(self.tick))
                 batch = weighted(batch, sample.probability, self.config.updates_per_tick, beta)
             loss, errors = self.learner.learn(self.tick, batch)
             if self.config.learner.prioritised:
-                self.unread.append((shard, shard.tell("update_priorities", sample.rows, np.asarray(errors))))
+                self.unread.append((shard, shard.call_logged("update_priorities", sample.rows, np.asarray(errors))))
         return float(loss), float(np.mean(age)) / self.config.steps_per_tick
 
     def gather(self, uniforms: np.ndarray, gamma: float) -> tuple[PackedTrajectories, np.ndarray]:
-        """What a memory in one piece would have answered, and how old each row is."""
+        """Combine the shards' offers into the sample of a single memory. Returns the rows and their ages."""
         layout, calls = self.workers.layout, []
         for j, shard in enumerate(self.shards):
-            calls.append(shard.ask("offer", uniforms, layout.envs_of_shard(j)[0], layout.num_envs, gamma))
+            calls.append(shard.call("offer", uniforms, layout.envs_of_shard(j)[0], layout.num_envs, gamma))
         offers: list[Offer] = [shard.read(call) for shard, call in zip(self.shards, calls, strict=True)]
         ranks = np.stack([offer.rank for offer in offers])  # [J, M]
         chosen, none = np.argmin(ranks, axis=0), uniforms.shape[1]
@@ -112,29 +112,29 @@ class LockStep(Stateful):
             age[mine] = offer.age[mine[has]]
         return placed(parts, len(uniforms)), age
 
-    def readmit(self, remote: Remote) -> None:
-        """Somebody was lost: wait until they are back, and say so."""
-        self.workers.readmit(remote)
+    def restart(self, remote: Remote) -> None:
+        """Wait until a lost worker has been restarted, and report it."""
+        self.workers.restart(remote)
         playing = remote in self.workers.actors
-        again = "begins new games" if playing and not self.carried else "is told again what it knew"
-        self.workers.notify(f"{remote.name} was lost in tick {self.tick:,}; it is back and {again}.")
+        again = "begins new episodes" if playing and not self.carried else "its state has been replayed"
+        self.workers.notify(f"{remote.name} was lost in tick {self.tick:,}; it was restarted and {again}.")
 
     def settle(self) -> None:
-        """See that all that was told has been done; nothing else is under way between two ticks."""
+        """Wait until all calls have been carried out; afterwards nothing is in flight."""
         unread, self.unread = self.unread, []
         for shard, call in unread:
             shard.read(call)
 
     def save_others(self) -> tuple[list[Any], list[Any]]:
-        """What actors and shards hold."""
-        asked = [[(one, one.ask("save")) for one in group] for group in (self.actors, self.shards)]
+        """The states of all actors and of all shards."""
+        asked = [[(one, one.call("save")) for one in group] for group in (self.actors, self.shards)]
         actors, shards = ([one.read(call) for one, call in pairs] for pairs in asked)
         return actors, shards
 
     def close(self) -> None:
-        """Nothing is under way."""
+        """Nothing to do: nothing is in flight between ticks."""
 
     def load_others(self, actors: list[Any], shards: list[Any]) -> None:
-        """Have them hold that again."""
+        """Restore the states of all actors and shards."""
         for one, arrays in zip([*self.actors, *self.shards], [*actors, *shards], strict=True):
             one.load(arrays)

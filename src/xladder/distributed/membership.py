@@ -1,4 +1,4 @@
-"""Which process of a run this is, and where all of them meet."""
+"""Which process of a multi-host run this is, and where the rendezvous takes place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_HOSTS = 10_000
 
 
 def split_address(text: str) -> tuple[str, int] | None:
-    """Host and port of HOST:PORT or [HOST]:PORT; None if it is neither."""
+    """Split HOST:PORT or [HOST]:PORT into host and port; None if the text is neither."""
     host, _, port = text.rpartition(":")
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) <= LAST_PORT:
         return None
@@ -21,7 +21,15 @@ def split_address(text: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True)
 class Membership:
-    """Which of how many processes this one is, and where they meet."""
+    """The identity of this process in a multi-host run.
+
+    Args:
+        coordinator: HOST:PORT of the rendezvous, on host 0.
+        num_hosts: number of processes.
+        host_id: number of this process.
+        init_timeout: seconds to wait for all hosts at the start.
+        stall_timeout: seconds without progress after which the run is given up.
+    """
 
     coordinator: str
     num_hosts: int
@@ -32,7 +40,7 @@ class Membership:
     def __post_init__(self) -> None:
         found = split_address(self.coordinator)
         if found and found[1] == LAST_PORT:
-            raise UsageError(f"`--coordinator` has port {LAST_PORT}, but the next one is needed, too: use a lower one.")
+            raise UsageError(f"`--coordinator` has port {LAST_PORT}, but needs the next port as well: use a lower one.")
         if found is None:
             raise UsageError(f"`--coordinator` is {self.coordinator}, but it has to be HOST:PORT, such as node1:7000.")
         if not 1 <= self.num_hosts <= MOST_HOSTS:
@@ -47,23 +55,23 @@ class Membership:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the rendezvous is held."""
+        """Host and port of the rendezvous."""
         found = split_address(self.coordinator)
         assert found is not None
         return found
 
     @property
     def address_of_jax(self) -> str:
-        """Where JAX meets: the next port."""
+        """HOST:PORT of JAX's coordinator: the port after the given one."""
         host, port = self.address
         return f"[{host}]:{port + 1}" if ":" in host else f"{host}:{port + 1}"
 
     @property
     def is_local(self) -> bool:
-        """Whether nobody outside this machine can come."""
+        """Whether the coordinator is reachable from this machine only."""
         return self.address[0] in LOOPBACK
 
     @property
     def leads(self) -> bool:
-        """Whether this process is the one that writes."""
+        """Whether this is host 0, which writes the results."""
         return self.host_id == 0

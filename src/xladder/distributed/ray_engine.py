@@ -1,6 +1,6 @@
-"""Ray as the engine of `actors`: every actor and every shard is a Ray actor, which Ray starts again when it dies.
+"""Ray as the engine of the `actors` rung: every actor and every shard is a Ray actor, which Ray restarts if it dies.
 
-A Ray that is started here listens on this machine only, has no dashboard and reports to nobody.
+A Ray that is started here listens on this machine only, has no dashboard and sends no usage statistics.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from xladder.distributed.remote import Lost, RemoteFuture
 from xladder.errors import UsageError, missing_extra
 
 ACTION_BYTES = 512  # more than a `struct sigaction` takes on any system
-REACH_SECONDS = 5.0  # in which a cluster has to answer
-# A misleading name: on all systems "0" keeps its ports on 127.0.0.1.
+REACH_SECONDS = 5.0  # time for a cluster to answer
+# Misleading name: on every system, "0" keeps Ray's ports on 127.0.0.1.
 ON_ALL_ADDRESSES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-# Read when Ray is imported.
+# Ray reads these when it is imported.
 QUIET = {
     ON_ALL_ADDRESSES: "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -35,38 +35,38 @@ QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 CLUSTER_HINT = (
-    "Check its address and version, and that RAY_AUTH_MODE=token and RAY_AUTH_TOKEN are set as there; or leave `--ray` "
-    "out."
+    "Check its address and version, and that RAY_AUTH_MODE=token and RAY_AUTH_TOKEN are set as on the cluster; or "
+    "leave `--ray` out."
 )
-# Of the processes that play and remember: they share the machine, and leave its GPU to the learner.
+# For actors and shards: they share the machine's cores, and leave its GPU to the learner.
 ONE_THREAD = {
     "JAX_PLATFORMS": "cpu",
     "JAX_NUM_CPU_DEVICES": "1",
     "OMP_NUM_THREADS": "1",
-    "NPROC": "1",  # what XLA goes by
+    "NPROC": "1",  # read by XLA
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
 
 class WorkerRestarted(Exception):
-    """A process that Ray has started again was asked for what only the one before it knew."""
+    """A call was meant for an earlier generation of a worker that Ray has restarted since."""
 
 
 class RayWorker:
-    """What lives in a process of Ray's: an object that is made when it is admitted."""
+    """Runs in a Ray process and holds one object, which is made by `start`."""
 
     def __init__(self, make: Callable[..., Any], given: Sequence[Any]):
         self.make, self.given = make, given
         self.thing: Any = None
         self.generation = 0
 
-    def admit(self, generation: int) -> int:
-        """Make the object; `generation` counts how often that was asked for."""
+    def start(self, generation: int) -> int:
+        """Make the object, and return the process id. `generation` counts how often it was made."""
         self.thing, self.generation = self.make(*self.given), generation
         return os.getpid()
 
     def perform(self, generation: int, method: str, *given: Any) -> Any:
-        """Have it do something, if it is still the same object."""
+        """Call a method of the object, if it is still that of this generation."""
         if generation != self.generation:
             raise WorkerRestarted
         return getattr(self.thing, method)(*given)
@@ -78,18 +78,22 @@ class RayRemote:
     def __init__(self, name: str, handle: Any):
         self.name, self.handle, self.generation = name, handle, 0
 
-    def ask(self, method: str, *given: Any, answers: int = 1) -> Any:
-        """A future for the answer, or several."""
+    def call(self, method: str, *given: Any, answers: int = 1) -> Any:
+        """Call a method; returns a future, or several."""
         return self.handle.perform.options(num_returns=answers).remote(self.generation, method, *given)
 
-    def admit(self) -> RemoteFuture:
-        """A future for the process id."""
+    def start(self) -> RemoteFuture:
+        """Start the object; returns a future of the process id."""
         self.generation += 1
-        return self.handle.admit.remote(self.generation)
+        return self.handle.start.remote(self.generation)
 
 
 class RayEngine:
-    """See `distributed.remote.Engine`. Uses the cluster at `address`, or starts a Ray of its own."""
+    """Runs objects as Ray actors; see `distributed.remote.Engine`.
+
+    Args:
+        address: HOST:PORT of a Ray cluster; None starts Ray on this machine.
+    """
 
     def __init__(self, address: str | None = None):
         self.ray, self.folder = connect(address)
@@ -97,19 +101,19 @@ class RayEngine:
         self.handles: list[Any] = []
 
     def check_room(self, processes: int) -> None:
-        """Raise a `UsageError` if a cluster has no processors left for so many: they would be waited for in vain."""
+        """Raise a `UsageError` if a cluster has too few free CPUs: Ray would wait for them forever."""
         there = int(self.ray.available_resources().get("CPU", 0))
         if not self.local and there < processes:
             self.close()
             raise UsageError(
-                f"The Ray cluster has {there} processors left, and {processes} processes want one each: give fewer "
+                f"The Ray cluster has {there} free CPUs, but {processes} processes need one each: use fewer "
                 "`--actors` or `--shards`, or add nodes."
             )
 
     def spawn(self, name: str, make: Callable[..., Any], *given: Any) -> RayRemote:
-        """A Ray actor for it."""
+        """Create a Ray actor for an object that `make` makes."""
         worker = self.ray.remote(RayWorker).options(
-            # A local Ray is told of no processors, so that it starts no processes beforehand; a cluster has to be fair.
+            # A local Ray is given no CPUs, so that it starts no idle processes; on a cluster each worker reserves one.
             num_cpus=0 if self.local else 1,
             max_restarts=-1,
             max_task_retries=0,
@@ -119,11 +123,11 @@ class RayEngine:
         return RayRemote(name, self.handles[-1])
 
     def put(self, value: Any) -> RemoteFuture:
-        """A copy in shared memory."""
+        """Put a value in shared memory; returns a future."""
         return self.ray.put(value)
 
     def get(self, future: RemoteFuture) -> Any:
-        """Wait for an answer."""
+        """Wait for a result."""
         errors = self.ray.exceptions
         try:
             return self.ray.get(future)
@@ -135,14 +139,14 @@ class RayEngine:
             raise Lost((str(error).splitlines() or [""])[0][:200]) from None
 
     def ready(self, futures: Sequence[RemoteFuture], seconds: float) -> list[RemoteFuture]:
-        """Those that are answered."""
+        """The futures that have a result or were lost."""
         found, left = self.ray.wait(list(futures), timeout=seconds)
         if left:
             found += self.ray.wait(left, num_returns=len(left), timeout=0)[0]
         return list(found)
 
     def close(self) -> None:
-        """End the processes, and a Ray that was started for them; a cluster goes on without them."""
+        """End the workers, and Ray itself if it was started here; a cluster keeps running."""
         for handle in self.handles:
             with contextlib.suppress(Exception):
                 self.ray.kill(handle)
@@ -154,9 +158,10 @@ class RayEngine:
 
 
 def environment(local: bool) -> dict[str, str]:
-    """What the processes find in their environment; here they run this very code, and share what it compiles.
+    """Environment variables of the workers.
 
-    Without saying so they would run the code that is installed.
+    Local workers import this very code (they would otherwise import the installed package) and share the compilation
+    cache.
     """
     import jax
 
@@ -169,19 +174,23 @@ def environment(local: bool) -> dict[str, str]:
 
 
 def connect(address: str | None) -> tuple[Any, str | None]:
-    """Ray's module, connected; and the folder of its files, where a Ray was started or joined for it."""
+    """Import Ray and connect to a cluster, or start Ray.
+
+    Returns:
+        Ray's module and the folder with its files, or None if Ray was already running.
+    """
     if address is not None:
         check_reachable(address)
     for name, value in QUIET.items():
         if address is None or name != ON_ALL_ADDRESSES:
             os.environ.setdefault(name, value)
     if {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
-        os.environ.setdefault("RAY_AUTH_MODE", "token")  # a token alone would be ignored
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # without the mode, a token would be ignored
     elif address is None:
-        # Who may speak to this Ray: its own processes, which inherit it. Ray would keep one in the home folder.
+        # Only processes that inherit this token may use this Ray. Ray's own token would lie in the home folder.
         os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     logger = logging.getLogger("ray")
-    logger.setLevel(logging.ERROR)  # importing it outside the main thread is worth a warning to it
+    logger.setLevel(logging.ERROR)  # Ray warns if it is imported outside the main thread
     try:
         import ray
     except ImportError as error:
@@ -189,11 +198,11 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     if ray.is_initialized():
         return ray, None
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-    # For its logs and sockets: nobody else's to read, and soon gone. Ray opens its folder to all, so it is one inside.
+    # A private folder for logs and sockets, deleted later. Ray makes its own folder readable to all: it goes inside.
     folder = tempfile.mkdtemp(prefix="xladder-ray-")
     temporary_folders.add(folder)
     try:
-        # JAX warns of every fork, Ray's too, which does nothing before it becomes another program.
+        # JAX warns about every fork. Ray's are harmless, as they call exec at once.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
         with signals_as_they_are():
             if address is None:
@@ -203,19 +212,19 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     except Exception as error:
         temporary_folders.remove(folder)
         message = (str(error).splitlines() or [""])[0]
-        what = f"the Ray cluster at `{address}` cannot be used" if address else "Ray does not start"
+        what = f"the Ray cluster at `{address}` cannot be used" if address else "Ray could not be started"
         raise UsageError(
             f"{what[0].upper()}{what[1:]}: {type(error).__name__}: {message[:200]} "
-            + (CLUSTER_HINT if address else "`--rung parallel` needs none.")
+            + (CLUSTER_HINT if address else "`--rung parallel` does not need Ray.")
         ) from error
     return ray, folder
 
 
 @contextlib.contextmanager
 def signals_as_they_are() -> Iterator[None]:
-    """What a signal does, put back afterwards: Ray's core would end the process with a stack trace.
+    """Restore the signal handlers afterwards: Ray's would end the process with a stack trace.
 
-    Not with Python's `signal`, which can be set from the main thread only.
+    This calls `sigaction` because Python's `signal.signal` works in the main thread only.
     """
     system = ctypes.CDLL(None)
     actions = {number: ctypes.create_string_buffer(ACTION_BYTES) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -229,7 +238,7 @@ def signals_as_they_are() -> Iterator[None]:
 
 
 def check_reachable(address: str) -> None:
-    """Raise a `UsageError` unless somebody listens there: Ray itself would try for a minute."""
+    """Raise a `UsageError` unless something listens at `address`: Ray itself would retry for a minute."""
     found = split_address(address)
     if found is None or "/" in found[0]:
         raise UsageError(f"`--ray` is {address}, but it has to be HOST:PORT, as `ray start --head` prints it.")
@@ -243,6 +252,6 @@ def check_reachable(address: str) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address is this machine's own."""
+    """Whether an address belongs to this machine only."""
     found = split_address(address)
     return found is not None and found[0] in LOOPBACK

@@ -1,7 +1,7 @@
-"""What a run needs of an engine that runs objects in other processes: Ray is one, this process another.
+"""What a run needs of an engine that runs objects in other processes. Ray is one; tests use one in this process.
 
-Whoever is asked answers later: asking gives a future. Objects live in processes that can be lost; the engine starts
-another in their place, which knows nothing and has to be admitted before it is asked again.
+Calls are asynchronous: `call` returns a future. If the process of an object is lost, the engine starts another one;
+the object has to be started again there, without its state, before it can be called.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 RemoteFuture = Any
-"""What is given for an answer that is still to come, and may be passed on in its place."""
+"""The future of a result; it may be passed as an argument in place of the result."""
 
 
 class Lost(Exception):
-    """Whoever was asked is gone, and what they knew with them."""
+    """The process that was called is gone, along with its state."""
 
 
 class Remote(Protocol):
@@ -22,29 +22,38 @@ class Remote(Protocol):
 
     name: str
     generation: int
-    """How often it has been admitted."""
+    """How often it has been started."""
 
-    def ask(self, method: str, *given: Any, answers: int = 1) -> Any:
-        """Have it do something: a future, or as many as there are answers. Futures among `given` become answers."""
+    def call(self, method: str, *given: Any, answers: int = 1) -> Any:
+        """Call a method of the object. Futures among the arguments are replaced by their results.
 
-    def admit(self) -> RemoteFuture:
-        """Make it, or make it anew after it was lost; answered once it is there."""
+        Args:
+            method: name of the method.
+            given: its arguments.
+            answers: the number of results.
+
+        Returns:
+            A future, or a sequence of `answers` futures if there are several.
+        """
+
+    def start(self) -> RemoteFuture:
+        """Make the object, for the first time or after a loss; the future is ready when that is done."""
 
 
 class Engine(Protocol):
-    """Who runs them."""
+    """Runs objects in other processes."""
 
     def spawn(self, name: str, make: Callable[..., Any], *given: Any) -> Remote:
-        """An object that `make` makes; it has to be admitted."""
+        """Create a remote object that `make(*given)` makes; call its `start` before anything else."""
 
     def put(self, value: Any) -> RemoteFuture:
-        """A future for something that several will be given."""
+        """Store a value that several calls will be given; returns a future."""
 
     def get(self, future: RemoteFuture) -> Any:
-        """Wait for an answer; raises `Lost`, or what the object raised."""
+        """Wait for a result. Raises `Lost` if the process was lost, or whatever the method raised."""
 
     def ready(self, futures: Sequence[RemoteFuture], seconds: float) -> list[RemoteFuture]:
-        """Those that are answered, or lost; waits until one is, but no longer than so many seconds."""
+        """The futures that have a result or were lost; waits up to `seconds` for the first."""
 
     def close(self) -> None:
-        """End all processes that were begun."""
+        """End all processes that this engine started."""

@@ -1,4 +1,4 @@
-"""Before a run on several hosts: all have to be there, and to want the same."""
+"""The rendezvous of a multi-host run: all hosts have to connect, with the same settings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from xladder.distributed.connection import JsonConnection
 from xladder.distributed.membership import Membership
 from xladder.errors import PeerLost, UsageError, printable
 
-INTRODUCTION = 5.0  # seconds that whoever comes has to say who it is
+INTRODUCTION = 5.0  # seconds that a new connection has to identify itself
 RETRY = 0.2
 
 
 class Rendezvous:
-    """Where host 0 waits for the others."""
+    """Host 0's side of the rendezvous: accepts the connections of the other hosts."""
 
     def __init__(self, me: Membership):
         self.me = me
@@ -33,7 +33,12 @@ class Rendezvous:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait_for_all(self, wanted: Mapping[str, Any], until: float) -> None:
-        """Until every host is there; an error, of which all hear, if one is not or wants something else."""
+        """Wait until every host has connected; raise on all hosts if one is missing or has other settings.
+
+        Args:
+            wanted: host 0's settings.
+            until: deadline on the monotonic clock.
+        """
         while len(self.here) < self.me.num_hosts - 1:
             left = until - time.monotonic()
             if left <= 0:
@@ -45,26 +50,26 @@ class Rendezvous:
                 self.refuse(sentence, PeerLost.exit_code)
                 raise PeerLost(sentence)
             with suppress(queue.Empty):
-                self._admit(*self._arrivals.get(timeout=min(left, 1.0)), wanted)
+                self._register(*self._arrivals.get(timeout=min(left, 1.0)), wanted)
 
     def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
-        """There will be no run, and why."""
+        """Tell all connected hosts that the run will not start, and why."""
         for connection in self.here.values():
             connection.send({"refused": sentence, "code": code})
             connection.close()
         self.close()
 
     def close(self) -> None:
-        """Whoever comes now is too late."""
+        """Stop listening; later connections are refused."""
         self._closed.set()
         with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits in `accept`
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes up `accept`
         self._listener.close()
         while not self._arrivals.empty():
             self._arrivals.get()[0].close()
 
     def _accept(self) -> None:
-        """Each connection is heard apart: one who says nothing must not keep the others waiting."""
+        """Accept connections, each read in its own thread, so that a silent one does not block the others."""
         while True:
             try:
                 connection = JsonConnection(self._listener.accept()[0])
@@ -79,8 +84,8 @@ class Rendezvous:
         else:
             self._arrivals.put((connection, message))
 
-    def _admit(self, connection: JsonConnection, message: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
-        """Someone has come: a host of this run that is not here yet and wants the same, or nobody we know."""
+    def _register(self, connection: JsonConnection, message: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
+        """Handle a new connection: register a missing host with the same settings, or disconnect a stranger."""
         host = message.get("host") if message else None
         if message is None or type(host) is not int:
             connection.close()
@@ -106,12 +111,16 @@ class Rendezvous:
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
                 has = f"Host {host} has `{printable(name)}` {printable(theirs.get(name))}"
-                return f"{has}, and host 0 has {printable(ours.get(name))}: start both alike."
+                return f"{has}, and host 0 has {printable(ours.get(name))}: start both with the same settings."
         return ""
 
 
 def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tuple[JsonConnection, dict[str, Any]]:
-    """The others: come to host 0, and wait until it says `go`. The connection, and what it tells."""
+    """The other hosts' side: connect to host 0 and wait until it says `go`.
+
+    Returns:
+        The connection, and the message that came with `go`.
+    """
     connection = _connect(me, until)
     connection.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted})
     message = connection.receive(max(until - time.monotonic(), 0.0) + me.init_timeout)
@@ -121,9 +130,7 @@ def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tupl
     if message and "refused" in message:
         kind = PeerLost if message.get("code") == PeerLost.exit_code else UsageError
         raise kind(printable(message["refused"], 2000))
-    raise PeerLost(
-        f"Whoever answered at {me.coordinator} has gone or is not host 0 of a run: are its address and port right?"
-    )
+    raise PeerLost(f"The process at {me.coordinator} has ended or is not host 0 of a run: are address and port right?")
 
 
 def _connect(me: Membership, until: float) -> JsonConnection:
@@ -132,8 +139,8 @@ def _connect(me: Membership, until: float) -> JsonConnection:
         left = until - time.monotonic()
         if left <= 0:
             raise PeerLost(
-                f"Host {me.host_id} found nobody at {me.coordinator} within {me.init_timeout:g} s "
-                f"(`--init-timeout`): {reason}. Host 0 has to be started with the same `--coordinator`."
+                f"Host {me.host_id} could not reach host 0 at {me.coordinator} within {me.init_timeout:g} s "
+                f"(`--init-timeout`): {reason}. Start host 0 with the same `--coordinator`."
             )
         try:
             return JsonConnection(socket.create_connection(me.address, timeout=min(left, 5.0)))
@@ -145,7 +152,7 @@ def _connect(me: Membership, until: float) -> JsonConnection:
 
 
 def _listen(me: Membership) -> socket.socket:
-    """A socket at the coordinator's address, if the next port, which is JAX's, is free as well."""
+    """A listening socket at the coordinator's address; also checks that the next port, JAX's, is free."""
     host, port = me.address
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
@@ -168,14 +175,14 @@ def _listen(me: Membership) -> socket.socket:
 
 def _unknown_name(me: Membership, error: Exception) -> UsageError:
     reason = getattr(error, "strerror", None) or error
-    return UsageError(f"`--coordinator` is {me.coordinator}, and nobody knows that name ({reason}).")
+    return UsageError(f"`--coordinator` is {me.coordinator}, but that name cannot be resolved ({reason}).")
 
 
 def own_name() -> str:
-    """What this process is called by the others."""
+    """The name of this process in messages to the others."""
     return f"{socket.gethostname()}, process {os.getpid()}"
 
 
 def hosts(numbers: list[int]) -> str:
-    """Some hosts by their numbers."""
+    """Format host numbers, such as "Hosts 0, 2"."""
     return f"Host{'s' * (len(numbers) > 1)} {', '.join(str(number) for number in numbers)}"

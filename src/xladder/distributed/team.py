@@ -1,4 +1,4 @@
-"""This process among those of its run: what it tells them, what it hears, and who is lost."""
+"""The view that one process of a multi-host run has of the others: messages, heartbeats and losses."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from xladder.distributed.connection import JsonConnection
 from xladder.distributed.membership import Membership
 from xladder.errors import PeerLost, UsageError, printable
 
-BEAT = 1.0  # seconds between two signs of life
-SILENCE = 12.0  # seconds without one after which a host counts as lost
-STARTING = 900.0  # seconds that compiling may take, whatever the stall timeout
-OWN_ENDING = 2.0  # seconds that a process has to end by itself when another has failed
-STOPPED = (130, 143)  # after signals, for which all save and end together
+BEAT = 1.0  # seconds between two heartbeats
+SILENCE = 12.0  # seconds without a heartbeat after which a host counts as lost
+STARTING = 900.0  # seconds allowed for compiling, whatever the stall timeout
+OWN_ENDING = 2.0  # seconds for a process to end by itself when another one has failed
+STOPPED = (130, 143)  # exit codes after signals, on which all hosts save and end together
 CONCLUDING = "concluding"
 
 
 @dataclass
 class Status:
-    """What is known of one host."""
+    """The last known status of one host."""
 
     name: str = ""
     steps: int = 0
-    """How often it has begun something new."""
+    """How many activities it has begun."""
     doing: str = "starting"
     changed: float = field(default_factory=time.monotonic)
     heard: float = field(default_factory=time.monotonic)
 
 
 class Cluster:
-    """This process among the others."""
+    """This process's connection to the other hosts of a run."""
 
     def __init__(self, membership: Membership):
         self.membership = membership
         self.on_loss: Callable[[str], str] = lambda sentence: ""
-        """Told before the process ends, because a peer is lost: writes it down, and says how to go on."""
+        """Called when a peer is lost, just before this process exits: records it, and returns how to continue."""
         self.connections: dict[int, JsonConnection] = {}
-        """Host 0: to all others. The others: to host 0."""
+        """On host 0: to all others. On the others: to host 0."""
         self.statuses = {i: Status() for i in range(membership.num_hosts)}
         self.left: set[int] = set()
         self.ended = threading.Event()
         self.joined = False
-        """Whether JAX knows of the others."""
+        """Whether `jax.distributed` is initialised."""
         self._messages: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.code = 0
         self._rendezvous: rendezvous.Rendezvous | None = None
@@ -60,9 +60,13 @@ class Cluster:
     # The rendezvous
 
     def meet(self, wanted: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Wait until all are there and see that they want the same; None wants what host 0 does.
+        """Wait until all hosts are connected and check that their settings agree.
 
-        Returns what host 0 has to tell, once it says `go`. On host 0 that is nothing: it says `go` when it is ready.
+        Args:
+            wanted: this host's settings; None accepts those of host 0.
+
+        Returns:
+            The message that host 0 sends with `go`; on host 0, which calls `go` itself later, an empty one.
         """
         me, until = self.membership, time.monotonic() + self.membership.init_timeout
         if not me.leads:
@@ -72,10 +76,10 @@ class Cluster:
         self._rendezvous = rendezvous.Rendezvous(me)
         if not me.is_local:
             print(
-                f"xladder: listening at {me.coordinator} for the other hosts; anyone who reaches it can join.",
+                f"xladder: listening at {me.coordinator} for the other hosts; anyone who can reach it can join.",
                 flush=True,
             )
-        plain = json.loads(json.dumps(wanted or {}))  # as it arrives at the others
+        plain = json.loads(json.dumps(wanted or {}))  # as the others receive it
         self._rendezvous.wait_for_all(plain, until)
         self.connections = self._rendezvous.here
         for host, name in self._rendezvous.names.items():
@@ -83,7 +87,7 @@ class Cluster:
         return {}
 
     def go(self, message: Mapping[str, Any]) -> None:
-        """Host 0: all may begin."""
+        """Host 0: let all hosts start."""
         if self._rendezvous:
             self._rendezvous.close()
         for connection in self.connections.values():
@@ -91,21 +95,21 @@ class Cluster:
         self._watch()
 
     def refuse(self, sentence: str, code: int = UsageError.exit_code) -> None:
-        """Host 0: there will be no run, and why."""
+        """Host 0: tell all hosts that the run will not start, and why."""
         if self._rendezvous:
             self._rendezvous.refuse(sentence, code)
 
     def connect_jax(self) -> None:
-        """Join the others in JAX, if that is not done. Before anything asks it for devices."""
+        """Initialise `jax.distributed`, once. Call this before anything asks JAX for devices."""
         if self.joined:
             return
         import jax
         from jax.experimental import multihost_utils
 
         me = self.membership
-        # Its preemption service would swallow SIGTERM, which is ours to answer.
+        # JAX's preemption service would swallow SIGTERM, which we handle.
         jax.config.update("jax_enable_preemption_service", False)
-        with suppress(AttributeError):  # nor is it to abort the process when host 0 is gone: the watch says who it was
+        with suppress(AttributeError):  # JAX must not abort when host 0 is lost, either: `_beat` reports it
             jax.config.update("jax_enable_recoverability", True)
         try:
             jax.distributed.initialize(
@@ -117,11 +121,13 @@ class Cluster:
             )
         except Exception as error:
             first = (str(error).splitlines() or [type(error).__name__])[0][:200]
-            raise PeerLost(f"The hosts could not be joined in JAX at {me.address_of_jax}: {first}") from None
+            raise PeerLost(f"JAX could not connect the hosts at {me.address_of_jax}: {first}") from None
         counts = [sum(d.process_index == i for d in jax.devices()) for i in range(me.num_hosts)]
         if len(set(counts)) > 1:
             each = ", ".join(f"host {i} has {count}" for i, count in enumerate(counts))
-            raise UsageError(f"All hosts need equally many devices, and {each}: CUDA_VISIBLE_DEVICES says which count.")
+            raise UsageError(
+                f"All hosts need the same number of devices, but {each}; CUDA_VISIBLE_DEVICES selects which are used."
+            )
         with _no_output():
             multihost_utils.sync_global_devices("all hosts are there")
         self.joined = True
@@ -129,36 +135,41 @@ class Cluster:
     # While the run goes on
 
     def tell(self, message: Mapping[str, Any]) -> None:
-        """Host 0: something that all have to know."""
+        """Host 0: send a message to all others."""
         for connection in self.connections.values():
             connection.send({"message": dict(message)})
 
     def hear(self) -> dict[str, Any] | None:
-        """The others: what host 0 tells; None if it has ended instead."""
+        """The others: wait for a message of host 0; None if it has ended."""
         return self._messages.get()
 
     def begin(self, doing: str) -> None:
-        """This process begins something new."""
+        """Record that this process begins a new activity."""
         mine = self.statuses[self.membership.host_id]
         mine.steps, mine.doing, mine.changed = mine.steps + 1, doing, time.monotonic()
 
     def wait_for_blame(self, seconds: float = 5.0) -> None:
-        """Called when a collective failed: whoever died is named by the watch, which then ends this process."""
+        """After a failed collective: give the health check time to name the dead host and to end this process."""
         time.sleep(seconds)
 
     def leave(self, code: int, why: str = "") -> None:
-        """Tell the others that this process ends, and how; then it may. Nobody is missed from now on."""
+        """Tell the others that this process ends, and stop watching them.
+
+        Args:
+            code: its exit code.
+            why: the error, if there was one.
+        """
         self.ended.set()
         for connection in self.connections.values():
             connection.send({"bye": code, "why": why})
 
     def wait_for_leader(self) -> int:
-        """The others: until host 0 is done with everything. Returns its exit code."""
+        """The others: wait until host 0 has finished everything, and return its exit code."""
         self.ended.wait()
         return self.code
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for connection in self.connections.values():
             connection.close()
         if self._rendezvous:
@@ -173,7 +184,7 @@ class Cluster:
         threading.Thread(target=self._beat, daemon=True).start()
 
     def _beat(self) -> None:
-        """Once a second: say how far this process has come, and look whether all others have been heard."""
+        """Every second: send this process's status, and check that the others were heard from."""
         me = self.membership
         while not self.ended.wait(BEAT):
             message = {
@@ -188,13 +199,13 @@ class Cluster:
                 self.lose(lost)
 
     def verdict(self, now: float) -> str:
-        """Who is lost or stuck, in a sentence; nothing if all is well."""
+        """A sentence that says which hosts are lost or stuck; empty if all is well."""
         me = self.membership
         self.statuses[me.host_id].heard = now
         silent = [i for i, s in self.statuses.items() if i not in self.left and now - s.heard > SILENCE]
         if silent:
-            return f"{self._named(silent)} {_has(silent)} not been heard of for {SILENCE:g} s."
-        if self.statuses[0].doing == CONCLUDING:  # scores and pictures take as long as they take
+            return f"{self._named(silent)} {_has(silent)} not been heard from for {SILENCE:g} s."
+        if self.statuses[0].doing == CONCLUDING:  # evaluation and figures have no time limit
             return ""
         least = min(s.steps for s in self.statuses.values())
         patience = me.stall_timeout if least else max(me.stall_timeout, STARTING)
@@ -206,13 +217,13 @@ class Cluster:
         return ""
 
     def _listen(self, host: int) -> None:
-        """Hear what one connection has to say, until it ends."""
+        """Read the messages of one host until its connection ends."""
         connection = self.connections[host]
         while True:
             message = connection.receive()
             if message is None:
                 if host not in self.left and not self.ended.is_set():
-                    self.lose(f"{self._named([host])} has ended without a word.")
+                    self.lose(f"{self._named([host])} has ended without notice.")
                 return
             if "statuses" in message:
                 self._note(message["statuses"])
@@ -228,13 +239,13 @@ class Cluster:
                     self.ended.set()
                     self._messages.put(None)
                     if code and code not in STOPPED:
-                        # It alone has failed, and whatever this process waits for will not come.
+                        # Only host 0 has failed; what this process waits for will not come.
                         print(
                             f"xladder: Host 0: {printable(message.get('why', ''), 1000)}", file=sys.stderr, flush=True
                         )
                         os._exit(code)
                 elif code and not self.ended.wait(OWN_ENDING):
-                    # What ends all hosts alike (a loss that is no number) ends this one, too, in its own words.
+                    # An error that all hosts share, such as a loss of NaN, is reported by this process itself.
                     self.lose(f"{self._named([host])} ended with code {code}. {printable(message.get('why', ''), 500)}")
 
     def _note(self, message: Mapping[str, Any]) -> None:
@@ -251,11 +262,11 @@ class Cluster:
             status.heard = now - (float(one["silent"]) if i else 0.0)
 
     def lose(self, sentence: str) -> None:
-        """A peer is lost, so the run is: say who it was and end at once. Nothing half is saved.
+        """Report a lost peer and exit at once, without saving.
 
-        To leave Python as usual would wait for the lost one for minutes and end in an abort.
+        A regular exit would wait minutes for the lost peer, and then abort.
         """
-        self._losing.acquire()  # for good: whoever comes second has nothing to add
+        self._losing.acquire()  # never released: only the first loss is reported
         self.ended.set()
         for host, connection in self.connections.items():
             if host not in self.left:
@@ -271,7 +282,7 @@ class Cluster:
 
 @contextmanager
 def _no_output() -> Iterator[None]:
-    """The library that carries numbers between processors announces itself on standard output."""
+    """Silence standard output, where the library behind JAX's CPU collectives (Gloo) announces itself."""
     sys.stdout.flush()
     kept, nowhere = os.dup(1), os.open(os.devnull, os.O_WRONLY)
     try:

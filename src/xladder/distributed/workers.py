@@ -1,4 +1,4 @@
-"""Who takes part in a run on `actors`: actors that have some envs of the world each, shards that remember theirs.
+"""The workers of a run on `actors`: actors, which step the envs, and shards, which store their transitions.
 
 Shapes: N envs.
 """
@@ -17,42 +17,42 @@ from xladder.errors import PeerLost, UsageError
 from xladder.families.value.program import Program
 from xladder.replay.shard import Shard
 
-STALL_SECONDS = 180.0  # that a lost process may take to come back, some of which starting takes
-SILENT_SECONDS = 60.0  # that somebody who is there may take to answer; what is asked for takes milliseconds
+STALL_SECONDS = 180.0  # time for a lost worker to come back, including its start
+SILENT_SECONDS = 60.0  # time for a worker to answer a call, which takes milliseconds
 
 
 @dataclass(frozen=True)
 class ActorLayout:
-    """Whose envs are whose: neighbours have neighbouring ones, so that a shard's are neighbours too."""
+    """Which actor steps which envs, and which shard stores whose rows; both are contiguous ranges."""
 
     num_envs: int
     envs: tuple[tuple[int, ...], ...]
-    """Of every actor."""
+    """The envs of every actor."""
     actors: tuple[tuple[int, ...], ...]
-    """Of every shard: those whose rows it remembers."""
+    """The actors of every shard."""
 
     @classmethod
     def of(cls, num_envs: int, actors: int, shards: int) -> ActorLayout:
-        """As even as possible."""
+        """Distribute envs over actors, and actors over shards, as evenly as possible."""
         if actors > num_envs:
             raise UsageError(
-                f"`--actors` is {actors}, but there are {num_envs} envs to play: give {num_envs} at "
-                f"most, or more envs (`--world.num-envs`)."
+                f"`--actors` is {actors}, but there are {num_envs} envs to step: use at most "
+                f"{num_envs}, or more envs (`--world.num-envs`)."
             )
         if shards > actors:
             raise UsageError(
-                f"`--shards` is {shards}, but every shard remembers the rows of an actor or more, and there "
-                f"{'is 1' if actors == 1 else f'are {actors}'}: give {actors} at most, or more `--actors`."
+                f"`--shards` is {shards}, but every shard stores the rows of at least one actor, and there "
+                f"{'is 1' if actors == 1 else f'are {actors}'}: use at most {actors}, or more `--actors`."
             )
         return cls(num_envs, _parts(num_envs, actors), _parts(actors, shards))
 
     def shard_of(self, actor: int) -> tuple[int, int]:
-        """Which shard remembers an actor's rows, and which of that shard's actors it is."""
+        """The shard that stores an actor's rows, and the actor's index within that shard."""
         shard = next(i for i, theirs in enumerate(self.actors) if actor in theirs)
         return shard, self.actors[shard].index(actor)
 
     def envs_of_shard(self, shard: int) -> tuple[int, ...]:
-        """All envs whose rows a shard remembers."""
+        """All envs whose rows a shard stores."""
         return tuple(env for actor in self.actors[shard] for env in self.envs[actor])
 
 
@@ -62,14 +62,14 @@ def _parts(count: int, parts: int) -> tuple[tuple[int, ...], ...]:
 
 @dataclass
 class WorkerGroup:
-    """Everybody but the learner."""
+    """All processes of a run but the learner's."""
 
     engine: Engine
     layout: ActorLayout
     actors: list[Remote]
     shards: list[Remote]
     notify: Callable[[str], None]
-    """Takes a line for whoever looks after the run."""
+    """Takes a message for the user."""
 
     @classmethod
     def spawn(
@@ -82,7 +82,17 @@ class WorkerGroup:
         together: bool,
         notify: Callable[[str], None],
     ) -> WorkerGroup:
-        """Have all of them made; `together`, whether the actors of a shard step in time and share a ring."""
+        """Start all actors and shards.
+
+        Args:
+            config: the configuration of the run.
+            seed: its seed.
+            layout: how envs, actors and shards are distributed.
+            engine: runs the workers.
+            make_actor: makes an actor, in its own process.
+            together: whether the actors of a shard step in lock step and share a ring buffer.
+            notify: takes a message for the user.
+        """
         program, c = Program(config), config.learner
         actors = [
             engine.spawn(f"Actor {i}", make_actor, config, seed, envs[0], len(envs))
@@ -94,28 +104,28 @@ class WorkerGroup:
             spec = program.spec
             given = program.window, spec.shape, spec.dtype, c.prioritised, c.alpha, spec.actions
             shards.append(engine.spawn(f"Shard {j}", Shard, [sum(groups)] if together else groups, *given))
-        for remote, future in [(remote, remote.admit()) for remote in (*actors, *shards)]:
+        for remote, future in [(remote, remote.start()) for remote in (*actors, *shards)]:
             try:
                 engine.get(future)
             except Lost as error:
                 raise UsageError(
-                    f"{remote.name} could not be started ({error}). Where it runs, this version of xladder has to be "
-                    "installed, with the extras of the world."
+                    f"{remote.name} could not be started ({error}). This version of xladder has to be installed "
+                    "where it runs, with the extras of the world."
                 ) from None
         return cls(engine, layout, actors, shards, notify)
 
     def answer(self, remote: Remote, future: RemoteFuture) -> Any:
-        """What somebody answers; raises `Lost` if they cannot, and `PeerLost` if they do not."""
+        """The result of a call; raises `Lost` if the worker was lost, and `PeerLost` if it hangs."""
         if not self.engine.ready([future], SILENT_SECONDS):
             raise silent(remote)
         return self.engine.get(future)
 
-    def readmit(self, remote: Remote) -> None:
-        """Wait for one that was lost to be there again, knowing nothing."""
+    def restart(self, remote: Remote) -> None:
+        """Wait until a lost worker has been started again, without its state."""
         begun = time.monotonic()
         while True:
             try:
-                self.engine.get(remote.admit())
+                self.engine.get(remote.start())
                 return
             except Lost:
                 if time.monotonic() - begun > STALL_SECONDS:
@@ -124,10 +134,10 @@ class WorkerGroup:
 
 
 def gone(remote: Remote) -> PeerLost:
-    """The error for one that does not come back."""
+    """The error for a worker that does not come back."""
     return PeerLost(f"{remote.name} was lost and did not come back within {STALL_SECONDS:.0f} s.")
 
 
 def silent(remote: Remote) -> PeerLost:
-    """The error for one that is there and does not answer."""
+    """The error for a worker that does not answer."""
     return PeerLost(f"{remote.name} has not answered for {SILENT_SECONDS:.0f} s.")

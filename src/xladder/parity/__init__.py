@@ -1,6 +1,6 @@
-"""Parity: networks, learners and worlds and their PyTorch and NumPy twins, compared level by level on the same draws.
+"""Parity: networks, learners and worlds compared with their PyTorch and NumPy twins, level by level, on the same draws.
 
-`check` compares any PyTorch module with its Flax twin. It is loaded on first use, and JAX and PyTorch with it.
+`check` compares any PyTorch module with its Flax twin. It is imported on first use, and JAX and PyTorch with it.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""The levels of a value learner: JAX and PyTorch on the same recorded batches and draws, from forward to many updates.
+"""Parity levels of a value learner: JAX and PyTorch on the same batches and draws, from forward to many updates.
 
 Shapes: B batch, Z numbers per action, A actions.
 """
@@ -27,18 +27,18 @@ except ImportError as error:  # pragma: no cover - depends on the installation
 from xladder.learners import value_torch
 from xladder.learners.masks_torch import MASKED_VALUE, mask_values
 
-# What a difference may be, as a share of the largest number in the array compared. Whole numbers have to be equal.
-FORWARD = 2e-5  # sums of up to 3136 float32 products, added in another order; the cosines differ by 2e-7
-TRAINED = 1e-4  # the same of a network that has learned, in which large numbers may cancel
+# Tolerances, relative to the largest number in the array compared. Integers have to be equal.
+FORWARD = 2e-5  # sums of up to 3136 float32 products, in a different order; the cosines differ by 2e-7
+TRAINED = 1e-4  # the same for a trained network, in which large numbers may cancel
 LOSS = 2e-5  # a mean of such numbers
-GRADIENTS = 3e-4  # the same; and a ReLU that opens on one side only changes it by one sample's share
-# Adam divides a gradient by its own size, so a weight whose gradient is nothing but rounding moves by the whole
-# learning rate in a direction that rounding decides. So not weights are compared after an update, but what the
-# networks say and what the optimiser remembers; such weights change that by 1e-4 of its size.
+GRADIENTS = 3e-4  # the same; and a ReLU that is active on one side only changes it by one sample's share
+# Adam divides a gradient by its own size, so a weight whose gradient is pure rounding error moves by the whole learning
+# rate in an arbitrary direction. So after an update we compare network outputs and Adam's moments, not weights; such
+# weights change the outputs by 1e-4 of their size.
 ONE_UPDATE = 3e-4
-# A hundred times over, this becomes 1 % of what a network of the default size says (1e-6 for a small one), as it does
-# between two runs of the same code from weights one rounding apart. A missing hard update or 5 % more learning rate
-# makes 10 % and more.
+# After a hundred updates this grows to 1 % of the outputs of a network of the default size (1e-6 for a small one), as
+# it does between two runs of the same code from weights one rounding apart. A missing target update or a learning rate
+# 5 % too high makes 10 % and more.
 MANY_UPDATES = 3e-2
 
 MakeTwin = Callable[[], value_torch.TorchLearner]
@@ -47,7 +47,15 @@ MakeTwin = Callable[[], value_torch.TorchLearner]
 def levels(
     learner: ValueLearner, agent: Agent, twin: MakeTwin, batches: Sequence[Batch], draws: Sequence[Draws]
 ) -> Iterator[Level]:
-    """Every level in rising order. `agent` has not learned yet, and its target is another network than its own."""
+    """Yield all levels in rising order.
+
+    Args:
+        learner: the JAX learner.
+        agent: a fresh agent whose target network differs from its online network.
+        twin: makes the PyTorch twin.
+        batches: recorded batches.
+        draws: the random numbers of each update.
+    """
     other = to_torch(agent, twin)
     yield compare("forward", FORWARD, *apply_both(learner, agent, other, batches[0], draws[0]))
 
@@ -55,7 +63,7 @@ def levels(
     other_loss, other_errors = other.loss(batches[0], torch_draws(draws[0]))
     yield compare("loss", LOSS, (loss, errors), (other_loss.detach().numpy(), other_errors.detach().numpy()))
     other_loss.backward()
-    # A parameter that the loss does not reach has none: as zeros they are compared like the others.
+    # A parameter that the loss does not depend on has no gradient: compare it as zeros.
     grads = {
         name: torch.zeros_like(param) if param.grad is None else param.grad
         for name, param in other.net.named_parameters()
@@ -73,7 +81,7 @@ def levels(
 
 
 def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearner, states: np.ndarray) -> Level:
-    """One network, of which PyTorch's side is there already: what both say of states [B, F, …], noisy and plain."""
+    """Compare the outputs of a network and its twin `other`, for states [B, F, …], with noise and without."""
     rng = np.random.default_rng(0)
     taus = rng.random((len(states), learner.fractions), np.float32)
     normals = rng.standard_normal(learner.noise_size, np.float32)
@@ -86,12 +94,12 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
 
 
 def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float, gamma: float) -> Agent:
-    """An agent that has not learned, with two different networks: else confusing the two would not show."""
+    """A fresh agent with different online and target networks, so that confusing the two would show."""
     return learner.init(params, Hyperparams(jnp.float32(lr), jnp.float32(gamma)))._replace(target=target)
 
 
 def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
-    """The PyTorch twin of a JAX agent that has not learned yet."""
+    """The PyTorch twin of a fresh JAX agent."""
     other = twin()
     other.load(agent.params)
     other.load(agent.target, target=True)
@@ -99,7 +107,7 @@ def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
 
 
 def torch_draws(draws: Draws) -> value_torch.Draws:
-    """The same draws for PyTorch."""
+    """The same draws as PyTorch tensors."""
     return value_torch.Draws(*(torch.from_numpy(np.array(x)) for x in draws))
 
 
@@ -110,7 +118,7 @@ def learn_both(
     batches: Sequence[Batch],
     draws: Sequence[Draws],
 ) -> Agent:
-    """Both sides learn from the batches, with a hard update half-way. Returns what the JAX agent has become."""
+    """Run the updates on both sides, with a hard target update half-way. Returns the updated JAX agent."""
     for i, (batch, drawn) in enumerate(zip(batches, draws, strict=True)):
         if i > 0 and i == len(batches) // 2:
             agent = compiled(_sync)(learner, agent)
@@ -123,7 +131,7 @@ def learn_both(
 def apply_both(
     learner: ValueLearner, agent: Agent, other: value_torch.TorchLearner, batch: Batch, draws: Draws
 ) -> tuple[Any, Any]:
-    """What online and target networks say on both sides: with noise and without, and what acting looks at."""
+    """Outputs of online and target networks on both sides: with and without noise, and the values used for acting."""
     drawn, theirs = torch_draws(draws), []
     with torch.no_grad():
         states, mask = other.split_mask(other.tensor(batch.states))
@@ -140,8 +148,8 @@ def apply_both(
 def _apply(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
     noise = learner.split_noise(normals)
     noisy, plain = (learner.apply(params, states, taus, one) for one in (noise, None))
-    # Acting may come by a path of its own. Actions that are not available are compared apart: their values are so large
-    # that beside them any difference would pass.
+    # Acting may use a separate code path. Unavailable actions are compared separately: their values are so large that
+    # any difference would pass beside them.
     values = learner.values(params, states, taus, None)
     shut = values == jnp.float32(MASKED_VALUE)
     return noisy, plain, jnp.where(shut, 0.0, values), shut
@@ -158,13 +166,13 @@ def _sync(learner: ValueLearner, agent: Agent) -> Agent:
 
 
 def _opt_state(agent: Agent) -> Any:
-    """The optimiser's memory: mean gradient and root mean square gradient."""
+    """Adam's moments: mean gradient and root mean square gradient."""
     opt_state: Any = agent.opt_state
     return as_vector(opt_state.mu), np.sqrt(as_vector(opt_state.nu))
 
 
 def _opt_state_torch(other: value_torch.TorchLearner) -> Any:
-    """The same of the PyTorch twin, in the order of the JAX pytree."""
+    """The same for the PyTorch twin, in the order of the JAX pytree."""
     params = dict(other.net.named_parameters())
     states = {name: other.optimiser.state[param] for name, param in params.items()}
     own = any("mean" in state for state in states.values())

@@ -1,4 +1,4 @@
-"""One level of a parity check: how far two sides are apart, and how far they may be."""
+"""One level of a parity check: the difference between two sides, and its tolerance."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from xladder.core.types import Params
 
 
 class Level(NamedTuple):
-    """How far apart the two sides are on one level."""
+    """The result of one level."""
 
     level: str
     max_abs_diff: float
@@ -20,7 +20,14 @@ class Level(NamedTuple):
 
 
 def compare(name: str, share: float, ours: Any, theirs: Any) -> Level:
-    """Compare two trees of the same structure; what is reported is the array that is furthest from passing."""
+    """Compare two trees of the same structure; reports the array that is furthest from passing.
+
+    Args:
+        name: name of the level.
+        share: tolerance relative to the largest number of each array.
+        ours: JAX's arrays.
+        theirs: the twin's.
+    """
     worst, excess = (0.0, 0.0), -1.0
     for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
         a, b = np.asarray(a), np.asarray(b)
@@ -28,7 +35,7 @@ def compare(name: str, share: float, ours: Any, theirs: Any) -> Level:
         a, b = a.astype(np.float64), b.astype(np.float64)
         difference = float(np.max(np.abs(a - b), initial=0.0)) if a.shape == b.shape else np.inf
         if not np.all(np.isfinite(b)) or np.isnan(difference):
-            difference, b = np.inf, np.zeros(1)  # even on both sides, what is not a number is not the same
+            difference, b = np.inf, np.zeros(1)  # NaN is never equal, even if both sides have it
         allowed = 0.0 if whole else float(share * np.max(np.abs(b), initial=0.0))
         ratio = difference / allowed if allowed else np.inf if difference else 0.0
         if ratio > excess:
@@ -37,5 +44,5 @@ def compare(name: str, share: float, ours: Any, theirs: Any) -> Level:
 
 
 def as_vector(tree: Params) -> np.ndarray:
-    """All numbers of a tree as one array, to be compared by one measure."""
+    """All numbers of a tree as one array, to be compared with one tolerance."""
     return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])

@@ -1,4 +1,4 @@
-"""What a check of two modules has found, to be printed, looked at in a notebook, or asserted in a test."""
+"""The report of a parity check: printable, shown as a table in notebooks, and assertable in tests."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ HEADS = ("level", "largest difference", "tolerance", "")
 
 
 class ParityError(XladderError, AssertionError):
-    """Two modules that should be the same network are not. The text is the report."""
+    """Two modules that should be the same network are not. The message is the report."""
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """How far apart two modules are, level by level in rising order."""
+    """The differences between two modules, level by level in rising order."""
 
     levels: tuple[Level, ...]
-    """Level, largest difference of the array that is furthest from passing, its tolerance, and whether it passed."""
+    """Per level: its largest difference (of the array furthest from passing), the tolerance, and whether it passed."""
     where: str
-    """Where the first level that failed sees them part: layers, or a parameter. Empty if all passed."""
+    """Where the twins diverge at the first failed level: layers, or a parameter. Empty if all passed."""
     notes: tuple[str, ...]
-    """What to know besides."""
+    """Caveats."""
     match: Match
     """Which layers belong together."""
 
@@ -40,11 +40,7 @@ class Report:
         return next((level.level for level in self.levels if not level.passed), None)
 
     def raise_if_failed(self) -> Report:
-        """Raise a `ParityError`, which is an AssertionError, too, unless every level has passed.
-
-        Returns:
-            The report itself.
-        """
+        """Raise a `ParityError`, which is also an AssertionError, unless every level has passed; returns the report."""
         if not self.passed:
             raise ParityError(str(self))
         return self
@@ -58,7 +54,7 @@ class Report:
     def _sentences(self) -> list[str]:
         if self.passed:
             return list(self.notes)
-        return [f"The twins part at “{self.first_failure}”. {self.where}", *self.notes]
+        return [f"The twins diverge at “{self.first_failure}”. {self.where}", *self.notes]
 
     def __str__(self) -> str:
         rows = [HEADS, *self._rows()]
@@ -71,5 +67,5 @@ class Report:
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{escape(name)}</th>" for name in HEADS)
         rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self._rows())
-        said = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{said}"
+        sentences = "".join(f"<p>{escape(sentence)}</p>" for sentence in self._sentences())
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>{sentences}"

@@ -1,1 +1,1 @@
-"""Charts, replays and animations of runs."""
+"""Charts, videos of episodes, and animations of runs."""

@@ -1,7 +1,7 @@
-"""How every chart looks: its style, its colours and an empty sheet to draw on.
+"""The style of all charts: colours, fonts and an empty figure.
 
-Charts use matplotlib's objects, not `pyplot`, so that nothing global changes and no display is needed. Matplotlib is
-imported when the first one is drawn. Colours are Okabe and Ito's, which stay apart for colour-blind readers.
+Charts use matplotlib's objects, not `pyplot`, so that no global state changes and no display is needed. Matplotlib is
+imported when the first chart is drawn. Colours are Okabe and Ito's, which colour-blind readers can tell apart.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STYLE: Any = {
 
 
 def chart_style() -> AbstractContextManager[None]:
-    """The style, for as long as the context lasts."""
+    """Apply the style while the context is open."""
     from matplotlib import rc_context
 
     return rc_context(STYLE)

@@ -1,4 +1,4 @@
-"""Pictures of a run: learning curves and the time per tick of each rung, as PNG.
+"""Charts of a run: learning curves, and time per tick of each rung, as PNG.
 
 Shapes: S seeds, T ticks, M ticks at which something was measured.
 """
@@ -20,28 +20,28 @@ if TYPE_CHECKING:
 
 OTHER_COLOURS = ("#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#000000")
 ITEM_COLOURS = {"gem": "#0072B2", "bone": "#7f7f7f", "food": "#D55E00"}
-MOST_LINES = 6  # in one panel, which can still be told apart
-MOST_DOTS = 60  # on one line, which do not run into each other
-LABELLED = (("23456789", 2.5), ("2346", 20), ("25", 200))  # between powers of ten, on axes shorter than such a factor
-MOST_POINTS = 3000  # of one line: about two for every pixel across the sheet
+MOST_LINES = 6  # per panel, so that they can be told apart
+MOST_DOTS = 60  # per line, so that they do not overlap
+LABELLED = (("23456789", 2.5), ("2346", 20), ("25", 200))  # digits to label, on axes that span up to this factor
+MOST_POINTS = 3000  # per line: about two for every pixel
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of the curves: what it shows, and how."""
+    """One panel of the curves: its columns and how they are drawn."""
 
     columns: tuple[str, ...]
-    """Drawn in it, with a legend if there are several. Those that a run does not have are left out."""
+    """Columns to draw, with a legend if there are several; missing ones are skipped."""
     title: str
-    """What one tick is called takes the place of {tick}."""
+    """Title; {tick} is replaced by what a tick is called."""
     wide: bool = False
-    """In a row of its own, with references and the mean of the last tenth. The others share the lowest row."""
+    """In its own row, with references and the mean of the last tenth. The other panels share the lowest row."""
     smooth: bool = True
-    """As a moving mean. Not for what follows a rule, nor for what is measured so rarely that every point counts."""
+    """Draw a moving mean. Not for schedules, nor for rare measurements where every point counts."""
     logarithmic: bool = False
-    """On a logarithmic axis, if nothing is negative and the values lie more than a factor of three apart."""
+    """Use a logarithmic axis, if no value is negative and they span more than a factor of three."""
     limits: tuple[float | None, float | None] = (None, None)
-    """Of the axis, where they do not depend on the run."""
+    """Limits of the axis, where they do not depend on the run."""
 
 
 EPSILON = Panel(("epsilon",), "ε (random actions)", smooth=False, limits=(-0.03, 1.03))
@@ -49,7 +49,7 @@ LOSS = Panel(("loss",), "loss", logarithmic=True)
 
 
 def hunt_panels(items: Sequence[str]) -> tuple[Panel, ...]:
-    """The panels of a treasure hunt in which `items` are collected."""
+    """The panels of a treasure hunt with these items."""
     collected = "items" if len(items) > 1 else items[0]
     return (
         Panel(("return",), "return per {tick}", wide=True),
@@ -60,9 +60,11 @@ def hunt_panels(items: Sequence[str]) -> tuple[Panel, ...]:
 
 
 def flow_panels(exact: bool = True, charted: bool = True) -> tuple[Panel, ...]:
-    """The panels of a GFlowNet whose distance to its target is computed, or else estimated from samples.
+    """The panels of a GFlowNet.
 
-    Without either, where the target is not known (not `charted`), it is the correlation of probability and reward.
+    Args:
+        exact: whether the distance to the target is exact, rather than estimated from samples.
+        charted: whether the target is known; otherwise the correlation of probability and reward is shown.
     """
     if not exact and not charted:
         return (
@@ -82,11 +84,11 @@ def flow_panels(exact: bool = True, charted: bool = True) -> tuple[Panel, ...]:
 
 
 def value_panels(evaluated: bool) -> tuple[Panel, ...]:
-    """The panels of a learner of values in a world of episodes, whose greedy policy is measured now and then or not.
+    """The panels of a value learner; `evaluated`: whether its greedy policy is evaluated during training.
 
-    What belongs to an episode is not a number in ticks in which none ended.
+    Episode metrics are NaN in ticks in which no episode ended.
     """
-    greedy = "return of the greedy policy (measured now and then)"
+    greedy = "return of the greedy policy (periodic evaluation)"
     return (
         Panel(("return",), "return per episode", wide=True),
         *[Panel(("eval_return",), greedy, wide=True, smooth=False)] * evaluated,
@@ -106,11 +108,17 @@ def draw_curves(
     unit: str | None = None,
     units_per_tick: int = 1,
 ) -> None:
-    """Draw how training went, 1600 pixels wide.
+    """Draw learning curves, 1600 pixels wide.
 
-    `columns` are float [S, T] by name, NaN where nothing was measured; those that no panel asks for are not drawn.
-    `tick` is what one tick is called ("epoch"); `references` become dashed lines across the wide panels. Where a
-    run is counted in something finer, `unit` says in what ("steps"), and the axis shows that.
+    Args:
+        path: the PNG file.
+        columns: float [S, T] by name, NaN where nothing was measured; those without a panel are not drawn.
+        title: title of the figure.
+        tick: what a tick is called, such as "epoch".
+        panels: the panels.
+        references: values drawn as dashed lines across the wide panels.
+        unit: a finer unit for the horizontal axis, such as "steps".
+        units_per_tick: how many of these a tick has.
     """
     wanted = [name for panel in panels for name in panel.columns]
     measured = {name: np.atleast_2d(np.asarray(columns[name], float)) for name in wanted if name in columns}
@@ -140,12 +148,15 @@ def draw_curves(
 
 
 def draw_bars(path: str | Path, rows: Sequence[Mapping[str, Any]], title: str) -> None:
-    """Draw the time per tick of each rung, in milliseconds, with its speed-up beside the bar.
+    """Draw the time per tick of each rung, in milliseconds, with its speedup.
 
-    Each row has "rung", one "seconds_per_…" and, where it is known, "speedup".
+    Args:
+        path: the PNG file.
+        rows: each has "rung", one "seconds_per_…" and, where known, "speedup".
+        title: title of the figure.
     """
     if not rows:
-        raise ValueError("Bars need one row or more, but there are none.")
+        raise ValueError("A bar chart needs at least one row.")
     key = next(name for name in rows[0] if name.startswith("seconds_per_"))
     times = [1e3 * float(row[key]) for row in rows]
     wide = max(times) > 30 * min(times) > 0
@@ -159,7 +170,7 @@ def draw_bars(path: str | Path, rows: Sequence[Mapping[str, Any]], title: str) -
             if speedup is not None and np.isfinite(speedup):
                 label += f"   $\\bf{{{_round(speedup, 2)}}}$×"
                 if speedup == 1:
-                    bar.set_color("#8c959f")  # the row that the others are measured against
+                    bar.set_color("#8c959f")  # the reference row
             axes.annotate(label, (time, place), (8, 0), textcoords="offset points", va="center", fontsize=12)
         axes.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top
         axes.grid(axis="y", visible=False)
@@ -178,7 +189,7 @@ def draw_bars(path: str | Path, rows: Sequence[Mapping[str, Any]], title: str) -
 
 def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], window: int, each: int) -> None:
     if len(found) > MOST_LINES:
-        # Few lines that can be read beat many that cannot: keep those that are highest in the end.
+        # A few readable lines are better than many: keep those that end highest.
         highest = sorted(found, key=lambda name: -last_tenth(found[name])[0])[:MOST_LINES]
         found = {name: values for name, values in found.items() if name in highest}
     curves = {name: _curve(values, window) for name, values in found.items()}
@@ -194,14 +205,14 @@ def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], windo
         if not several and window > 1 and len(values) == 1:
             at, measured = _curve(found[name], 1)
             _draw_line(axes, at * each, measured, color=colour, alpha=0.22, linewidth=0.7)
-        dots: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False}  # whole ones at the edges, too
+        dots: dict[str, Any] = {"marker": "o", "markersize": 5, "clip_on": False}  # not clipped at the edges
         few = len(x) == 1 or len(x) < min(found[name].shape[1], MOST_DOTS)
         _draw_line(axes, x * each, values, color=colour, linewidth=2, label=name, **dots if few else {})
     if len(next(iter(found.values()))) > 1:
         _keep_in_view(axes, [values for _, values in curves.values()])
     axes.set_ylim(*panel.limits)
     if several:
-        # Above the lines, in room made for it: a legend must not hide what it explains.
+        # Above the lines, in extra room: a legend must not hide the data.
         axes.set_ylim(top=axes.get_ylim()[1] * (1.12 + 0.14 * ((len(curves) + 2) // 3)))
         axes.legend(loc="upper left", ncols=3, handlelength=1, columnspacing=1, handletextpad=0.4, borderaxespad=0)
     elif panel.wide:
@@ -216,13 +227,13 @@ def _curve(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
     at = np.flatnonzero(np.isfinite(values).any(axis=0))
     if window == 1:
         return at + 1, values[:, at]
-    if len(at) > MOST_POINTS:  # a moving mean has no spikes to be missed between them
+    if len(at) > MOST_POINTS:  # a moving mean has no spikes that could be missed
         at = at[np.linspace(0, len(at) - 1, MOST_POINTS).round().astype(int)]
     return at + 1, np.stack([_join(line, window)[at] for line in moving_mean(values, window)])
 
 
 def _join(line: np.ndarray, window: int) -> np.ndarray:
-    """A moving mean [T] in the gaps, too: seeds whose episodes end in different ticks could not be averaged."""
+    """Interpolate a moving mean [T] across gaps: seeds whose episodes end in different ticks can then be averaged."""
     measured, ticks = np.flatnonzero(np.isfinite(line)), np.arange(len(line))
     if not len(measured):
         return line
@@ -231,7 +242,7 @@ def _join(line: np.ndarray, window: int) -> np.ndarray:
 
 
 def _draw_line(axes: Axes, x: np.ndarray, values: np.ndarray, **look: Any) -> None:
-    """The mean of [S, M] over the seeds and, if there are several, its interval as a band."""
+    """Draw the mean of [S, M] over seeds and, if there are several, its interval as a band."""
     mean, half_width = mean_and_interval(values)
     at = _outline(mean)
     x, mean, half_width = x[at], mean[at], half_width[at]
@@ -241,7 +252,7 @@ def _draw_line(axes: Axes, x: np.ndarray, values: np.ndarray, **look: Any) -> No
 
 
 def _outline(line: np.ndarray) -> np.ndarray:
-    """Which points of a line [M] make it look whole: all of a short one; both ends, highs and lows of a long one."""
+    """Mask of the points of a line [M] that keep its look: all if it is short, else ends, maxima and minima."""
     if len(line) <= MOST_POINTS:
         return np.arange(len(line))
     step = -(-2 * len(line) // MOST_POINTS)
@@ -251,17 +262,17 @@ def _outline(line: np.ndarray) -> np.ndarray:
 
 
 def _spans_powers(values: np.ndarray) -> bool:
-    """Whether a logarithmic axis shows more than a linear one: within a factor of three both look the same."""
+    """Whether a logarithmic axis is useful: within a factor of three it looks like a linear one."""
     values = values[np.isfinite(values)]
     smallest = values[values > 0].min(initial=np.inf)
     return bool(values.min(initial=0.0) >= 0 and values.max(initial=0.0) > 3 * smallest)
 
 
 def _keep_in_view(axes: Axes, drawn: list[np.ndarray]) -> None:
-    """Bands over two or three seeds can dwarf the curves: fit the axis to the curves, let the bands run out."""
+    """Fit the axis to the curves: bands over two or three seeds can be much larger, and are clipped."""
     scale, least, share = axes.yaxis.get_transform(), -np.inf, 0.25
     if axes.get_yscale() == "log":
-        # One seed that happens to come close to zero would stretch the axis by many powers: the means decide.
+        # One seed that comes close to zero would stretch the axis by many powers of ten: only the means count.
         drawn, least, share = [np.asarray(line.get_ydata()) for line in axes.lines], 0.0, 0.5
     curves = np.concatenate([values.ravel() for values in drawn])
     curves = curves[np.isfinite(curves) & (curves > least)]
@@ -287,7 +298,7 @@ def _draw_references(axes: Axes, references: Mapping[str, float]) -> None:
     axes.set_ylim(*scale.inverted().transform([bottom, top]))
     below = -np.inf
     for name, height in sorted(heights.items(), key=lambda pair: pair[1]):
-        # Of two lines close together, the lower one's label hangs under its line.
+        # Of two close lines, the lower one's label goes below it.
         nearest = min((other - height for other in heights.values() if other > height), default=np.inf)
         hang = nearest < room < height - below
         below, label = height, f"{name}: {_round(references[name])}"
@@ -297,7 +308,7 @@ def _draw_references(axes: Axes, references: Mapping[str, float]) -> None:
 
 
 def _label_powers(axes: Axes) -> None:
-    """Powers of ten alone label too little of a short axis."""
+    """Label a short axis between powers of ten, too."""
     bottom, top = axes.get_ylim()
     labelled = next((digits for digits, span in LABELLED if top < span * bottom), "")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -317,7 +328,7 @@ def _mark_ticks(axes: Axes, ticks: int, each: int, label: str) -> None:
 
 
 def _thousands(value: float) -> str:
-    """20k or 1.5M, for numbers that would run into each other."""
+    """Abbreviate large numbers: 20k or 1.5M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if value >= size:
             return f"{value / size:,.4g}{letter}"
@@ -343,7 +354,7 @@ def _number(mean: float, half_width: float) -> str:
 
 
 def _round(value: float, significant: int = 3) -> str:
-    """So many significant digits, without powers of ten and with every digit before the point."""
+    """Format with a number of significant digits, without powers of ten and with all digits before the point."""
     if value == 0 or not np.isfinite(value):
         return f"{value:g}"
     return f"{value:,.{max(0, significant - 1 - int(np.floor(np.log10(abs(value)))))}f}".replace("-", "\u2212")

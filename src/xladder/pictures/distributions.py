@@ -1,7 +1,7 @@
-"""Pictures of a learned distribution beside its target: panels and a scatter as PNG, its growth as an animated GIF.
+"""Figures of a learned distribution and its target: panels and a scatter plot as PNG, and an animated GIF of training.
 
-Colours follow the square root of a probability: on a linear scale only the highest modes would stand out, on a
-logarithmic one the empty regions, which hardly count. Shapes: H rows, W columns, N states, K distinct rewards.
+Colours follow the square root of a probability: a linear scale would show only the highest modes, a logarithmic one
+would emphasise empty regions. Shapes: H rows, W columns, N states, K distinct rewards.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.image import AxesImage
 
-COLOURS, DIFFERENCES = "viridis", "RdBu_r"  # colour maps that colour-blind readers can use
+COLOURS, DIFFERENCES = "viridis", "RdBu_r"  # colour maps that are safe for colour-blind readers
 COORDINATES = ("coordinate 1", "coordinate 2")
-HEADROOM = 1.25  # how far above the target's largest probability the colours reach, if what was learned does
+HEADROOM = 1.25  # how far the colour scale may exceed the target's largest probability
 ROUND_STEPS = [1, 2, 5, 10]
 DASHED: Any = {"color": INK, "linewidth": 1.1, "linestyle": (0, (5, 4))}
 
@@ -31,14 +31,14 @@ DASHED: Any = {"color": INK, "linewidth": 1.1, "linestyle": (0, (5, 4))}
 FRAME_MS, LAST_MS = 160, 2500
 MOST_FRAMES, MOST_BYTES = 60, 1_800_000
 LEVELS, GREYS = 100, 40  # colours: of probabilities, and from black to white
-DARK, GREY, PALE, PAPER = 30, 115, 228, 255  # shades: text, less important text, lines, ground
+DARK, GREY, PALE, PAPER = 30, 115, 228, 255  # shades: text, secondary text, lines, background
 SIDE, SHORTEST, MOST_CELLS = 280, 96, 70  # of a panel: pixels of its longer side, of its shorter side, cells per side
 EDGE, GAP, NARROWEST = 40, 44, 440  # pixels: left and right, between panels, the whole
-ABOVE, BELOW = 98, 86  # pixels: what is above the panels, what is below
+ABOVE, BELOW = 98, 86  # pixels above and below the panels
 
 # The scatter.
-FEW_REWARDS = 12  # so many distinct rewards, or fewer, are drawn as columns of points
-MOST_POINTS = 3000  # that are drawn one by one
+FEW_REWARDS = 12  # up to this many distinct rewards are drawn as columns of points
+MOST_POINTS = 3000  # drawn as single points
 
 
 def draw_distributions(
@@ -49,19 +49,24 @@ def draw_distributions(
     caption: str,
     labels: tuple[str, str] = COORDINATES,
 ) -> None:
-    """Draw target, learned and their difference side by side, 1600 pixels wide.
+    """Draw target, learned distribution and their difference side by side, 1600 pixels wide.
 
-    Both are float [H, W] and sum to one; `labels` name the rows and the columns. A distribution over one coordinate
-    is [1, W], and the first label is that of its columns.
+    Args:
+        path: the PNG file.
+        target: float [H, W], sums to one; [1, W] for a single coordinate.
+        learned: the same for what was learned.
+        title: title of the figure.
+        caption: text below.
+        labels: names of the rows and of the columns; for a single coordinate the first is that of the columns.
     """
     from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
     target, learned = np.asarray(target, float), np.asarray(learned, float)
-    top, furthest = _top(target, learned), _largest(np.abs(learned - target)) or 1.0  # a perfect match: any scale
+    top, furthest = _top(target, learned), _largest(np.abs(learned - target)) or 1.0  # if equal, any scale will do
     shared: Any = {"cmap": COLOURS, "norm": PowerNorm(0.5, 0.0, top)}
     with chart_style():
-        # A panel is about 2.9 wide. That makes cells square, unless it would leave a thin strip.
+        # A panel is about 2.9 wide. This makes cells square, unless it would leave a thin strip.
         figure = new_figure(height=2.1 + 2.9 * float(np.clip(target.shape[0] / target.shape[1], 0.4, 1.5)))
         left, middle, right = figure.subplots(1, 3)
         _draw_grid(left, "target", target, labels, **shared)
@@ -91,14 +96,21 @@ def write_animation(
     tick: str = "iteration",
     labels: tuple[str, str] = COORDINATES,
 ) -> None:
-    """Write how a distribution was learned, beside its target, as an animation that loops.
+    """Write a looping animation of a distribution being learned, beside its target.
 
-    A frame is a tick, what was learned by then, float [H, W], and a few words ("TV 0.31"). `tick` is what one tick
-    is called. Frames are left out evenly, never the first nor the last, where there are more than `MOST_FRAMES` or
-    where the file would become larger than `MOST_BYTES`.
+    Frames are dropped evenly, never the first or the last, if there are more than `MOST_FRAMES` or the file would
+    exceed `MOST_BYTES`.
+
+    Args:
+        path: the GIF file.
+        target: float [H, W].
+        frames: tick, learned distribution float [H, W] and a short label such as "TV 0.31", for each frame.
+        title: title of the animation.
+        tick: what a tick is called.
+        labels: names of the rows and of the columns.
     """
     if not len(frames):
-        raise ValueError("An animation needs one frame or more, but there are none.")
+        raise ValueError("An animation needs at least one frame.")
     last, learned, _ = frames[-1]
     stage = _Stage(target, learned, title, labels)
     shown = [frames[i] for i in _evenly(len(frames), MOST_FRAMES)]
@@ -111,14 +123,14 @@ def write_animation(
 
 
 def draw_scatter(path: str | Path, log_reward: np.ndarray, log_prob: np.ndarray, log_z: float, title: str) -> None:
-    """Draw log-probability against log-reward, float [N] each, and how far off a perfect sampler's it is.
+    """Draw log-probability against log-reward, float [N] each, and the error relative to a perfect sampler.
 
-    States that are never reached (log-probability −∞) are counted, not drawn.
+    States that are never sampled (log-probability −∞) are counted, not drawn.
     """
     log_reward, log_prob = np.asarray(log_reward, float).ravel(), np.asarray(log_prob, float).ravel()
     finite = np.isfinite(log_reward) & np.isfinite(log_prob)
     if not finite.any():
-        raise ValueError("A scatter needs a state with finite log-reward and log-probability, but there is none.")
+        raise ValueError("A scatter needs a state with finite log-reward and log-probability, but there are none.")
     log_reward, log_prob, missing = log_reward[finite], log_prob[finite], int((~finite).sum())
     error = log_prob - (log_reward - log_z)
     levels, which = np.unique(log_reward.round(4), return_inverse=True)
@@ -126,13 +138,13 @@ def draw_scatter(path: str | Path, log_reward: np.ndarray, log_prob: np.ndarray,
         figure = new_figure(height=5.0)
         left, right = figure.subplots(1, 2, width_ratios=[1.2, 1.0])
         if len(levels) <= FEW_REWARDS:
-            # To the left they stand where they belong, to the right as far apart as there is room.
+            # On the left at their values, on the right evenly spaced.
             _draw_columns(left, levels, which, log_prob, half=0.012 * np.ptp(levels) or 0.1)
             _draw_columns(right, np.arange(len(levels)), which, error, half=0.22)
             _draw_bars(right, which, error)
             counts = zip(levels, np.bincount(which), strict=True)
             right.set_xticks(range(len(levels)), [f"{_plain(level)}\nn = {count:,}" for level, count in counts])
-            note = "Points: states, or some of many. Bars: where 90 % and 50 % of them lie, and their median in white."
+            note = "Points: states, or a subset of them. Bars: central 90 % and 50 %, with the median in white."
         else:
             note = _draw_cloud(left, log_reward, log_prob)
             _draw_cloud(right, log_reward, error)
@@ -173,19 +185,19 @@ def _largest(values: np.ndarray) -> float:
 
 
 def _top(target: np.ndarray, learned: np.ndarray) -> float:
-    """The largest probability with a colour of its own. A spike far above the target must not darken the rest."""
+    """The largest probability with its own colour; a spike far above the target must not darken the rest."""
     return min(max(_largest(target), _largest(learned)), HEADROOM * _largest(target)) or 1.0
 
 
 def _evenly(count: int, most: int) -> np.ndarray:
-    """Indices of at most so many out of `count`, the first and the last among them."""
+    """Indices of at most `most` out of `count`, evenly spaced, including the first and the last."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(int)
 
 
 class _Stage:
-    """What stays the same from frame to frame, and how a frame is drawn on it.
+    """The constant parts of the animation, on which frames are drawn.
 
-    A picture is uint8 [pixels, pixels]: indices into one palette of `LEVELS` colours and, after them, `GREYS` greys.
+    An image is uint8 [pixels, pixels]: indices into one palette of `LEVELS` colours and, after them, `GREYS` greys.
     """
 
     def __init__(self, target: np.ndarray, last: np.ndarray, title: str, labels: tuple[str, str]):
@@ -222,7 +234,7 @@ class _Stage:
         self._paint(self.empty, self.lefts[0], cells)
 
     def draw(self, when: str, share: float, learned: np.ndarray, label: str) -> Image.Image:
-        """The frame at which `share` of the training is done."""
+        """The frame after `share` of the training."""
         frame, end = self.empty.copy(), self.width - EDGE
         header = Image.new("L", (self.width, 36), PAPER)
         draw = ImageDraw.Draw(header)
@@ -237,30 +249,30 @@ class _Stage:
         return image
 
     def _colour(self, values: np.ndarray) -> np.ndarray:
-        """The colours of probabilities; what is not a number is grey."""
+        """Colour indices of probabilities; NaN is grey."""
         share = np.sqrt(np.clip(np.nan_to_num(values) / self.top, 0, 1))
         return np.where(np.isnan(values), LEVELS + GREYS // 2, np.round(share * (LEVELS - 1))).astype(np.uint8)
 
     def _paint(self, picture: np.ndarray, left: int, cells: np.ndarray) -> None:
-        """Put a panel into a picture, with the first row of cells at the bottom."""
+        """Draw a panel into an image, with the first row of cells at the bottom."""
         tiles = self._colour(cells[::-1]).repeat(self.tile[0], axis=0).repeat(self.tile[1], axis=1)
         picture[ABOVE : ABOVE + len(tiles), left : left + tiles.shape[1]] = tiles
 
 
 def _write_line(sheet: Image.Image, y: int, left: int, right: int, texts: tuple[str, str, str]) -> None:
-    """Write at the left, in the middle and at the right."""
+    """Write left-aligned, centred and right-aligned text."""
     places = zip((left, (left + right) // 2, right), ("lm", "mm", "rm"), texts, strict=True)
     for x, anchor, text in places:
         ImageDraw.Draw(sheet).text((x, y), text, GREY, font(11), anchor)
 
 
 def _shade(sheet: Image.Image) -> np.ndarray:
-    """A grey sheet in the greys of the palette."""
+    """A grey image in the greys of the palette."""
     return (LEVELS + np.round(np.asarray(sheet) * ((GREYS - 1) / 255))).astype(np.uint8)
 
 
 def _pool(grid: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
-    """Means of neighbouring cells, so that no side has more than `MOST_CELLS`, and how many cells went into each."""
+    """Average neighbouring cells, so that no side has more than `MOST_CELLS`; also returns the cells per average."""
     grid = np.asarray(grid, float)
     steps = tuple(-(-side // MOST_CELLS) for side in grid.shape)
     for axis, step in enumerate(steps):
@@ -273,24 +285,24 @@ def _pool(grid: np.ndarray) -> tuple[np.ndarray, tuple[int, ...]]:
 def _encode(images: list[Image.Image]) -> bytes:
     file = BytesIO()
     durations = [FRAME_MS] * (len(images) - 1) + [LAST_MS]
-    # One palette that all of them have already: optimising it would only take time.
+    # All frames share one palette: optimising it would only take time.
     images[0].save(file, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0, optimize=False)
     return file.getvalue()
 
 
 def _draw_columns(axes: Axes, places: np.ndarray, which: np.ndarray, values: np.ndarray, half: float) -> None:
-    """The values [N] that belong to each of K rewards as a column of points, at its place [K] and so wide."""
+    """Draw the values [N] of each of K rewards as a column of points of half-width `half` at its place [K]."""
     for k, place in enumerate(places):
         column = values[which == k]
         some = column[_evenly(len(column), MOST_POINTS)]
-        # Set apart by the golden ratio: more even than chance, and the same every time.
+        # Offsets by the golden ratio: more even than random ones, and reproducible.
         beside = half * (2 * (0.618034 * np.arange(len(some)) % 1) - 1)
         size, alpha = (5, 0.25) if len(some) > 300 else (8, 0.5)
         axes.plot(place + beside, some, ".", color=BLUE, alpha=alpha, markersize=size, markeredgewidth=0)
 
 
 def _draw_bars(axes: Axes, which: np.ndarray, values: np.ndarray) -> None:
-    """Beside each of the columns at 0 … K − 1, where most of it lies."""
+    """Draw quantile bars beside the columns at 0 … K − 1."""
     rewards = int(which.max()) + 1
     for k in range(rewards):
         low, lower, middle, upper, high = np.quantile(values[which == k], [0.05, 0.25, 0.5, 0.75, 0.95])
@@ -301,14 +313,14 @@ def _draw_bars(axes: Axes, which: np.ndarray, values: np.ndarray) -> None:
 
 
 def _draw_cloud(axes: Axes, x: np.ndarray, y: np.ndarray) -> str:
-    """Points or, of too many, how dense they lie; the result says which."""
+    """Draw points or, if there are too many, their density; returns a caption that says which."""
     from matplotlib.colors import LogNorm
 
     if len(x) <= MOST_POINTS:
         axes.plot(x, y, ".", color=BLUE, alpha=0.35, markersize=6, markeredgewidth=0)
         return "Points: states."
     axes.hexbin(x, y, gridsize=80, norm=LogNorm(vmin=0.1), cmap="Blues", mincnt=1, linewidths=0.2)
-    return "The darker, the more states (logarithmic)."
+    return "Darker: more states (logarithmic)."
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> str:

@@ -1,7 +1,7 @@
-"""What a world shows, as colour pictures: games on a grid, grey screens, carts and poles, and curves for the rest.
+"""Renders observations as colour images: grid games, grey screens, carts and poles, and curves for everything else.
 
-Every function takes the observations of T steps and returns pictures, uint8 [T, H, W, 3]. Shapes: T steps, H and W
-pixels or cells, C channels, V numbers per observation.
+Every function takes the observations of T steps and returns images, uint8 [T, H, W, 3]. Shapes: T steps, H and W pixels
+or cells, C channels, V numbers per observation.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from PIL import Image, ImageDraw
 
 from xladder.pictures.sprites import AGENT_COLOURS, SCALE, Pencil, Point, font
 
-SIDE = 360  # pixels of a picture's longer side, or somewhat fewer where cells have to be whole
-NIGHT, EMPTY_CELL = "#12151D", "#1C212C"  # under the cells of a grid, and a cell with nothing in it
-# By channel: the first one, often the player, is the brightest.
+SIDE = 360  # pixels of an image's longer side, slightly fewer where cells have to be whole
+NIGHT, EMPTY_CELL = "#12151D", "#1C212C"  # the background of a grid, and an empty cell
+# By channel: the first, often the player, is the brightest.
 CHANNEL_COLOURS = (
     "#FFD166",
     "#5BC0F8",
@@ -30,14 +30,14 @@ CHANNEL_COLOURS = (
 )
 PAPER, SHADE, EARTH, AHEAD, DARK, GREY = "#F7F4EC", "#ECE5D3", "#DDD5C2", "#C9BFA8", "#1F2328", "#6E7781"
 BLUE, ORANGE, GREEN = AGENT_COLOURS[:3]
-FEW_CELLS = 20  # of a side: up to here, numbers in rows and columns are the cells of a board and not a screen
-MOST_CURVES = 12  # that can still be told apart, one above the other
-LABEL, NUMBER = 34, 62  # pixels: beside the curves, to the left and to the right
-BOARDS = {("catch", 50): (10, 5), ("deepsea", 64): (8, 8), ("frozenlake", 16): (4, 4)}  # seen as a row of cells
+FEW_CELLS = 20  # per side: up to this size a matrix is drawn as the cells of a board, not as a screen
+MOST_CURVES = 12  # that can be told apart, one above the other
+LABEL, NUMBER = 34, 62  # pixels left and right of the curves
+BOARDS = {("catch", 50): (10, 5), ("deepsea", 64): (8, 8), ("frozenlake", 16): (4, 4)}  # observed as a flat vector
 
 
 def draw_observations(world: str, observations: np.ndarray) -> np.ndarray:
-    """Draw observations [T, …] of a world as its name and their shape suggest: for any world there is some picture."""
+    """Render observations [T, …] by the world's name and their shape; works for any world."""
     steps, *shape = observations.shape
     drawings = {("cartpole", 4): draw_cartpole, ("acrobot", 6): draw_acrobot, ("mountaincar", 2): draw_mountain_car}
     for name, size in (*drawings, *BOARDS):
@@ -46,16 +46,16 @@ def draw_observations(world: str, observations: np.ndarray) -> np.ndarray:
                 return drawing(observations)
             return draw_minatar(observations.reshape(steps, *BOARDS[name, size], 1))
     if len(shape) == 3 and shape[2] == 3 and observations.dtype == np.uint8 and observations.max() > 1:
-        return observations  # in colour already: channels of a grid are on or off
+        return observations  # already in colour: channels of a grid are 0 or 1
     if len(shape) == 2 and max(shape) <= FEW_CELLS:
         return draw_minatar(observations[..., None])
     return {2: draw_grey, 3: draw_minatar}.get(len(shape), draw_vector)(observations)
 
 
 def draw_minatar(frames: np.ndarray) -> np.ndarray:
-    """Draw grids [T, H, W, C] with a colour for each channel; where several are on, the first is on top.
+    """Render grids [T, H, W, C] with one colour per channel; where several are on, the first is on top.
 
-    One grid [H, W, C] becomes one picture [H, W, 3].
+    A single grid [H, W, C] gives a single image [H, W, 3].
     """
     seen = np.asarray(frames) > 0
     cell = max(1, SIDE // max(seen.shape[-3:-1]))
@@ -68,7 +68,7 @@ def draw_minatar(frames: np.ndarray) -> np.ndarray:
 
 
 def draw_grey(frames: np.ndarray) -> np.ndarray:
-    """Draw grey screens [T, H, W], enlarged. Bytes are shades; other numbers go from black (least) to white (most)."""
+    """Render grey screens [T, H, W], enlarged. Bytes are shades; other numbers are scaled from black to white."""
     frames = np.asarray(frames)
     if frames.dtype != np.uint8:
         frames = _finite(frames)
@@ -80,7 +80,7 @@ def draw_grey(frames: np.ndarray) -> np.ndarray:
 
 
 def draw_cartpole(observations: np.ndarray) -> np.ndarray:
-    """Draw cart and pole, [T, 4]: place, speed, angle and its speed. The game ends outside posts and wedge."""
+    """Render cart and pole, [T, 4]: position, velocity, angle, angular velocity. Posts and wedge mark where it ends."""
     floor, axle, reach = 0.53, 0.45, 0.36  # the pole is longer than to scale: its angle is what matters
 
     def across(place: float) -> float:
@@ -105,7 +105,7 @@ def draw_cartpole(observations: np.ndarray) -> np.ndarray:
 
 
 def draw_acrobot(observations: np.ndarray) -> np.ndarray:
-    """Draw two links, [T, 6]: cosine and sine of both angles, and their speeds. The tip has to reach the line."""
+    """Render two links, [T, 6]: cosine and sine of both angles, and their velocities. The line is the goal."""
     middle, length = 0.5, 0.215
 
     def scenery(pencil: Pencil) -> None:
@@ -114,7 +114,7 @@ def draw_acrobot(observations: np.ndarray) -> np.ndarray:
 
     def paint(pencil: Pencil, observation: np.ndarray) -> None:
         first = np.arctan2(observation[1], observation[0])
-        second = first + np.arctan2(observation[3], observation[2])  # from the first link on
+        second = first + np.arctan2(observation[3], observation[2])  # relative to the first link
         elbow = (middle + length * np.sin(first), middle + length * np.cos(first))
         tip = (elbow[0] + length * np.sin(second), elbow[1] + length * np.cos(second))
         _draw_rod(pencil, BLUE, 0.045, (middle, middle), elbow)
@@ -126,7 +126,7 @@ def draw_acrobot(observations: np.ndarray) -> np.ndarray:
 
 
 def draw_mountain_car(observations: np.ndarray) -> np.ndarray:
-    """Draw a car between two hills, [T, 2]: place and speed. It has to reach the flag."""
+    """Render a car between two hills, [T, 2]: position and velocity. The flag is the goal."""
 
     def ground(place: float) -> tuple[float, float]:
         return (place + 1.25) / 1.9, 0.52 - 0.15 * np.sin(3 * place)
@@ -158,7 +158,7 @@ def draw_mountain_car(observations: np.ndarray) -> np.ndarray:
 
 
 def draw_vector(observations: np.ndarray) -> np.ndarray:
-    """Draw each number of [T, V] as a curve with its value beside it, those that vary most if there are too many."""
+    """Render each number of [T, V] as a curve with its value; those that vary most if there are too many."""
     values = _finite(observations).reshape(len(observations), -1)
     chosen = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:MOST_CURVES])
     row = int(np.clip(240 // len(chosen), 26, 80))
@@ -185,7 +185,7 @@ def draw_vector(observations: np.ndarray) -> np.ndarray:
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    """What can be drawn: 0 for anything that is not a number or infinite."""
+    """Replace NaN and infinity by 0."""
     return np.nan_to_num(np.asarray(values, float), posinf=0.0, neginf=0.0)
 
 
@@ -209,7 +209,7 @@ def _film(
     paint: Callable[[Pencil, np.ndarray], None],
     share: float = 1.0,
 ) -> np.ndarray:
-    """Paint each observation on the same scenery, on a square of which the upper share is kept."""
+    """Draw each observation on the same background, on a square of which the upper share is kept."""
     still, pictures = Pencil(SIDE * SCALE), []
     still.block(PAPER, 0, 0, 1, 1, 0)
     scenery(still)

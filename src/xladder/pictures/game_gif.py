@@ -1,4 +1,4 @@
-"""A game as an animated GIF, with the score so far under it. Shapes: T steps, K of them shown, H and W pixels."""
+"""An episode as an animated GIF, with the score below. Shapes: T steps, K of them shown, H and W pixels."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from xladder.pictures.replay_gif import _fit as fit
 from xladder.pictures.sprites import font
 
 MOST_BYTES, MOST_SECONDS, MOST_FRAMES = 3_000_000, 30.0, 400
-SHORTEST_MS = 20  # browsers slow down what is meant to be faster
-FLASH_MS = 500  # for so long, what was earned stands beside the score
-RARE = 0.3  # rewards in no more than this share of the steps are news
-TALLEST = 480  # pixels of a picture that is enlarged
-FREQUENT = 160  # colours that are kept as they are
-BAR, PALE = 3, "#E6E9ED"  # how far the game is: pixels, and the colour of what is still to come
+SHORTEST_MS = 20  # browsers slow down faster animations
+FLASH_MS = 500  # how long a reward is shown beside the score
+RARE = 0.3  # rewards are shown only if at most this share of the steps has one
+TALLEST = 480  # pixels of an enlarged image
+FREQUENT = 160  # colours that are kept unchanged
+BAR, PALE = 3, "#E6E9ED"  # progress bar: height in pixels, and colour of the remaining part
 
 
 def write_game_gif(
@@ -30,15 +30,21 @@ def write_game_gif(
     seconds_per_frame: float = 0.06,
     draw: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> None:
-    """Write a game as an animation that loops, each picture being shown for so long and the last one longer.
+    """Write an episode as a looping animation. Long ones are shortened to every k-th step and the last.
 
-    `frames` is uint8 [T, H, W, 3], the picture after each step; `rewards` is float [T]. With `draw`, `frames` are
-    observations [T, …], and it makes pictures of those that are shown. Of a long game this is every k-th step and
-    the last, so that the animation takes no more than `MOST_SECONDS` and the file no more than `MOST_BYTES`.
+    The animation takes at most `MOST_SECONDS` and `MOST_BYTES`; its last image is shown longer.
+
+    Args:
+        path: the GIF file.
+        frames: uint8 [T, H, W, 3], the image after each step; with `draw`, observations [T, …].
+        rewards: float [T].
+        title: title of the animation.
+        seconds_per_frame: how long each image is shown.
+        draw: renders the observations that are shown.
     """
     steps, rewards = len(frames), np.asarray(rewards, float)
     if not steps:
-        raise ValueError("An animation of a game needs one step or more, but there are none.")
+        raise ValueError("An animation of an episode needs at least one step.")
     if rewards.shape != (steps,):
         raise ValueError(f"Every step has one reward, but {steps} steps came with rewards of shape {rewards.shape}.")
     frame_ms = max(SHORTEST_MS, 10 * round(100 * seconds_per_frame))  # a GIF counts in hundredths of a second
@@ -50,7 +56,7 @@ def write_game_gif(
         sheets = _draw_game(pictures, shown, rewards, title, flash=max(1, round(FLASH_MS / frame_ms)))
         file = _encode(sheets, frame_ms)
         if every >= steps:
-            break  # two pictures at most: fewer make no game
+            break  # no fewer than two images
         every = max(every + 1, round(every * len(file) / MOST_BYTES))
     Path(path).write_bytes(file)
 
@@ -58,7 +64,7 @@ def write_game_gif(
 def _draw_game(
     pictures: np.ndarray, shown: np.ndarray, rewards: np.ndarray, title: str, flash: int
 ) -> list[Image.Image]:
-    """Pictures [K, H, W, 3] of the steps [K], with title and score; what is earned flashes for so many of them."""
+    """Images [K, H, W, 3] of the steps [K], with title and score; a reward is shown for `flash` images."""
     stage, scores = _Stage(pictures.shape[2], pictures.shape[1], title), np.cumsum(rewards)
     rare, sheets = np.mean(rewards != 0) <= RARE, []
     for k, (picture, step) in enumerate(zip(pictures, shown, strict=True)):
@@ -69,10 +75,10 @@ def _draw_game(
 
 
 class _Stage:
-    """The sheet that pictures of W × H pixels are put on, each with its caption."""
+    """The canvas for images of W × H pixels with their captions."""
 
     def __init__(self, width: int, height: int, title: str):
-        times = max(1, min(NARROWEST // width, TALLEST // height))  # small pixels become larger squares
+        times = max(1, min(NARROWEST // width, TALLEST // height))  # small pixels are enlarged to squares
         shrink = min(1.0, WIDEST / width, WIDEST / height)
         self.size = round(width * times * shrink), round(height * times * shrink)
         self.width = max(NARROWEST, self.size[0])
@@ -83,7 +89,7 @@ class _Stage:
         ImageDraw.Draw(self.empty).text((EDGE, self.top // 2), text, INK, font(15), anchor="lm")
 
     def draw(self, picture: np.ndarray, step: int, steps: int, score: float, earned: float) -> Image.Image:
-        """The sheet after a step, counted from 1."""
+        """The canvas after a step, counted from 1."""
         frame, image = self.empty.copy(), Image.fromarray(picture)
         smooth = self.size[0] < image.width
         resampling = Image.Resampling.LANCZOS if smooth else Image.Resampling.NEAREST
@@ -92,24 +98,24 @@ class _Stage:
         for share, colour in ((1.0, PALE), (step / steps, FAINT)):
             draw.rectangle([0, self.under, share * (self.width - 1), self.under + BAR - 1], colour)
         draw.text((EDGE, middle), f"step {step:,}/{steps:,}", FAINT, font(13), anchor="lm")
-        said = f"score {_number(score)}"
-        draw.text((right, middle), said, INK, font(13), anchor="rm")
+        text = f"score {_number(score)}"
+        draw.text((right, middle), text, INK, font(13), anchor="rm")
         if earned:
-            beside = right - font(13).getlength(said) - EDGE
+            beside = right - font(13).getlength(text) - EDGE
             draw.text((beside, middle), _number(earned, "+"), GAIN if earned > 0 else LOSS, font(13), anchor="rm")
         return frame
 
 
 def _number(value: float, sign: str = "") -> str:
-    """Whole points as such, and two decimals of anything else."""
+    """Integers as such, anything else with two decimals."""
     digits = 0 if float(value).is_integer() else 2
     return f"{value + 0.0:{sign},.{digits}f}".replace("-", "\u2212")
 
 
 class _Palette:
-    """Colours that suit all sheets of a game: the most frequent as they are, for the others something near.
+    """A palette for all frames of an episode: the most frequent colours unchanged, the nearest for the others.
 
-    Pillow's own search for the nearest colour is coarse and would give a grey screen a tint.
+    Pillow's own search for the nearest colour is coarse and would tint a grey screen.
     """
 
     def __init__(self, sheets: list[Image.Image]):
@@ -117,7 +123,7 @@ class _Palette:
         codes, counts = np.unique(some, return_counts=True)
         frequent = codes[np.argsort(-counts, kind="stable")[:FREQUENT]]
         rest = some[~np.isin(some, frequent)]
-        # Text has its colours even if none of these sheets shows what is earned.
+        # Text colours are kept even if none of these frames shows a reward.
         fade, paper = np.linspace(0, 1, 8)[:, None], np.array(ImageColor.getrgb(PAPER))
         texts = [fade * paper + (1 - fade) * ImageColor.getrgb(ink) for ink in (INK, FAINT, GAIN, LOSS)]
         colours = np.concatenate([_colours(frequent), *texts])
@@ -126,13 +132,13 @@ class _Palette:
             others = row.quantize(COLOURS - len(colours), Image.Quantize.MEDIANCUT).getpalette() or []
             colours = np.concatenate([colours, np.reshape(others, (-1, 3))])[:COLOURS]
         self.colours = colours.round().astype(np.uint8)  # [P, 3]
-        self._nearest = np.full(1 << 24, COLOURS, np.uint8)  # by code; `COLOURS` where nobody has asked yet
+        self._nearest = np.full(1 << 24, COLOURS, np.uint8)  # by code; `COLOURS` where not computed yet
 
     def apply(self, sheet: Image.Image) -> Image.Image:
-        """The sheet in these colours, without dithering: what does not move stays the same and is not stored."""
+        """Convert a frame to this palette, without dithering, so that unchanged pixels are not stored again."""
         codes = _codes(sheet)
         new = np.unique(codes[self._nearest[codes] == COLOURS])
-        for some in np.array_split(new, 1 + len(new) // 4096):  # all at once could fill the memory
+        for some in np.array_split(new, 1 + len(new) // 4096):  # all at once could take too much memory
             apart = _colours(some)[:, None] - self.colours[None].astype(float)
             self._nearest[some] = (apart**2).sum(axis=-1).argmin(axis=1)
         image = Image.fromarray(self._nearest[codes])

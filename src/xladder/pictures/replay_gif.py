@@ -1,4 +1,4 @@
-"""A replay of the treasure hunt as an animated GIF that opens anywhere.
+"""An epoch of the treasure hunt as an animated GIF.
 
 Shapes: T turns, N agents, C cells of the flat board with its margin.
 """
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 FRAME_MS, LAST_MS = 160, 1500
 LARGEST_TILE, NARROWEST, WIDEST = 40, 360, 640
-FADES = ("FF", "B4", "5A")  # how solid a reward is drawn in the turn it came and the turns after
+FADES = ("FF", "B4", "5A")  # opacity of a reward, in its turn and the turns after
 PAPER, INK, FAINT, GAIN, LOSS, GOLD = "#FFFFFF", "#1F2328", "#6E7781", "#0B5CAD", "#B3261E", "#FFB400"
-COLOURS = 255  # one fewer than a GIF can have: Pillow marks the pixels that stay as they were with the last
+COLOURS = 255  # one fewer than a GIF can have: Pillow uses the last for unchanged pixels
 EDGE, LINE, SCORE, GAP, ICON = 12, 30, 70, 6, 20  # pixels: margin, text line, an agent's score, between, item
 
 
@@ -42,17 +42,22 @@ def write_gif(
     positions: np.ndarray,
     title: str,
 ) -> None:
-    """Write one epoch as an animation that loops.
+    """Write one epoch as a looping animation.
 
-    `boards` is int8 [T, C], the board at the end of each turn; `rewards` is float [T, N]; `positions` is int [T, N],
-    the cell of each agent at the end of each turn, as an index into the flat board.
+    Args:
+        path: the GIF file.
+        boards: int8 [T, C], the board at the end of each turn.
+        rewards: float [T, N].
+        world: the world's settings.
+        positions: int [T, N], the cell of each agent at the end of each turn, an index into the flat board.
+        title: title of the animation.
     """
     if not len(boards):
-        raise ValueError("A replay needs one turn or more, but there are none.")
+        raise ValueError("A replay needs at least one turn.")
     stage = _Stage(world, title)
     turns, rewards = len(boards), np.asarray(rewards, float)
     frames = [stage.draw(boards[t], rewards[: t + 1], positions[: t + 1], turns) for t in range(turns)]
-    # One palette and no dithering: only what moves differs between frames, and only that is stored.
+    # One palette and no dithering: unchanged pixels are not stored again.
     palette = _palette(frames)
     first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     first.save(
@@ -67,7 +72,7 @@ def write_gif(
 
 
 class _Stage:
-    """What stays the same from frame to frame, and how a frame is drawn on it."""
+    """The constant parts of the animation, on which frames are drawn."""
 
     def __init__(self, world: WorldConfig, title: str):
         self.world = world
@@ -90,7 +95,7 @@ class _Stage:
         self._draw_prices(draw)
 
     def draw(self, board: np.ndarray, rewards: np.ndarray, positions: np.ndarray, turns: int) -> Image.Image:
-        """The frame after `len(rewards)` of all `turns`, given the board and everything that led to it."""
+        """The frame after `len(rewards)` of all `turns`, given the board and the history so far."""
         world, margin = self.world, self.world.radius
         frame = self.empty.copy()
         cells = board.reshape(world.height + 2 * margin, world.width + 2 * margin)
@@ -105,7 +110,7 @@ class _Stage:
                 spread = (halo.width - self.tile) // 2
                 frame.alpha_composite(halo, (x - spread, y - spread))
             frame.alpha_composite(sprite, (x, y))
-        self._draw_flashes(frame, rewards, positions, range(1))  # above the agents: what has just been earned
+        self._draw_flashes(frame, rewards, positions, range(1))  # above the agents: the newest rewards
         draw = ImageDraw.Draw(frame)
         middle = self.under + LINE // 2 + 1
         draw.text((EDGE, middle), f"turn {len(rewards)}/{turns}", FAINT, font(13), anchor="lm")
@@ -117,12 +122,12 @@ class _Stage:
         return self.left + column * self.tile, self.top + row * self.tile
 
     def _place(self, position: int) -> tuple[int, int]:
-        """The corner of the tile that a flat index of the board belongs to."""
+        """The corner of the tile at a flat index of the board."""
         row, column = divmod(int(position), self.world.width + 2 * self.world.radius)
         return self._corner(row - self.world.radius, column - self.world.radius)
 
     def _draw_prices(self, draw: ImageDraw.ImageDraw) -> None:
-        """What each item is worth, from the right, as far as there is room beside turn and return."""
+        """Draw the value of each item, from the right, as far as there is room."""
         right, middle = self.width - EDGE, self.under + LINE // 2 + 1
         prices = list(enumerate(zip(self.world.item_names, self.world.item_values, strict=True)))
         for i, (name, value) in reversed(prices):
@@ -134,7 +139,7 @@ class _Stage:
             right = left - 8
 
     def _draw_flashes(self, frame: Image.Image, rewards: np.ndarray, positions: np.ndarray, ages: range) -> None:
-        """Rewards rise from where they were earned, and fade."""
+        """Draw rewards that rise from where they were earned, and fade."""
         layer = Image.new("RGBA", frame.size)
         draw = ImageDraw.Draw(layer)
         size = max(10, round(0.38 * self.tile))
@@ -144,7 +149,7 @@ class _Stage:
                 x, y = self._place(positions[-1 - age, agent])
                 half = font(size).getlength(_signed(reward)) / 2 + 2
                 at = (
-                    min(max(x + self.tile / 2, half), self.width - half),  # all of it stays in the picture
+                    min(max(x + self.tile / 2, half), self.width - half),  # keep it inside the image
                     y - self.tile * (0.15 + 0.25 * age),
                 )
                 colour, fade = GAIN if reward > 0 else LOSS, FADES[age]
@@ -154,7 +159,7 @@ class _Stage:
         frame.alpha_composite(layer)
 
     def _draw_scores(self, draw: ImageDraw.ImageDraw, totals: np.ndarray) -> None:
-        """Each agent's number and return on its colour."""
+        """Draw each agent's number and return on its colour."""
         for agent, total in enumerate(totals):
             colour = AGENT_COLOURS[agent % len(AGENT_COLOURS)]
             row, column = divmod(agent, self.scores_per_row)
@@ -166,7 +171,7 @@ class _Stage:
 
 
 def _palette(frames: list[Image.Image]) -> Image.Image:
-    """Colours that suit frames from the beginning to the end."""
+    """A palette for all frames."""
     some = frames[:: max(1, len(frames) // 6)]
     sheet = Image.new("RGB", (some[0].width, some[0].height * len(some)))
     for i, frame in enumerate(some):

@@ -1,6 +1,6 @@
-"""The little pictures of a treasure hunt: ground, wall, items and agents, as square RGBA tiles with smooth edges.
+"""The sprites of the treasure hunt: ground, wall, items and agents, as square RGBA tiles with smooth edges.
 
-Shapes are given in fractions of a tile, so that they look alike at every size.
+Coordinates are fractions of a tile, so that sprites look alike at every size.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-# Okabe and Ito's colours, which stay apart for colour-blind readers, and two more to tell more agents apart.
+# Okabe and Ito's colours, which colour-blind readers can tell apart, and two more for more agents.
 AGENT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6F4E9C", "#50565E")
 ITEM_COLOURS = ("#B5489A", "#3B7D4F", "#C98A00", "#3D6FB6", "#7A5C3E", "#5E5E5E")
-GROUND = ("#E8DCC2", "#E3D6B9")  # two shades, laid like a chessboard
-SCALE = 3  # drawn so many times larger and then scaled down
+GROUND = ("#E8DCC2", "#E3D6B9")  # two shades, as on a chessboard
+SCALE = 3  # drawn at this multiple of the size and then scaled down
 
 Point = tuple[float, float]
 
 
 class Pencil:
-    """Draws on a square whose sides are 1 long."""
+    """Draws on a unit square."""
 
     def __init__(self, side: int):
         self.side = side
@@ -50,26 +50,26 @@ class Pencil:
         self._draw.rounded_rectangle([*box[0], *box[1]], corner * self.side, fill=colour)
 
     def letters(self, colour: str, text: str, x: float, y: float, height: float) -> None:
-        """Write, centred on a point."""
+        """Write text, centred on a point."""
         self._draw.text((x * self.side, y * self.side), text, colour, font(round(height * self.side)), anchor="mm")
 
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """A bold sans-serif that comes with matplotlib, so that it is there on every machine."""
+    """A bold sans-serif font that comes with matplotlib, and so is always available."""
     import matplotlib
 
     return ImageFont.truetype(Path(matplotlib.get_data_path(), "fonts/ttf/DejaVuSans-Bold.ttf"), size)
 
 
 def text_on(colour: str) -> str:
-    """White or ink, whichever can be read on `colour`."""
+    """White or dark text, whichever is readable on `colour`."""
     red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#1F2328" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#FFFFFF"
 
 
 def wall_sprite(size: int) -> Image.Image:
-    """Stone."""
+    """A stone wall."""
     return _draw(size, _paint_wall)
 
 
@@ -102,7 +102,7 @@ def agent_sprite(size: int, index: int) -> Image.Image:
 
 
 def halo_sprite(size: int, colour: str) -> Image.Image:
-    """A glow to put under an agent; larger than its tile when asked for with a larger size."""
+    """A glow to put under an agent; pass a larger size to exceed its tile."""
     return _draw(size, lambda pencil: pencil.disc(colour + "88", 0.5, 0.5, 0.49))
 
 

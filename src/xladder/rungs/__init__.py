@@ -1,1 +1,1 @@
-"""Rungs: where `jit` sits. One file each."""
+"""Rungs: execution strategies, which differ in which parts of training are compiled together. One module each."""

@@ -1,7 +1,7 @@
-"""`actors`: asynchronous, on Ray. Actors step the worlds, shards remember, the learner learns, each at its own pace.
+"""`actors`: asynchronous actors, replay shards and learner, on Ray, each at its own pace.
 
-In lock step they wait for each other, and it is the synchronous algorithm: the same transitions and parameters as on
-`sequential` and `parallel`. The learner is in this process and has its device; all others compute on processors.
+In lock step they wait for each other, which gives the synchronous algorithm: the same transitions and parameters as on
+`sequential` and `parallel`. The learner runs in this process and has the device; the workers compute on CPUs.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from xladder.distributed.workers import ActorLayout, WorkerGroup
 from xladder.errors import UsageError
 from xladder.rungs.running import USUAL, Compiler, Metrics, stack_seeds
 
-MOST_ACTORS = 8  # where none are asked for
+MOST_ACTORS = 8  # by default
 
 
 class ActorsRun:
-    """One experiment, spread over processes."""
+    """A run distributed over processes, one seed."""
 
     def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler, engine: Engine, layout: ActorLayout,
                  lock_step: bool):  # fmt: skip
         self.device, self.engine, self.lines = device, engine, list[str]()
         with jax.default_device(device):
             begun = time.perf_counter()
-            learner = Learner(config, seed, device.platform, compiler.function, *hands(device))
+            learner = Learner(config, seed, device.platform, compiler.function, *cpu_and_device(device))
             self.compile_seconds = time.perf_counter() - begun
             make = partial(make_actor, user_code.allowed(), os.getcwd())
             self.workers = WorkerGroup.spawn(config, seed, layout, engine, make, lock_step, self.lines.append)
@@ -49,19 +49,19 @@ class ActorsRun:
         self.note = format_layout(layout, lock_step)
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks."""
+        """Train for exactly this many ticks."""
         with jax.default_device(self.device):
             rows = [self.loop.advance() for _ in range(ticks)]
             rows = jax.device_get(rows)
         return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
 
     def news(self) -> list[str]:
-        """What has happened since this was asked last."""
+        """Messages about workers since the last call."""
         lines, self.lines[:] = list(self.lines), []
         return lines
 
     def phases(self) -> dict[str, float]:
-        """Median seconds per tick that went into updates, and into everything else; the first ticks warm up."""
+        """Median seconds per tick of updates and of everything else, without the first quarter, which warms up."""
         seconds = self.loop.seconds
         return {name: float(np.median(values[len(values) // 4 :])) for name, values in seconds.items()}
 
@@ -70,36 +70,36 @@ class ActorsRun:
         return stack_seeds([self.loop.learner.params()])
 
     def state(self) -> Any:
-        """All that the run would go on from: the learner's, what the shards hold and where the games are."""
+        """The state to resume from: the learner, the contents of the shards and the envs of the actors."""
         with jax.default_device(self.device):
             self.loop.settle()
             actors, shards = self.loop.save_others()
         return {"loop": self.loop, "actors": actors, "shards": shards}
 
     def take_state(self, state: Any) -> None:
-        """Go on from there; the experiment has taken its own part."""
+        """Restore the states of actors and shards; the loop has restored its own."""
         with jax.default_device(self.device):
             self.loop.load_others(state["actors"], state["shards"])
 
     def close(self) -> None:
-        """End all processes that were begun for it."""
+        """End all processes that were started for the run."""
         self.loop.close()
         self.engine.close()
 
 
-def hands(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
-    """What calls a function on the processor beside a device, and what brings arrays to the device."""
+def cpu_and_device(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    """Two functions: one calls a function on the CPU that drives a device, one copies arrays to the device."""
     processor = beside(device)
 
-    def aside(function: Callable[..., Any], *given: Any) -> Any:
+    def on_cpu(function: Callable[..., Any], *given: Any) -> Any:
         with jax.default_device(processor):
             return function(*given)
 
-    return aside, lambda tree: jax.device_put(tree, device)
+    return on_cpu, lambda tree: jax.device_put(tree, device)
 
 
 def make_actor(imports: Sequence[str], folder: str, config: Any, seed: int, first: int, count: int) -> Actor:
-    """Who plays some envs, in a process of its own, which may import what this one may."""
+    """Make an actor; runs in the actor's process and allows there the same imports of user code as here."""
     if imports and folder not in sys.path:
         sys.path.insert(0, folder)
     for module in imports:
@@ -108,11 +108,11 @@ def make_actor(imports: Sequence[str], folder: str, config: Any, seed: int, firs
 
 
 def format_layout(layout: ActorLayout, lock_step: bool) -> str:
-    """How it runs."""
+    """Describe the layout for the user."""
     actors, shards = len(layout.envs), len(layout.actors)
     who = f"{actors} actor{'s' * (actors > 1)} and {shards} shard{'s' * (shards > 1)}"
     if lock_step:
-        return f"{who} in lock step: the run that `sequential` makes"
+        return f"{who} in lock step: the same run as on `sequential`"
     return f"{who}, each at its own pace: the same seed does not give the same run"
 
 
@@ -127,15 +127,27 @@ def start(
     lock_step: bool | None = None,
     engine: Engine | None = None,
 ) -> ActorsRun:
-    """Begin one experiment; on Ray, unless another engine is given."""
+    """Start a run.
+
+    Args:
+        config: the configuration of the run.
+        seeds: one seed.
+        device: the learner's device.
+        compiler: compiles the learner.
+        actors: number of actors; by default one per free core, up to 8.
+        shards: number of replay shards.
+        ray: HOST:PORT of a Ray cluster; by default Ray is started on this machine.
+        lock_step: whether actors and learner wait for each other.
+        engine: runs the workers in place of Ray.
+    """
     (seed,) = seeds
     num_envs = config.world.num_envs
     num_actors = actors or max(1, min(num_envs, cores() - 1, MOST_ACTORS))
     layout = ActorLayout.of(num_envs, num_actors, shards or 1)
     if lock_step and config.learner.prioritised and len(layout.actors) > 1:
         raise UsageError(
-            f"`--shards` is {shards}, but in lock step priorities are those of one memory: leave it at 1, or "
-            "`--lock-step` out."
+            f"`--shards` is {shards}, but prioritised replay in lock step needs a single shard: leave it at 1, or "
+            "leave `--lock-step` out."
         )
     if engine is None:
         engine = RayEngine(ray)
@@ -146,5 +158,5 @@ def start(
         engine.close()
         raise
     if ray and not is_loopback(ray):
-        run.note += "; whoever reaches the ports of that Ray cluster can run code on it: keep them to people you trust"
+        run.note += "; anyone who can reach the ports of that Ray cluster can run code on it: restrict access"
     return run

@@ -1,8 +1,8 @@
-"""How much arithmetic and memory traffic a program is, by XLA's own account, with loops followed.
+"""FLOPs and memory traffic of a program, as XLA reports them, but with loops multiplied out.
 
-XLA counts the body of a loop once, however often it runs. Here the body of every loop of known length is put to XLA
-as a program of its own, and counted as often as it runs. What stays inexact is told beside it: a loop whose length
-depends on data counts once, and of a choice the dearest branch counts.
+XLA counts the body of a loop once, however often it runs. Here the body of every loop of known length is analysed as a
+program of its own and multiplied by its number of iterations. Two things stay inexact and are reported: a loop whose
+length depends on data counts once, and a conditional counts as its most expensive branch.
 """
 
 from __future__ import annotations
@@ -13,36 +13,36 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend import core
 
-LITTLE = 0.01  # of a program's traffic: a body below that is not worth a compilation
+LITTLE = 0.01  # of a program's traffic: smaller loop bodies are not compiled for their exact cost
 
 
 class Cost(NamedTuple):
-    """Of running something once."""
+    """The cost of running something once."""
 
     flops: float = 0.0
     bytes: float = 0.0
 
     def plus(self, other: Cost, times: float = 1) -> Cost:
-        """This and so many times the other."""
+        """The sum of this cost and `times` the other."""
         return Cost(self.flops + times * other.flops, self.bytes + times * other.bytes)
 
 
 @dataclass
 class Account:
-    """What a program costs."""
+    """The cost of a program."""
 
     once: Cost
-    """As XLA says it: the body of each loop once."""
+    """As XLA reports it: the body of each loop counted once."""
     followed: Cost
-    """With loops of known length followed."""
+    """With loops of known length multiplied out."""
     open_loops: int
-    """Loops of unknown length, counted once."""
+    """Number of loops of unknown length, counted once."""
     choices: int
-    """Counted by their dearest branch."""
+    """Number of conditionals, counted as their most expensive branch."""
 
 
 def account(built: Any) -> Account:
-    """The costs of a program that `InspectingCompiler` has made."""
+    """The cost of a program that `InspectingCompiler` has built."""
     once, raw = reported_cost(built.compiled), reported_cost(built.lowered)
     walk = _Walk(LITTLE * raw.bytes)
     beyond = walk.beyond(built.traced.jaxpr.jaxpr)
@@ -50,20 +50,20 @@ def account(built: Any) -> Account:
 
 
 def reported_cost(stage: Any) -> Cost:
-    """What XLA says of a lowered or a compiled program; nothing where it does not say."""
+    """XLA's cost analysis of a lowered or compiled program; zero where XLA has none."""
     found = stage.cost_analysis() or {}
     return Cost(float(found.get("flops", 0.0)), float(found.get("bytes accessed", 0.0)))
 
 
 class _Walk:
-    """Goes through a jaxpr and whatever is inside it."""
+    """Walks a jaxpr and everything nested in it."""
 
     def __init__(self, little: float):
         self.little, self.open_loops, self.choices = little, 0, 0
         self.bodies: dict[int, Cost] = {}
 
     def beyond(self, jaxpr: Any) -> Cost:
-        """What running it costs more than XLA says."""
+        """The cost of a jaxpr in excess of what XLA reports."""
         total = Cost()
         for equation in jaxpr.eqns:
             inner = [
@@ -87,12 +87,12 @@ class _Walk:
         return total
 
     def body(self, body: Any, times: int) -> Cost:
-        """What XLA says of the body of a loop."""
+        """XLA's cost of a loop body."""
         if id(body) not in self.bodies:
             shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in body.in_avals]
             lowered = jax.jit(core.jaxpr_as_fun(body)).lower(*shapes)
             cost = reported_cost(lowered)
-            # Before it is optimised a program seems to move far more: where that matters, it is compiled.
+            # The estimate before optimisation is far too high: where it matters, the body is compiled.
             if times * cost.bytes > self.little:
                 cost = Cost(cost.flops, reported_cost(lowered.compile()).bytes)
             self.bodies[id(body)] = cost
@@ -100,7 +100,7 @@ class _Walk:
 
 
 def _written(length: int, unroll: int) -> int:
-    """How many turns of a loop of `length` stand in the program."""
+    """How many iterations of a loop are written out in the program."""
     return length if unroll >= length else unroll + length % unroll
 
 

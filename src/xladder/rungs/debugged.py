@@ -1,7 +1,7 @@
-"""A rung's run with some of JAX's checks on: what `xladder train --debug` starts in place of the rung's own.
+"""A run with some of JAX's checks on, for `xladder train --debug`.
 
-JAX's settings hold for a thread, and only while they are open: they are opened round each call, in the thread of the
-rung, and the rest of the process and later runs never see them. What is compiled under them is kept apart, too.
+JAX's debug settings are thread-local context managers: they are entered around each call, in the thread of the run, so
+the rest of the process and later runs are not affected. Programs compiled with them are cached separately, too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Function = Callable[..., Any]
 
 
 class Fault(Exception):
-    """What a check inside a program has found, and where in our code the operation was written."""
+    """What a check inside a program has found, and where in our code the operation is."""
 
     def __init__(self, found: Any):
         super().__init__(str(found))
@@ -34,7 +34,14 @@ class Fault(Exception):
 
 
 def debugged(start: Function, checks: Sequence[str], tick: str, log: Callable[[str], None]) -> Function:
-    """A `start` for the same rung whose run is checked. `tick` is what a tick is called; `log` takes lines."""
+    """Wrap a rung's `start` so that its run is checked.
+
+    Args:
+        start: the rung's `start`.
+        checks: names of the checks.
+        tick: what this workload calls a tick.
+        log: takes lines about compilations.
+    """
 
     def start_checked(config: Any, seeds: Sequence[int], device: Any = None) -> DebuggedRun:
         with during(checks, tick, 0, log):
@@ -45,13 +52,13 @@ def debugged(start: Function, checks: Sequence[str], tick: str, log: Callable[[s
 
 
 class DebuggedRun:
-    """A run that is advanced under checks; in everything else it is the run itself."""
+    """A run that is advanced with checks on, and otherwise behaves like the run itself."""
 
     def __init__(self, running: Running, checks: Sequence[str], tick: str, log: Callable[[str], None]):
         self.running, self.checks, self.tick, self.log, self.done = running, checks, tick, log, 0
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks, one by one where a fault is to be told by its tick."""
+        """Train for exactly this many ticks; one at a time where a fault is to be located by its tick."""
         parts = [1] * ticks if {"nans", "checkify"} & set(self.checks) else [ticks]
         rows = []
         for count in parts:
@@ -70,7 +77,7 @@ class DebuggedRun:
 
 @contextmanager
 def during(checks: Sequence[str], tick: str, done: int, log: Callable[[str], None]) -> Iterator[None]:
-    """JAX with these checks on; what they find comes out as a sentence."""
+    """Turn on the checks in this context; a fault is raised as an error that says where it is."""
     with ExitStack() as stack:
         if "nans" in checks:
             stack.enter_context(jax.debug_nans(True))
@@ -81,7 +88,7 @@ def during(checks: Sequence[str], tick: str, done: int, log: Callable[[str], Non
         if "compiles" in checks:
             stack.enter_context(jax.log_compiles(True))
             stack.enter_context(jax.explain_cache_misses(True))
-            stack.enter_context(heard(log))
+            stack.enter_context(forward_log(log))
         try:
             yield
         except XladderError:
@@ -94,10 +101,10 @@ def during(checks: Sequence[str], tick: str, done: int, log: Callable[[str], Non
 
 
 def format_fault(error: Exception, when: str) -> XladderError | None:
-    """What a check has found, as a sentence with the place in our code; None if it was no check that spoke."""
+    """Turn an exception of a check into an error that names the place in our code; None for other exceptions."""
     text = str(error).splitlines()[0] if str(error) else ""
     if is_of_nans(error) and not isinstance(error, FloatingPointError):
-        text = f"nan came out of {error.args[0]}"  # a program and `nan`, which is all that is known
+        text = f"nan came out of {error.args[0]}"  # the name of a program and `nan` are all there is
     if is_of_nans(error) or isinstance(error, Fault):
         place = format_place(error.place if isinstance(error, Fault) else error.__traceback__)
         sentence = f"In {when}: {text.rstrip('. ')}{place}."
@@ -106,17 +113,17 @@ def format_fault(error: Exception, when: str) -> XladderError | None:
         return FaultFound(f"A random key is used twice{format_place(error.__traceback__)}: {text}")
     if "Disallowed" in text and "transfer" in text:
         place = format_place(error.__traceback__)
-        return FaultFound(f"In {when}: something passes between host and device unasked{place} ({text}).")
+        return FaultFound(f"In {when}: an implicit transfer between host and device{place} ({text}).")
     return None
 
 
 def is_of_nans(error: Exception) -> bool:
-    """Whether it comes from JAX's check for nans; what programs compiled ahead raise has no public name."""
+    """Whether an exception comes from JAX's NaN check; that of programs compiled ahead of time has no public name."""
     return isinstance(error, FloatingPointError) or type(error).__name__ == "InternalFloatingPointError"
 
 
 def format_place(trace: Any) -> str:
-    """The innermost line of our own code in a traceback, Python's or XLA's; rungs only pass on."""
+    """The innermost line of our own code in a traceback of Python or XLA, without rungs and command line."""
     if hasattr(trace, "as_python_traceback"):
         trace = trace.as_python_traceback()
     frames = [frame for frame in traceback.extract_tb(trace) if Path(frame.filename).is_relative_to(PACKAGE)]
@@ -128,36 +135,36 @@ def format_place(trace: Any) -> str:
 
 
 @contextmanager
-def heard(log: Callable[[str], None]) -> Iterator[None]:
-    """Passes on what JAX says of tracing and compiling."""
+def forward_log(log: Callable[[str], None]) -> Iterator[None]:
+    """Pass JAX's log messages about tracing and compiling to `log`."""
 
-    class Ear(logging.Handler):
+    class LogHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if record.levelno >= logging.WARNING:
                 log(record.getMessage())
 
-    ear, logger = Ear(), logging.getLogger("jax")
-    logger.addHandler(ear)
+    handler, logger = LogHandler(), logging.getLogger("jax")
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(ear)
+        logger.removeHandler(handler)
 
 
 class CheckingCompiler(Compiler):
-    """Compiles with checks in the program, and keeps what it compiled to itself."""
+    """Compiles programs with checks in them, and has its own cache."""
 
     def __init__(self, checks: Sequence[str]):
         self.checks = set(checks)
         self._backend: dict[Any, Any] = {}
 
     def program(self, function: Function, donate: tuple[int, ...], *arguments: Any) -> Function:
-        """A tick or a chunk of them: takes a state, gives a state and, last, what the ticks report."""
+        """Compile a tick or a chunk of ticks: it takes a state, and returns a state and, last, metrics."""
         if "nojit" in self.checks:
             return function
         nans, checked, plain = "nans" in self.checks, "checkify" in self.checks, function
         if nans:
-            # Nothing is donated, so that the state from before a fault is there to look for it.
+            # Nothing is donated: after a fault, the state before it is needed to locate it.
             function, donate = _reporting_no_nans(function), ()
         if checked:
             function = checkify.checkify(function, errors=checkify.float_checks | checkify.index_checks)
@@ -165,21 +172,21 @@ class CheckingCompiler(Compiler):
 
         def call(*given: Any) -> Any:
             try:
-                said = program(*given)
+                outputs = program(*given)
             except Exception as error:
                 if not is_of_nans(error):
                     raise
                 raise _origin(plain, *given) or error from None
             if checked:
-                checks, said = said
+                checks, outputs = outputs
                 if fault := checks.get_exception():
                     raise Fault(fault)
-            return _with_nans(*said) if nans else said
+            return _with_nans(*outputs) if nans else outputs
 
         return call
 
     def function(self, function: Function, donate: tuple[int, ...] = ()) -> Any:
-        """One function of a loop on the host; the same one for the same function, as everywhere."""
+        """Compile one function of a host loop; cached, so that the same function is compiled once."""
         donate = () if "nans" in self.checks else donate
         if (function, donate) not in self._backend:
             self._backend[function, donate] = jax.jit(function, static_argnums=0, donate_argnums=donate)
@@ -187,7 +194,7 @@ class CheckingCompiler(Compiler):
 
 
 def _reporting_no_nans(function: Function) -> Function:
-    """The same program, with the nans of its report apart: there they are no fault, but say "nothing happened"."""
+    """Split the NaNs off a program's metrics, where they mean "no value" and are not a fault."""
 
     def program(*given: Any) -> Any:
         *state, report = function(*given)
@@ -197,14 +204,14 @@ def _reporting_no_nans(function: Function) -> Function:
     return program
 
 
-def _with_nans(said: Any, empty: Any) -> Any:
-    *state, report = said
+def _with_nans(outputs: Any, empty: Any) -> Any:
+    *state, report = outputs
     report, empty = jax.device_get((report, empty))
     return *state, jax.tree.map(lambda x, nan: np.where(nan, np.nan, x).astype(x.dtype), report, empty)
 
 
 def _origin(function: Function, *given: Any) -> Fault | None:
-    """Where the first nan comes from: the program once more, with every operation checked."""
+    """Locate the first NaN: run the program once more with every operation checked."""
     with jax.debug_nans(False):
         error, _ = jax.jit(checkify.checkify(function, errors=checkify.nan_checks))(*given)
         fault = error.get_exception()

@@ -1,7 +1,7 @@
 """`fused`: a chunk of many ticks is one XLA program, for a whole population of seeds at once.
 
-The host is touched once per chunk. How many ticks a chunk has is an argument of the program, so one compilation
-serves every length and a run stops exactly where it was told to.
+The host is involved once per chunk. The number of ticks is an argument of the program, so one compilation serves every
+length, and a run stops exactly where it should.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONGEST_CHUNK = 256
 
 
 class FusedRun:
-    """A population of experiments, advanced by chunks."""
+    """A population of runs, one per seed, advanced in chunks."""
 
     note = ""
 
@@ -54,35 +54,35 @@ class FusedRun:
             self.chunk = compiler.program(self.spread(chunk), (0, 1), self.counters, self.runs, np.int32(0))
             self.compile_seconds = time.perf_counter() - begun
 
-    # What another rung does otherwise, which lays the same chunk over several devices.
+    # The `mesh` rung overrides these, to shard the same chunk over several devices.
 
     def make_program(self, config: Any) -> Any:
-        """The workload's program as it suits the device."""
+        """The workload's program for this device."""
         return config.family.program_for(config, self.device.platform, self.seeds)
 
     def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
-        """Clock and population, where they are to stay."""
+        """Initialise counters and population on the device."""
         placed: tuple[Any, Any] = jax.jit(init)(seeds)
         return placed
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of clock, population and a number of ticks, for the device."""
+        """Shard a function of counters, population and number of ticks."""
         return chunk
 
     def spread_sampling(self, sample: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of clock and population that gives one number, for the device."""
+        """Shard a function of counters and population that returns one number."""
         return sample
 
     def everywhere(self, value: np.generic) -> jax.Array:
-        """A number that the device is to know."""
+        """Copy a scalar to all devices."""
         return jax.device_put(value, self.device)
 
     def fetch(self, tree: Any) -> Any:
-        """What the device has, on the host."""
+        """Copy arrays from the device to the host."""
         return jax.device_get(tree)
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks."""
+        """Train for exactly this many ticks."""
         parts = []
         for begin in range(0, ticks, LONGEST_CHUNK):
             count = min(LONGEST_CHUNK, ticks - begin)
@@ -92,12 +92,12 @@ class FusedRun:
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
     def phases(self) -> dict[str, float]:
-        """Median seconds per tick and seed: sampling in a program of its own, the update as the rest of a tick."""
+        """Median seconds per tick and seed: sampling is timed as its own program, the update is the rest of a tick."""
 
         def sample(counters: Any, runs: Any) -> jax.Array:
             def body(i: jax.Array, total: jax.Array) -> jax.Array:
                 sampled = self.program.rollout_only(counters._replace(tick=counters.tick + i), runs)
-                # All of it is used, so that nothing is left out; and the next round waits for this one.
+                # Use all outputs, so that none is optimised away, and so that the next iteration waits for this one.
                 return total + sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(sampled))
 
             return jax.lax.fori_loop(0, SAMPLED_TICKS, body, jnp.float32(0))
@@ -113,14 +113,14 @@ class FusedRun:
         return jax.tree.map(np.asarray, self.program.params(self.runs))
 
     def state(self) -> Any:
-        """All that the run would go on from."""
+        """The state to resume from."""
         return {"counters": self.counters, "runs": self.program.carried(self.runs)}
 
     def take_state(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore a state."""
         self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
 def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> FusedRun:
-    """Begin a population of experiments, one per seed."""
+    """Start a population of runs, one per seed."""
     return FusedRun(config, seeds, device or jax.devices()[0], compiler)

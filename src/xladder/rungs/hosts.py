@@ -1,9 +1,9 @@
-"""`hosts`: the mesh of several processes. Each owns its devices, and with them its envs of the world and its memory;
-gradients cross, and little else.
+"""`hosts`: `mesh` over several processes. Each owns its devices, and with them its part of the envs and of the replay
+memory; little more than gradients is exchanged.
 
-Every process runs the same program at the same time, so all that a process decides by its own clock or hears alone (how
-long a chunk is, whether to save, whether to stop) is agreed on after each chunk. Now and then they compare what they
-have learned: the parameters have to be equal, bit by bit.
+Every process runs the same program at the same time. So whatever a process decides by its own clock or signals (the
+length of a chunk, whether to save, whether to stop) is agreed on after each chunk. Every now and then the processes
+compare their parameters, which have to be bitwise equal.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from xladder.rungs.mesh import MeshRun, describe
 from xladder.rungs.running import USUAL, Compiler, Metrics
 
 COMPARED_EVERY = 100  # ticks
-PIECE_BYTES = 256 * 2**20  # of an array that is gathered
+PIECE_BYTES = 256 * 2**20  # size above which an array is gathered in pieces
 
 
 class HostsRun(MeshRun):
-    """A population of experiments on the devices of several processes."""
+    """A population of runs on the devices of several processes."""
 
     def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
         self.done, self.compared = 0, 0
         super().__init__(config, seeds, mesh, compiler)
-        self.note = f"{describe(mesh)} They are those of {jax.process_count()} processes."
+        self.note = f"{describe(mesh)} They belong to {jax.process_count()} processes."
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks, together."""
+        """Train for exactly this many ticks, together with all other processes."""
         self._begin(f"training after tick {self.done}")
         metrics = super().advance(ticks)
         self.done += ticks
@@ -52,12 +52,12 @@ class HostsRun(MeshRun):
             among.begin(doing)
 
     def agree(self, numbers: Sequence[float]) -> list[float]:
-        """The largest of each number over all processes."""
+        """Elementwise maximum over all processes."""
         gathered = multihost_utils.process_allgather(np.asarray(numbers, np.float32))
         return [float(number) for number in np.asarray(gathered).reshape(-1, len(numbers)).max(0)]
 
     def compare(self) -> None:
-        """Raise an error if processes that hold the same seeds have not learned the same."""
+        """Raise an error if processes that hold the same seeds have different parameters."""
         self.compared = self.done
         mine = np.zeros((self.mesh.shape[layout.SEEDS], 2), np.uint32)
         for place, found in self.digests().items():
@@ -68,12 +68,12 @@ class HostsRun(MeshRun):
             others = [host for host, found in held if found != held[0][1]]
             if others:
                 raise Diverged(
-                    f"After tick {self.done} hosts {held[0][0]} and {others[0]} hold different parameters, which ought "
-                    "to be equal bit by bit: are their processors, drivers and versions the same?"
+                    f"After tick {self.done} hosts {held[0][0]} and {others[0]} hold different parameters, which "
+                    "should be bitwise equal: are their CPUs, GPUs, drivers and versions the same?"
                 )
 
     def digests(self) -> dict[int, bytes]:
-        """Of the parameters of each block of seeds that this process holds."""
+        """Hashes of the parameters, for each block of seeds that this process holds."""
         block = len(self.seeds) // self.mesh.shape[layout.SEEDS]
         hashes: dict[int, Any] = defaultdict(hashlib.sha256)
         for leaf in jax.tree.leaves(self.program.params(self.runs)):
@@ -86,15 +86,15 @@ class HostsRun(MeshRun):
         return {place: found.digest() for place, found in hashes.items()}
 
     def everywhere(self, value: np.generic) -> jax.Array:
-        """A number that every device is to know; it is the same on all hosts, since they have agreed on it."""
+        """Copy a scalar, which has to be equal on all hosts, to all devices."""
         return jax.make_array_from_callback((), self.where(PartitionSpec()), lambda index: np.asarray(value))
 
     def fetch(self, tree: Any) -> Any:
-        """What all devices have together, on this host."""
+        """Gather sharded arrays on this host."""
         return jax.tree.map(self._whole, tree)
 
     def _whole(self, leaf: jax.Array) -> np.ndarray:
-        """All of an array. A large one comes in pieces: a device has room for its part of it, not for everybody's."""
+        """Gather one array; a large one in pieces, as a device may not have room for all of it."""
         gather = jax.jit(_bare, out_shardings=self.where(PartitionSpec()), static_argnums=(2, 3))
         axis, size = _pieces(leaf)
         if axis is None:
@@ -107,14 +107,14 @@ class HostsRun(MeshRun):
         return whole
 
     def state(self) -> Any:
-        """All that the run would go on from, on every host."""
+        """The state to resume from, complete on every host."""
         return {"counters": self.fetch(self.counters), "runs": self.fetch(self.program.carried(self.runs))}
 
     def take_state(self, state: Any) -> None:
-        """Go on from there: every process takes its part."""
+        """Restore a state: every process takes its part."""
 
         def put(leaf: np.ndarray, like: jax.Array) -> jax.Array:
-            # A key is kept as its numbers, which have one axis more.
+            # PRNG keys are saved as their data, which has one more axis.
             placed = jax.make_array_from_callback(leaf.shape, like.sharding, lambda index: leaf[index])
             if leaf.shape == like.shape:
                 return placed
@@ -124,11 +124,11 @@ class HostsRun(MeshRun):
         self.counters = jax.tree.map(put, state["counters"], self.counters)
         self.runs = jax.tree.map(put, state["runs"], self.runs)
         self.done = int(np.asarray(state["counters"].tick))
-        self.compare()  # each has read the checkpoint itself
+        self.compare()  # every process has read the checkpoint itself
 
 
 def _pieces(leaf: Any) -> tuple[int | None, int]:
-    """Along which axis to cut an array, one that does not lie over devices, and into parts how long; None if small."""
+    """The unsharded axis along which to gather an array, and the length of a piece; None if the array is small."""
     free = [axis for axis in range(len(leaf.sharding.spec), leaf.ndim) if leaf.shape[axis] > 1]
     if leaf.nbytes <= PIECE_BYTES or not free:
         return None, 0
@@ -137,24 +137,24 @@ def _pieces(leaf: Any) -> tuple[int | None, int]:
 
 
 def _bare(leaf: jax.Array, start: jax.Array, axis: int, size: int | None) -> jax.Array:
-    """A leaf, or a part of it, as plain numbers; keys are not."""
+    """An array or a slice of it; PRNG keys as their data."""
     if size is not None:
         return jax.lax.dynamic_slice_in_dim(leaf, start, size, axis)
     return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
 
 def make_mesh(shape: layout.MeshShape) -> Mesh:
-    """As many devices of each process, in the order of the processes."""
+    """A mesh with the same number of devices of each process, in the order of the processes."""
     processes = jax.process_count()
     if shape.devices % processes:
         raise UsageError(
-            f"`--mesh {shape}` needs {shape.devices} devices, which {processes} hosts cannot give equal parts of."
+            f"`--mesh {shape}` needs {shape.devices} devices, which cannot be divided evenly among {processes} hosts."
         )
     each = shape.devices // processes
     devices = [[d for d in jax.devices() if d.process_index == i][:each] for i in range(processes)]
     if min(map(len, devices)) < each:
         raise UsageError(
-            f"`--mesh {shape}` needs {each} devices of each of {processes} hosts, and one has {min(map(len, devices))}."
+            f"`--mesh {shape}` needs {each} devices on each of {processes} hosts, but one has {min(map(len, devices))}."
         )
     return Mesh(np.array(devices).reshape(shape.seeds, shape.data), (layout.SEEDS, layout.DATA))
 
@@ -167,10 +167,19 @@ def start(
     mesh: str | None = None,
     hosts: int | None = None,
 ) -> HostsRun:
-    """Begin a population of experiments, one per seed, on the devices of all processes."""
+    """Start a population of runs, one per seed, on the devices of all processes.
+
+    Args:
+        config: the configuration of the run.
+        seeds: the seeds.
+        device: ignored: the mesh says which devices are used.
+        compiler: compiles the chunk.
+        mesh: the mesh, such as `seeds=2,data=2`; by default one device of each process, data parallel.
+        hosts: the number of processes the run was planned for.
+    """
     if hosts and hosts != jax.process_count():
         raise UsageError(
-            f"The run is for {hosts} processes, and this is {jax.process_count()}: `xladder launch --hosts {hosts} …` "
-            f"starts them, `--mesh data={hosts}` or `--rung fused` needs one."
+            f"The run is for {hosts} processes, but there are {jax.process_count()}: start them with "
+            f"`xladder launch --hosts {hosts} …`; `--mesh data={hosts}` or `--rung fused` needs one."
         )
     return HostsRun(config, seeds, make_mesh(layout.parse(mesh or f"data={jax.process_count()}")), compiler)

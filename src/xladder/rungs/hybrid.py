@@ -1,7 +1,7 @@
-"""`hybrid`: PyTorch acts, JAX computes the gradient step. The smallest first move away from PyTorch.
+"""`hybrid`: PyTorch acts, JAX computes the gradient step. The smallest first step away from PyTorch.
 
-World and acting stay as they were. JAX begins with PyTorch's parameters, and after every update PyTorch is given the
-new ones, so it keeps acting with what was learned. Only the update gets quicker, which bounds what this rung can gain.
+Environment and acting stay as they were. JAX starts from PyTorch's parameters, and after every update PyTorch gets the
+new ones, so it acts with the latest policy. Only the update gets faster, which limits the speedup of this rung.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from xladder.rungs.torch import choose_threads, find_device
 
 
 class ParamMirror(Stateful):
-    """A learner in JAX that hands every change on to an actor in PyTorch."""
+    """A JAX learner that copies its parameters to a PyTorch actor after every update."""
 
     STATE = ("learner",)
 
@@ -29,17 +29,17 @@ class ParamMirror(Stateful):
             learner.take(agent, actor.give(agent))
 
     def learn(self, number: int, agent: int, given: Any) -> Any:
-        """One update from what the workload's learners are given, and the actor follows."""
+        """Run one update and copy the new parameters to the actor; arguments and result are the learner's."""
         outputs = self.learner.learn(number, agent, given)
         self.actor.take(agent, self.learner.give(agent))
         return outputs
 
     def sync(self) -> None:
-        """The hard update of every target network; the actor has none."""
+        """Update all target networks; the actor has none."""
         self.learner.sync()
 
     def params(self) -> Any:
-        """Parameters as the JAX pytree."""
+        """The parameters as a JAX pytree."""
         return self.learner.params()
 
 
@@ -50,7 +50,7 @@ def start(
     compiler: Compiler = USUAL,
     threads: int | None = None,
 ) -> HostRun:
-    """Begin one experiment."""
+    """Start a run of one seed; `threads` is the number of PyTorch's threads, by default the fastest in a trial."""
     (seed,) = seeds
     where = find_device(device)
     note = choose_threads(config, threads) if where == "cpu" else ""

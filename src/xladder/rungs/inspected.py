@@ -1,4 +1,4 @@
-"""A compiler that keeps what it makes: each program, how long it took, how large it is, how often it is called."""
+"""A compiler that keeps its programs, with their compile times, sizes and numbers of calls."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ class Built:
     calls: int = 0
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it, and count that."""
+        """Run the program, and count the call."""
         self.calls += 1
         return self.compiled(*arguments)
 
     @property
     def instructions(self) -> int:
-        """How many instructions the optimised program has, those inside loops and fusions counted once."""
+        """Number of instructions in the optimised program; those inside loops and fusions count once."""
         return sum(" = " in line for line in self.compiled.as_text().splitlines())
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes on the device; `peak` is what must be there at once, arguments that are overwritten counted once."""
+        """Bytes on the device; `peak` is what is needed at once, with donated arguments counted once."""
         found = self.compiled.memory_analysis()
         if found is None:
             return {}
@@ -50,23 +50,23 @@ class Built:
 
 
 class InspectingCompiler(Compiler):
-    """Compiles as usual, in three steps that are timed apart."""
+    """Compiles as usual, timing trace, lowering and compilation separately."""
 
     def __init__(self) -> None:
         self.built: list[Built] = []
 
     def program(self, function: Callable[..., Any], donate: tuple[int, ...], *arguments: Any) -> Built:
-        """What a rung runs over and over."""
+        """Compile what a rung runs repeatedly."""
         return self.build(jax.jit(function, donate_argnums=donate), function.__name__, *arguments)
 
     def function(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> TracedFunction:
-        """One function of a loop on the host."""
+        """Compile one function of a host loop."""
         return TracedFunction(
             self, jax.jit(function, static_argnums=0, donate_argnums=donate), function.__name__.strip("_")
         )
 
     def build(self, function: Any, name: str, *arguments: Any) -> Built:
-        """Trace, lower, compile."""
+        """Trace, lower and compile a function."""
         marks = [time.perf_counter()]
         steps: list[Any] = []
         for step in (lambda: function.trace(*arguments), lambda: steps[0].lower(), lambda: steps[1].compile()):
@@ -78,22 +78,22 @@ class InspectingCompiler(Compiler):
 
 
 class TracedFunction:
-    """A function under `jit` whose first argument is static; one program for each kind of arguments."""
+    """A jitted function whose first argument is static; one program per combination of argument types."""
 
     def __init__(self, compiler: InspectingCompiler, function: Any, name: str):
         self.compiler, self.function, self.name = compiler, function, name
         self.programs: dict[Any, Built] = {}
 
     def __call__(self, static: Any, *arguments: Any) -> Any:
-        """Run the program for arguments like these."""
+        """Run the program for these argument types."""
         return self.find(static, *arguments)(*arguments)
 
     def lower(self, static: Any, *arguments: Any) -> TracedFunction.Ahead:
-        """The first step of compiling ahead."""
+        """Lower for these argument types, as `jax.jit` does."""
         return TracedFunction.Ahead(self.find(static, *arguments))
 
     def find(self, static: Any, *arguments: Any) -> Built:
-        """The program for arguments like these."""
+        """The program for these argument types, compiled if needed."""
         leaves, tree = jax.tree.flatten(arguments)
         kinds = tuple((str(jax.typeof(leaf)), getattr(leaf, "weak_type", None)) for leaf in leaves)
         key = static, tree, kinds
@@ -103,18 +103,18 @@ class TracedFunction:
 
     @dataclass
     class Ahead:
-        """What `lower` gives."""
+        """The result of `lower`."""
 
         built: Built
 
         def compile(self) -> Built:
-            """The second step."""
+            """The compiled program."""
             return self.built
 
 
 @contextmanager
 def traces() -> Iterator[list[str]]:
-    """Grows by one for everything that JAX traces while it is open."""
+    """A list that grows by one whenever JAX traces something within this context."""
     seen: list[str] = []
 
     def listen(event: str, duration_secs: float, **_: str | int) -> None:

@@ -1,15 +1,15 @@
-"""How a run lies over devices: seeds side by side, or the work of each seed shared out, or both.
+"""How a run is laid out over devices: one seed per device, each seed sharded over devices, or both.
 
-The table of what goes where, in the arrays [S, …] that a run consists of:
+What is sharded how, among the arrays [S, …] of a run:
 
-| program      | over `seeds` | over `data`                                  | what crosses `data`            |
-|--------------|--------------|----------------------------------------------|--------------------------------|
-| treasurehunt | all, 1st     | each agent's batch (all devices play alike)  | gradients                      |
-| hypergrid    | all, 1st     | trajectories                                 | gradients, remembered objects  |
-| value        | all, 1st     | envs of the world, their memories, batches | gradients, what games came to  |
-| pqn          | all, 1st     | –                                            | –                              |
+| program      | over `seeds` | over `data`                                 | exchanged over `data`             |
+|--------------|--------------|---------------------------------------------|-----------------------------------|
+| treasurehunt | all, axis 0  | each agent's batch (rollouts are identical) | gradients                         |
+| hypergrid    | all, axis 0  | trajectories                                | gradients, objects in the memory  |
+| value        | all, axis 0  | envs, their replay memories, batches        | gradients, returns of episodes    |
+| pqn          | all, axis 0  | –                                           | –                                 |
 
-Nothing here imports JAX before it is asked to place something.
+This module imports JAX only when it is needed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SEEDS, DATA = "seeds", "data"
 
 @dataclass(frozen=True)
 class MeshShape:
-    """How many devices lie along each axis."""
+    """The number of devices along each axis of the mesh."""
 
     seeds: int = 1
     data: int = 1
 
     @property
     def devices(self) -> int:
-        """How many that are in all."""
+        """The number of devices in all."""
         return self.seeds * self.data
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class MeshShape:
 
 
 def parse(text: str) -> MeshShape:
-    """`seeds=4`, `data=2`, or both with a comma."""
+    """Parse a mesh such as `seeds=4`, `data=2`, or both with a comma."""
     parts = [re.fullmatch(rf"({SEEDS}|{DATA})=([1-9][0-9]{{0,5}})", part.strip()) for part in text.split(",")]
     names = [part[1] for part in parts if part]
     if None in parts or len(set(names)) < len(names):
@@ -49,14 +49,18 @@ def parse(text: str) -> MeshShape:
 
 
 def fit(settings: Any, config: Any, layout: MeshShape, seeds: int) -> Any:
-    """Settings that can be laid out so; a `UsageError` with the nearest that can, if these cannot."""
+    """Check that a run can be sharded like this; returns the config, adapted if needed.
+
+    Raises:
+        UsageError: if it cannot; the message names the nearest sizes that can.
+    """
     if seeds % layout.seeds:
         raise uneven("seeds", seeds, layout.seeds)
     return settings.for_mesh(config, layout.data) if layout.data > 1 else config
 
 
 def axes(config: Any, runs: Any) -> Any:
-    """The axes of every array of a population, as JAX's `PartitionSpec`s, in the shape of `runs`."""
+    """The `PartitionSpec` of every array of a population, in the structure of `runs`."""
     import jax
     from jax.sharding import PartitionSpec
 

@@ -1,13 +1,13 @@
-"""`mesh`: the chunk of `fused`, laid over several devices of one process.
+"""`mesh`: the chunk of `fused`, sharded over several devices of one process.
 
-Seeds side by side need nothing of each other. One learner over several devices is *data parallel*: each device takes
-its part of the envs, trajectories or batch, and gradients are averaged, so that n devices with batch B do what one
-would do with B, but for rounding. What lies where is the table in `layout.py`.
+Different seeds are independent. One learner on several devices is *data parallel*: each device takes its part of the
+envs, trajectories or batch, and gradients are averaged, so n devices with a total batch of B compute the same as one
+device with B, up to rounding. The table in `layout.py` says what is sharded.
 
-`shard_map` runs the program on every device with that device's part of the arrays. It is told not to check which values
-are equal everywhere (`check_vma=False`): then the gradient of a loss is that of this device's part alone, and the one
-mean in the learner is the only one. (With the check on, JAX adds gradients of shared parameters up by itself, and
-an average after that would be n times too large, which Adam hides.)
+`shard_map` runs the program on every device with that device's part of the arrays. It is called with `check_vma=False`:
+then the gradient of a loss is that of the device's own part, and the mean in the learner is the only reduction. (With
+the check on, JAX already sums the gradients of replicated parameters, and their mean would be n times too large, which
+Adam hides.)
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from xladder.rungs.running import USUAL, Compiler
 
 @dataclass(frozen=True)
 class DeviceDataParallel(DataParallel):
-    """The devices along an axis of a mesh."""
+    """Data parallelism over an axis of a device mesh."""
 
     axis: str = layout.DATA
 
     def local(self, tree: Any, axis: int = 0) -> Any:
-        """This device's part of what is for all, cut evenly along an axis."""
+        """This device's equal part of arrays that all devices have, sliced along `axis`."""
         number = jax.lax.axis_index(self.axis)
 
         def part_of(x: jax.Array) -> jax.Array:
@@ -44,35 +44,35 @@ class DeviceDataParallel(DataParallel):
         return jax.tree.map(part_of, tree)
 
     def mean(self, tree: Any) -> Any:
-        """The mean over what each has."""
+        """The mean over all devices."""
         return jax.lax.pmean(tree, self.axis)
 
     def add(self, tree: Any) -> Any:
-        """The sum over what each has."""
+        """The sum over all devices."""
         return jax.lax.psum(tree, self.axis)
 
     def gather(self, tree: Any) -> Any:
-        """What each has, one after another along the first axis."""
+        """The parts of all devices, concatenated along the first axis."""
         return jax.lax.all_gather(tree, self.axis, tiled=True)
 
 
 class MeshRun(FusedRun):
-    """A population of experiments on a mesh of devices, advanced by chunks."""
+    """A population of runs on a mesh of devices, advanced in chunks."""
 
     def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
         self.mesh, self.config = mesh, config
-        here = jax.process_index()  # what a program closes over has to be on a device of this process
+        here = jax.process_index()  # constants of a program have to be on a device of this process
         super().__init__(config, seeds, next(d for d in mesh.devices.flat if d.process_index == here), compiler)
         self.note = describe(mesh)
 
     def make_program(self, config: Any) -> Any:
-        """The program of one device."""
+        """The program that each device runs."""
         alone = config.family.program_for(config, self.device.platform, self.seeds)
         size = self.mesh.shape[layout.DATA]
         return replace(alone, data_parallel=DeviceDataParallel(size)) if size > 1 else alone
 
     def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
-        """The clock on every device, and of the population to each what is its own."""
+        """Initialise the counters, replicated, and the population, sharded."""
         counters, runs = jax.eval_shape(init, seeds)
         self.axes = PartitionSpec(), layout.axes(self.config, runs)
         shardings = jax.tree.map(self.where, (jax.tree.map(lambda _: PartitionSpec(), counters), self.axes[1]))
@@ -80,21 +80,21 @@ class MeshRun(FusedRun):
         return placed
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of clock, population and a number, run by every device on its part. Rows come out as [T, S, …]."""
+        """Shard a function of counters, population and number of ticks. Its metrics come out as [T, S, …]."""
         rows = PartitionSpec(None, layout.SEEDS)
         given, made = (*self.axes, PartitionSpec()), (*self.axes, rows)
         return jax.shard_map(chunk, mesh=self.mesh, in_specs=given, out_specs=made, check_vma=False)
 
     def everywhere(self, value: np.generic) -> jax.Array:
-        """A number that every device is to know."""
+        """Copy a scalar to all devices."""
         return jax.device_put(value, self.where(PartitionSpec()))
 
     def where(self, axes: PartitionSpec) -> NamedSharding:
-        """Axes on the devices of this run."""
+        """The sharding for these axes on this run's mesh."""
         return NamedSharding(self.mesh, axes)
 
     def spread_sampling(self, sample: Callable[..., Any]) -> Callable[..., Any]:
-        """Sampling alone, on every device."""
+        """Shard the sampling alone."""
         return jax.shard_map(sample, mesh=self.mesh, in_specs=self.axes, out_specs=PartitionSpec(), check_vma=False)
 
     def params(self) -> Any:
@@ -104,23 +104,23 @@ class MeshRun(FusedRun):
 
 
 def describe(mesh: Mesh) -> str:
-    """What lies over how many devices, in words."""
+    """Describe the mesh for the user."""
     seeds, data = mesh.shape[layout.SEEDS], mesh.shape[layout.DATA]
     kind = mesh.devices.flat[0].platform
-    return f"A mesh of {seeds * data} {kind} devices: {seeds} for seeds, {data} for the work of each."
+    return f"A mesh of {seeds * data} {kind} devices: {seeds} along `seeds`, {data} along `data`."
 
 
 def make_mesh(shape: layout.MeshShape, devices: Sequence[Any]) -> Mesh:
-    """The first devices, in rows of those that share the work of a seed."""
+    """A mesh of the first devices; those of a row share the work of a seed."""
     if shape.devices > len(devices):
         kind = devices[0].platform
         way_out = (
-            f"`JAX_NUM_CPU_DEVICES={shape.devices}` before the command makes as many of the processor's cores"
+            f"set `JAX_NUM_CPU_DEVICES={shape.devices}` to split the CPU into as many devices"
             if kind == "cpu"
             else f"use at most {len(devices)}"
         )
         raise UsageError(
-            f"`--mesh {shape}` needs {shape.devices} devices, and JAX finds {len(devices)} ({kind}): {way_out}."
+            f"`--mesh {shape}` needs {shape.devices} devices, but JAX finds {len(devices)} ({kind}): {way_out}."
         )
     grid = np.array(devices[: shape.devices]).reshape(shape.seeds, shape.data)
     return Mesh(grid, (layout.SEEDS, layout.DATA))
@@ -129,6 +129,14 @@ def make_mesh(shape: layout.MeshShape, devices: Sequence[Any]) -> Mesh:
 def start(
     config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL, mesh: str | None = None
 ) -> MeshRun:
-    """Begin a population of experiments, one per seed, on the devices of the kind that `device` is."""
+    """Start a population of runs, one per seed, on a mesh of devices.
+
+    Args:
+        config: the configuration of the run.
+        seeds: the seeds.
+        device: a device of the platform to use.
+        compiler: compiles the chunk.
+        mesh: the mesh, such as `seeds=4`, `data=2` or `seeds=2,data=2`.
+    """
     platform = device.platform if device is not None else None
     return MeshRun(config, seeds, make_mesh(layout.parse(mesh or "data=1"), jax.devices(platform)), compiler)

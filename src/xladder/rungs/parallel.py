@@ -1,7 +1,7 @@
-"""`parallel`: one jitted call per tick. All agents act and learn at once; the world is in the program.
+"""`parallel`: one jitted call per tick, with all agents in parallel and the environment in the program.
 
-The metrics come to the host after every tick, which is what `fused` saves. Worlds that live on the host are stepped
-there, by threads of their own, while the device learns.
+Metrics come to the host after every tick, which `fused` avoids. Environments that run on the host are stepped there, in
+threads, while the device learns.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import numpy as np
 
 from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
-SAMPLED_TICKS = 20  # that the two parts of a tick are timed on
+SAMPLED_TICKS = 20  # ticks to time the two phases on
 
 
 class ParallelRun:
-    """One experiment, stepped from the host."""
+    """A run with one jitted call per tick, one seed."""
 
     note = ""
 
@@ -30,20 +30,20 @@ class ParallelRun:
             init = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))
             self.counters, self.runs = init(jnp.asarray([seed], jnp.int32))
             begun = time.perf_counter()
-            # Donated, so that memories and parameters are changed in place.
+            # Donated, so that replay memory and parameters are updated in place.
             self.step = compiler.program(program.tick, (0, 1), self.counters, self.runs)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks."""
+        """Train for exactly this many ticks."""
         rows = []
         for _ in range(ticks):
             self.counters, self.runs, metrics = self.step(self.counters, self.runs)
-            rows.append(jax.device_get(metrics)._asdict())  # all at once: one wait, not one for each
+            rows.append(jax.device_get(metrics)._asdict())  # one transfer for all metrics
         return {name: np.stack([row[name] for row in rows], axis=1) for name in rows[0]}
 
     def phases(self) -> dict[str, float]:
-        """Median seconds per tick: sampling as a call of its own, the update as the rest of a tick."""
+        """Median seconds per tick: sampling is timed as its own call, the update is the rest of a tick."""
         rollout_only = jax.jit(self.program.rollout_only)
         sampling = timed(lambda: jax.block_until_ready(rollout_only(self.counters, self.runs)), SAMPLED_TICKS)
         whole = timed(lambda: self.advance(1), SAMPLED_TICKS)
@@ -54,16 +54,16 @@ class ParallelRun:
         return jax.tree.map(np.asarray, self.program.params(self.runs))
 
     def state(self) -> Any:
-        """All that the run would go on from."""
+        """The state to resume from."""
         return {"counters": self.counters, "runs": self.program.carried(self.runs)}
 
     def take_state(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore a state."""
         self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
 class OverlappedRun:
-    """One experiment whose worlds are stepped on the host while the device learns."""
+    """A run whose envs are stepped on the host while the device learns, one seed."""
 
     note = ""
 
@@ -75,12 +75,12 @@ class OverlappedRun:
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks."""
+        """Train for exactly this many ticks."""
         with jax.default_device(self.device):
             return {name: values[None] for name, values in self.loop.advance(ticks).items()}
 
     def phases(self) -> dict[str, float]:
-        """Median seconds per tick of playing alone and of learning alone, which happen at once in a run."""
+        """Median seconds per tick of acting and of learning, each timed alone; in a run they overlap."""
         with jax.default_device(self.device):
             return self.loop.phases()
 
@@ -89,12 +89,12 @@ class OverlappedRun:
         return self.loop.params()
 
     def state(self) -> Any:
-        """All that the run would go on from."""
+        """The state to resume from."""
         counters, runs = self.loop.to_program()
         return {"counters": counters, "runs": self.loop.program.carried(runs)}
 
     def take_state(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore a state."""
         with jax.default_device(self.device):
             runs = self.loop.program.put_back(self.loop.run, state["runs"])
             self.loop.from_program(state["counters"], runs)
@@ -103,7 +103,7 @@ class OverlappedRun:
 def start(
     config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL
 ) -> ParallelRun | OverlappedRun:
-    """Begin one experiment."""
+    """Start a run of one seed."""
     (seed,) = seeds
     kind = ParallelRun if config.world.jittable else OverlappedRun
     return kind(config, seed, device or jax.devices()[0], compiler)

@@ -1,4 +1,4 @@
-"""What every rung gives back when it is started: something that can be advanced by so many ticks."""
+"""The interface of a started run, which is the same on every rung, and the compiler that rungs use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from xladder.core.compiling import compiled
 
-# What a tick reports, stacked: arrays [seeds, ticks, …]
+# The metrics of some ticks: arrays [seeds, ticks, …]
 Metrics = dict[str, np.ndarray]
 
 
@@ -19,41 +19,49 @@ class Running(Protocol):
     """A run in progress on some rung, for one seed or a population of them."""
 
     note: str
-    """Something the user should know about how it runs, or nothing."""
+    """How it runs, if the user should know; may be empty."""
     compile_seconds: float
-    """How long it compiled before it could run, where that is known apart."""
+    """Seconds of compilation before the run could start, where measured."""
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks; device work is finished when this returns."""
+        """Train for exactly this many ticks; device work is finished when this returns."""
 
     def phases(self) -> dict[str, float]:
-        """Median seconds per tick and seed that go into "sampling" and "update"; may train on to find out."""
+        """Median seconds per tick and seed of "sampling" and "update"; may train further to measure them."""
 
     def params(self) -> Any:
         """The agents' parameters as the JAX pytree, NumPy leaves [seeds, …]."""
 
     def state(self) -> Any:
-        """All that the run would go on from; see `core.state`."""
+        """The state to resume from; see `core.state`."""
 
     def take_state(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore a state."""
 
 
 class HostLoop(Protocol):
-    """One experiment as a loop on the host; a workload's `_host` module has it."""
+    """The training loop of one run on the host; implemented by the workloads."""
 
     config: Any
     learner: Any
-    """Who learns; has `params()`."""
+    """The learner; has `params()`."""
     seconds: dict[str, list[float]]
-    """What each tick has put into "sampling" and "update"."""
+    """Seconds per tick of "sampling" and "update"."""
 
     def advance(self) -> dict[str, Any]:
-        """One tick; what it reports is an array or a number each."""
+        """Run one tick and return its metrics, each an array or a number."""
 
 
 class HostRun:
-    """A run of a host loop, one seed."""
+    """A run of a host loop, one seed.
+
+    Args:
+        loop: the loop.
+        context: entered around every call of the loop.
+        note: a message for the user.
+        compile_seconds: how long compiling took.
+        threads: number of PyTorch's threads.
+    """
 
     def __init__(
         self,
@@ -67,13 +75,13 @@ class HostRun:
         self.compile_seconds, self.threads = compile_seconds, threads
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks."""
+        """Train for exactly this many ticks."""
         with self.context:
             rows = [self.loop.advance() for _ in range(ticks)]
         return {name: np.stack([row[name] for row in rows])[None] for name in rows[0]}
 
     def phases(self) -> dict[str, float]:
-        """Median seconds per tick; the first ticks warm up."""
+        """Median seconds per tick, without the first quarter, which warms up."""
         return {name: float(np.median(seconds[len(seconds) // 4 :])) for name, seconds in self.loop.seconds.items()}
 
     def params(self) -> Any:
@@ -81,15 +89,15 @@ class HostRun:
         return stack_seeds([self.loop.learner.params()])
 
     def state(self) -> Any:
-        """All that the run would go on from."""
+        """The state to resume from."""
         return {"loop": self.loop}
 
     def take_state(self, state: Any) -> None:
-        """Nothing is left to do: objects take their states themselves."""
+        """Nothing to do: the loop has restored its own state."""
 
 
 def timed(call: Callable[[], Any], repeats: int = 7) -> float:
-    """Median seconds of a call that waits for its device; the first one warms up."""
+    """Median seconds of a blocking call, after one call to warm up."""
     times = []
     for _ in range(repeats + 1):
         begun = time.perf_counter()
@@ -99,16 +107,16 @@ def timed(call: Callable[[], Any], repeats: int = 7) -> float:
 
 
 class Compiler:
-    """How a rung makes programs out of functions. To look into a run is to start it with another one."""
+    """Compiles a rung's functions. A run is inspected by starting it with another compiler."""
 
     def program(self, function: Callable[..., Any], donate: tuple[int, ...], *arguments: Any) -> Callable[..., Any]:
-        """What a rung runs over and over, compiled ahead for arguments like these; the donated ones are overwritten."""
+        """Compile what a rung runs repeatedly, ahead of time for these arguments; the donated ones are overwritten."""
         import jax
 
         return jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
 
     def function(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
-        """One function of a loop on the host."""
+        """Compile one function of a host loop."""
         return compiled(function, donate)
 
 
@@ -116,14 +124,14 @@ USUAL = Compiler()
 
 
 def concatenate_seeds(trees: Sequence[Any]) -> Any:
-    """Populations of the same shape, one after another along the seed axis."""
+    """Concatenate populations along the seed axis."""
     import jax
 
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *trees)
 
 
 def stack_seeds(trees: Sequence[Any]) -> Any:
-    """Pytrees of the same shape, stacked along a new first axis."""
+    """Stack pytrees along a new first axis."""
     import jax
 
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf) for leaf in leaves]), *trees)

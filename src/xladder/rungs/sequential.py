@@ -1,7 +1,6 @@
-"""`sequential`: JAX one call at a time. The world is on the host; `jit` sits round each function; nothing is mapped.
+"""`sequential`: JAX one call at a time. The environment is on the host, each function is jitted, nothing is vmapped.
 
-What a first port from PyTorch gives. Draws have the same addresses as on the rungs above, so all see the same
-streams.
+This is what a first port from PyTorch looks like. Random numbers are the same as on the other JAX rungs.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ from xladder.rungs.running import USUAL, Compiler, HostRun
 
 
 class SequentialRun(HostRun):
-    """A host loop of JAX functions, whose state is that of `parallel` and `fused`: a run may go on there."""
+    """A host loop of JAX functions. Its state is that of `parallel` and `fused`, so a run can be resumed there."""
 
     def state(self) -> Any:
-        """All that the run would go on from."""
+        """The state to resume from."""
         counters, runs = self.loop.config.family.to_program(self.loop)
         return {"counters": counters, "runs": self.loop.config.family.program(self.loop.config).carried(runs)}
 
     def take_state(self, state: Any) -> None:
-        """Go on from there."""
+        """Restore a state."""
         with self.context:
             self.loop.config.family.from_program(self.loop, state["counters"], state["runs"])
 
 
 def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> SequentialRun:
-    """Begin one experiment."""
+    """Start a run of one seed."""
     (seed,) = seeds
     with jax.default_device(device):
         begun = time.perf_counter()

@@ -1,4 +1,4 @@
-"""`torch`: everything in PyTorch and NumPy. The reference, given the number of threads it runs best with."""
+"""`torch`: everything in PyTorch and NumPy. The reference, with the number of threads that is fastest for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ except ImportError as error:  # pragma: no cover - depends on the installation
 
 
 def start(config: Any, seeds: Sequence[int], device: Any = None, threads: int | None = None) -> HostRun:
-    """Begin one experiment, after measuring how many threads serve PyTorch best, unless that is given."""
+    """Start a run of one seed; `threads` is the number of PyTorch's threads, by default the fastest in a trial."""
     (seed,) = seeds
     where = find_device(device)
     note = choose_threads(config, threads) if where == "cpu" else ""
@@ -31,7 +31,7 @@ def start(config: Any, seeds: Sequence[int], device: Any = None, threads: int | 
 
 
 def find_device(device: Any) -> str:
-    """What PyTorch calls the device."""
+    """PyTorch's name for a JAX device."""
     if device is None or device.platform == "cpu":
         return "cpu"
     if not torch.cuda.is_available():
@@ -41,22 +41,22 @@ def find_device(device: Any) -> str:
 
 
 def peak_memory() -> int:
-    """The most bytes that PyTorch has held on the GPU."""
+    """Peak bytes that PyTorch has allocated on the GPU."""
     return torch.cuda.max_memory_allocated()
 
 
 def choose_threads(config: Any, given: int | None = None) -> str:
-    """Set the number of threads: the given one, or that with which the workload runs best. Says which and why."""
+    """Set the number of threads, to `given` or to the fastest in a trial; returns a sentence that says which."""
     if given:
         torch.set_num_threads(given)
-        return f"PyTorch uses {given} of {cores()} threads, as it was told."
+        return f"PyTorch uses {given} of {cores()} threads, as requested."
     times = best_threads(config)
     tried = ", ".join(f"{threads}: {ms:.1f} ms" for threads, ms in sorted(times.items()))
-    return f"PyTorch uses {torch.get_num_threads()} of {cores()} threads (a trial by threads: {tried})."
+    return f"PyTorch uses {torch.get_num_threads()} of {cores()} threads (the fastest of a trial: {tried})."
 
 
 def best_threads(config: Any) -> dict[int, float]:
-    """Milliseconds of a trial at 1, 2, 4 … threads, quickest first. Leaves the best one set.
+    """Time a trial at 1, 2, 4 … threads and set the fastest. Returns milliseconds by threads, fastest first.
 
     PyTorch's own default can be several times slower on a small or busy machine.
     """
@@ -78,7 +78,7 @@ def best_threads(config: Any) -> dict[int, float]:
 
 
 def trace(file: Path) -> Callable[[], None]:
-    """Begin to profile; what is returned ends it and writes `file`, which browsers' trace viewers open."""
+    """Start profiling; the returned function stops it and writes `file` for a browser's trace viewer."""
     tracer = torch.profiler.profile()
     tracer.start()
 

@@ -1,1 +1,1 @@
-"""Twins: a PyTorch module and a Flax module that are meant to be one network. Which layers belong together, and how."""
+"""Twins: a PyTorch and a Flax module of the same network. Matches their layers and converts their parameters."""

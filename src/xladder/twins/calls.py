@@ -1,4 +1,4 @@
-"""What the twins are called with: arrays of any library in, the same numbers for both sides out."""
+"""The inputs of twins: arrays of any library, converted to the same numbers for both sides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Call(NamedTuple):
 
 
 def as_call(inputs: Any) -> Call:
-    """A tuple stands for arguments in their order, a dict for arguments by name, anything else for the only one."""
+    """Make a call: a tuple is positional arguments, a dict keyword arguments, anything else the only argument."""
     if isinstance(inputs, Mapping):
         return Call((), {name: arrays(value) for name, value in inputs.items()})
     if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
@@ -34,14 +34,14 @@ def as_call(inputs: Any) -> Call:
 
 
 def arrays(tree: Any) -> Any:
-    """A pytree with NumPy leaves: float32, int32, or as small as they were."""
+    """A pytree with NumPy leaves: float32, int32, or smaller if they were."""
     if isinstance(tree, list) and not any(hasattr(leaf, "shape") for leaf in jax.tree.leaves(tree)):
-        return array(tree)  # numbers in brackets
+        return array(tree)  # nested lists of numbers
     return jax.tree.map(array, tree)
 
 
 def array(values: Any) -> np.ndarray:
-    """Any library's array as NumPy's, in the type that JAX computes with."""
+    """Convert an array of any library to NumPy, in the dtype that JAX computes with."""
     if hasattr(values, "detach"):  # PyTorch's
         values = values.detach().cpu()
         values = values.float().numpy() if "bfloat16" in str(values.dtype) else values.numpy()
@@ -50,18 +50,18 @@ def array(values: Any) -> np.ndarray:
     except Exception:
         found = np.asarray(None)
     if found.dtype.kind not in "fiub":
-        raise UsageError(f"An input is a {type(values).__name__}, and has to be an array of numbers.")
+        raise UsageError(f"An input is a {type(values).__name__}, but it has to be an array of numbers.")
     if found.dtype == np.float64:
         return found.astype(np.float32)
     if found.dtype in (np.int64, np.uint64, np.uint32):
         if found.size and (found.max() > np.iinfo(np.int32).max or found.min() < np.iinfo(np.int32).min):
-            raise UsageError("An input holds whole numbers beyond 32 bits, and JAX computes with 32.")
+            raise UsageError("An input has integers beyond 32 bits, but JAX computes with 32.")
         return found.astype(np.int32)
     return found
 
 
 def describe(tree: Any) -> str:
-    """What is in a tree: `float32 [8, 4]`."""
+    """Format shapes and dtypes of a tree, such as `float32 [8, 4]`."""
     leaves = [
         f"{np.asarray(leaf).dtype} {list(np.shape(leaf))}" if hasattr(leaf, "shape") else repr(leaf)[:40]
         for leaf in jax.tree.leaves(tree)
@@ -70,7 +70,7 @@ def describe(tree: Any) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """An error of somebody else in a line."""
+    """An exception in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    said = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
-    return said[:300] if said.endswith((".", "!", "?")) else f"{said[:300]}."
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text[:300] if text.endswith((".", "!", "?")) else f"{text[:300]}."

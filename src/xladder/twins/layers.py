@@ -1,7 +1,7 @@
-"""Kinds of layers: how PyTorch lays out the numbers of each, how Flax does, and the way from one to the other.
+"""Kinds of layers: how PyTorch and Flax lay out their parameters, and the conversion between the two.
 
-All of it is plain array code without NumPy's or JAX's own functions on the way to Flax, so that it takes NumPy arrays
-and JAX's tracers alike: a gradient can be taken through it.
+The conversion to Flax is plain array code without functions of NumPy or JAX, so that it takes NumPy arrays and JAX
+tracers alike: it is differentiable.
 
 Shapes: I inputs, O outputs, H hidden, G gates.
 """
@@ -27,18 +27,18 @@ class Kind:
     to_flax: Callable[[Arrays], dict[str, Any]]
     to_torch: Callable[[Arrays], dict[str, Any]]
     statistics: frozenset[str] = frozenset()
-    """Flax's names of what is no parameter but lies in the collection `batch_stats`."""
+    """Flax's names of arrays in the collection `batch_stats`, which are not parameters."""
     channels: bool = False
-    """Whether PyTorch has the channels of what goes in and out on axis 1, and Flax on the last."""
+    """Whether inputs and outputs have channels on axis 1 in PyTorch and on the last axis in Flax."""
     recurrent: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One layer of one side: its name, its kind, and where its arrays are."""
+    """One layer of one side: its name, its kind and its arrays."""
 
-    name: str  # as the side itself writes it: `encoder.0` or `encoder/Dense_0`
-    type: str  # what the class is called
+    name: str  # in the side's own notation: `encoder.0` or `encoder/Dense_0`
+    type: str  # name of the class
     kind: Kind
     places: Mapping[str, str]  # short name of an array → its full name there
     shapes: Mapping[str, tuple[int, ...]]
@@ -46,17 +46,17 @@ class Layer:
 
     @cached_property
     def torch_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes that this layer has, or would have, in PyTorch."""
+        """The shapes of this layer in PyTorch's layout."""
         return dict(self.shapes) if self.torch else _shapes(self.kind.to_torch, self.shapes)
 
     @property
     def title(self) -> str:
-        """The name, or what to say instead of none: a module may be nothing but one layer."""
+        """The name, or a description if it is empty: a module may consist of a single layer."""
         return self.name or "(the module itself)"
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Layers of two sides fit each other if this is the same."""
+        """Layers of two sides are compatible if this is equal."""
         family = PARAMETER if self.kind is KERNEL else self.kind
         return (family.name, tuple(sorted(self.torch_shapes.items())))
 
@@ -67,23 +67,23 @@ class Layer:
 
 
 def _shapes(convert: Callable[[Arrays], dict[str, Any]], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
-    """What a conversion makes of shapes; the arrays that it is tried on take no room."""
+    """Apply a conversion to shapes, with arrays that take no memory."""
     empty = {name: np.broadcast_to(np.float32(0), shape) for name, shape in shapes.items()}
     return {name: tuple(array.shape) for name, array in convert(empty).items()}
 
 
 def _kernel(weight: Any) -> Any:
-    """[…, I, O] from [O, I, …]: a dense layer's, or a convolution's with its places first."""
+    """[spatial …, I, O] from [O, I, spatial …]: of a dense layer or a convolution."""
     return weight.transpose((*range(2, weight.ndim), 1, 0))
 
 
 def _weight(kernel: Any) -> Any:
-    """[O, I, …] from […, I, O]."""
+    """[O, I, spatial …] from [spatial …, I, O]."""
     return kernel.transpose((kernel.ndim - 1, kernel.ndim - 2, *range(kernel.ndim - 2)))
 
 
 def _renamed(name: str, leaves: Mapping[str, str], **more: Any) -> Kind:
-    """A kind whose arrays bear other names in Flax, and whose kernels are transposed on the way."""
+    """A kind whose arrays have other names in Flax, and whose kernels are transposed."""
     back = {leaf: role for role, leaf in leaves.items()}
 
     def to_flax(arrays: Arrays) -> dict[str, Any]:
@@ -96,10 +96,10 @@ def _renamed(name: str, leaves: Mapping[str, str], **more: Any) -> Kind:
 
 
 def _gated(name: str, gates: str, holder: str, apart: str) -> Kind:
-    """A recurrent cell. PyTorch stacks the gates: [G·H, I] and [G·H, H]; Flax has a dense layer for each of them.
+    """A recurrent cell. PyTorch stacks the gates: [G·H, I] and [G·H, H]; Flax has a dense layer per gate.
 
-    PyTorch adds two biases to each gate where Flax has only their sum (in the layer of the input or of the hidden
-    state: `holder`), except for the gates in `apart`. On the way back the sum becomes the first and the second is 0.
+    PyTorch has two biases per gate where Flax has only their sum (in the layer of the input or of the hidden state:
+    `holder`), except for the gates in `apart`. Converted back, the sum becomes the first bias and the second is 0.
     """
 
     def to_flax(arrays: Arrays) -> dict[str, Any]:
@@ -143,10 +143,10 @@ BATCH_NORM = _renamed(
     statistics=frozenset({"mean", "var"}),
     channels=True,
 )
-# r·(W h + b) has a bias of its own inside, so that the biases of n do not add up.
+# r·(W h + b) has its own bias inside, so the biases of n cannot be summed.
 GRU = _gated("GRU", "rzn", holder="i", apart="n")
 LSTM = _gated("LSTM", "ifgo", holder="h", apart="")
-# A parameter of somebody's own module: as it is, or transposed where Flax's side calls it a kernel.
+# A custom parameter: copied as it is, or transposed where Flax calls it a kernel.
 PARAMETER = _renamed("parameter", {"value": "value"})
 KERNEL = _renamed("parameter, transposed", {"value": "kernel"})
 
@@ -154,4 +154,4 @@ CELLS = {
     frozenset({"ir", "iz", "in", "hr", "hz", "hn"}): GRU,
     frozenset({"ii", "if", "ig", "io", "hi", "hf", "hg", "ho"}): LSTM,
 }
-"""The layers inside a cell of Flax, by which it is known."""
+"""The layers inside a cell of Flax, by which it is recognised."""

@@ -1,4 +1,4 @@
-"""The Flax side of a pair of twins: its layers in the order in which it calls them, and calling it."""
+"""The Flax side of a pair of twins: finds its layers in call order, and calls it."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from xladder.twins.layers import (
 
 Path = tuple[str, ...]
 COLLECTIONS = ("params", "batch_stats")
-# What twins are told in order to leave dropout out and to take the statistics as they are.
+# Arguments that turn dropout off and keep the statistics fixed.
 _EVALUATING = {"train": False, "training": False, "deterministic": True}
 
 
 def check_module(module: Any) -> None:
-    """Raise unless it is a module of Flax Linen."""
+    """Raise a `UsageError` unless it is a Flax Linen module."""
     if isinstance(module, nn.Module):
         return
     if isinstance(module, type) and issubclass(module, nn.Module):
         raise UsageError(f"`{module.__name__}` is a class: give a Flax module made from it, `{module.__name__}(…)`.")
     raise UsageError(
-        f"The second module is a {type(module).__module__}.{type(module).__name__}, and has to be one of Flax Linen "
-        "(flax.linen.Module). The PyTorch module comes first."
+        f"The second module is a {type(module).__module__}.{type(module).__name__}, but it has to be a Flax Linen "
+        "module (flax.linen.Module). The PyTorch module comes first."
     )
 
 
 def apply(module: nn.Module, variables: Any, call: Call) -> Any:
-    """What the module says, with dropout off."""
+    """The output of the module, with dropout off."""
     return module.apply(variables, *call.args, **_evaluating(module, call))
 
 
 def network(module: nn.Module, variables: Any) -> Callable[..., Any]:
-    """The module with its variables in it, to be called as the PyTorch module is."""
+    """The module bound to its variables, called like the PyTorch module."""
 
     def net(*args: Any, **kwargs: Any) -> Any:
         return apply(module, variables, Call(args, kwargs))
@@ -60,8 +60,8 @@ def network(module: nn.Module, variables: Any) -> Callable[..., Any]:
     return net
 
 
-def say(module: nn.Module, variables: Any, call: Call) -> Any:
-    """The same with a sentence if it fails."""
+def apply_checked(module: nn.Module, variables: Any, call: Call) -> Any:
+    """The same, with a `UsageError` if it fails."""
     try:
         return apply(module, variables, call)
     except Exception as error:
@@ -90,12 +90,12 @@ def find_layers(module: nn.Module, call: Call) -> list[Layer]:
 
 
 def layers_of(variables: Any, order: Mapping[Path, tuple[int, str]] | None = None) -> list[Layer]:
-    """The layers of a tree of variables; leaves need be no more than something with a shape."""
+    """The layers of a tree of variables, whose leaves only need a shape."""
     other = [name for name in variables if name not in COLLECTIONS and jax.tree.leaves(variables[name])]
     if other:
         raise UsageError(
-            f"The Flax module keeps `{other[0]}` besides its parameters, which has no counterpart in PyTorch: "
-            "hand it in as an input."
+            f"The Flax module has the collection `{other[0]}` besides its parameters, without counterpart in PyTorch: "
+            "pass it as an input."
         )
     order = order or {}
     leaves = {name: _flat(variables.get(name, {})) for name in COLLECTIONS}
@@ -118,7 +118,7 @@ def layers_of(variables: Any, order: Mapping[Path, tuple[int, str]] | None = Non
 def _layers_at(
     home: Path, arrays: Mapping[str, tuple[str, tuple[int, ...]]], cell: Kind | None, name: str
 ) -> list[Layer]:
-    """The layer at one place of the tree, or its parameters one by one if they are of no known kind."""
+    """The layer at one path of the tree, or its parameters one by one if its kind is unknown."""
     shapes = {leaf: shape for leaf, (_, shape) in arrays.items()}
     places = {leaf: "/".join((collection, *home, leaf)) for leaf, (collection, _) in arrays.items()}
     kind = cell or _kind(shapes, name)
@@ -134,7 +134,7 @@ def _layers_at(
 
 
 def _kind(shapes: Mapping[str, tuple[int, ...]], name: str) -> Kind | None:
-    """What a layer is, by the names of its arrays."""
+    """The kind of a layer, by the names of its arrays."""
     names = set(shapes)
     if "kernel" in names and names <= {"kernel", "bias"}:
         rank = len(shapes["kernel"])
@@ -145,14 +145,14 @@ def _kind(shapes: Mapping[str, tuple[int, ...]], name: str) -> Kind | None:
         return EMBEDDING
     if {"mean", "var"} <= names <= {"mean", "var", "scale", "bias"}:
         return BATCH_NORM
-    # Somebody's own parameter may be called `scale`, too.
+    # A custom parameter may be called `scale`, too.
     if names <= {"scale", "bias"} and (name.endswith("Norm") or (not name and shapes.get("scale"))):
         return NORM
     return None
 
 
 def _cells(leaves: Mapping[Path, Any]) -> dict[Path, Kind]:
-    """Where the recurrent cells are: a cell is known by the layers in it."""
+    """The paths of recurrent cells, which are recognised by the layers in them."""
     inside: dict[Path, set[str]] = {}
     for path in leaves:
         if len(path) >= 2:
@@ -161,19 +161,19 @@ def _cells(leaves: Mapping[Path, Any]) -> dict[Path, Kind]:
 
 
 def capture(values: dict[Path, list[tuple[Any, Any]]]) -> AbstractContextManager:
-    """While this is open, what every module is given and says is noted under its path, call by call."""
+    """While this is open, record inputs and outputs of every module by path, call by call."""
 
     def note(next_fun: Any, args: Any, kwargs: Any, context: Any) -> Any:
-        said = next_fun(*args, **kwargs)
+        outputs = next_fun(*args, **kwargs)
         if context.method_name == "__call__":
-            values.setdefault(context.module.path, []).append((args, said))
-        return said
+            values.setdefault(context.module.path, []).append((args, outputs))
+        return outputs
 
     return nn.intercept_methods(note)
 
 
 def place(tree: dict[str, Any], path: str, value: Any) -> None:
-    """Put a value into a tree of dicts."""
+    """Set a value in a nested dict."""
     *parents, leaf = path.split("/")
     for parent in parents:
         tree = tree.setdefault(parent, {})
@@ -181,7 +181,7 @@ def place(tree: dict[str, Any], path: str, value: Any) -> None:
 
 
 def take(tree: Mapping[str, Any], path: str) -> Any:
-    """The value at a path of a tree of dicts."""
+    """The value at a path of a nested dict."""
     node: Any = tree
     for name in path.split("/"):
         if not isinstance(node, Mapping) or name not in node:
@@ -198,12 +198,12 @@ def _flat(tree: Any, path: Path = ()) -> dict[Path, Any]:
 
 
 def _evaluating(module: nn.Module, call: Call) -> dict[str, Any]:
-    """The keyword arguments of a call, with those that turn dropout off and were not given."""
+    """The keyword arguments of a call, plus those that turn dropout off."""
     signature = inspect.signature(type(module).__call__)
     try:
         given = signature.bind_partial(module, *call.args, **call.kwargs).arguments
     except TypeError:
-        given = dict(call.kwargs)  # the call itself will say what is wrong with it
+        given = dict(call.kwargs)  # the call itself will report what is wrong
     more = {name: value for name, value in _EVALUATING.items() if name in signature.parameters and name not in given}
     return {**call.kwargs, **more}
 
@@ -218,5 +218,5 @@ def _failed(module: nn.Module, call: Call, error: Exception) -> UsageError:
 
 
 def _natural(name: str) -> list[Any]:
-    """A key by which `Dense_10` comes after `Dense_9`."""
+    """A sort key that puts `Dense_10` after `Dense_9`."""
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]

@@ -1,4 +1,4 @@
-"""The PyTorch side of a pair of twins: its layers in the order in which it calls them, calling it, and its numbers."""
+"""The PyTorch side of a pair of twins: finds its layers in call order, calls it, reads and writes its parameters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
 Calls = list[tuple[str, Any, Any]]
-"""Name of a module, what it was given, what it said; in the order in which the calls began."""
+"""Name, input and output of each module call, in the order in which the calls began."""
 
 _PLAIN: tuple[tuple[tuple[type[nn.Module], ...], Kind], ...] = (
     ((nn.Linear,), LINEAR),
@@ -55,50 +55,50 @@ _KNOWN = "Linear, Conv1d to 3d, LayerNorm, GroupNorm, RMSNorm, BatchNorm, Embedd
 
 
 def check_module(module: Any) -> None:
-    """Raise unless it is a PyTorch module with float32 parameters that can be carried across."""
+    """Raise a `UsageError` unless it is a PyTorch module with float32 parameters that can be converted."""
     if isinstance(module, type) and issubclass(module, nn.Module):
         raise UsageError(f"`{module.__name__}` is a class: give a PyTorch module made from it, `{module.__name__}(…)`.")
     if not isinstance(module, nn.Module):
         raise UsageError(
-            f"The first module is a {type(module).__module__}.{type(module).__name__}, and has to be one of PyTorch "
-            "(torch.nn.Module). The Flax module comes second."
+            f"The first module is a {type(module).__module__}.{type(module).__name__}, but it has to be a PyTorch "
+            "module (torch.nn.Module). The Flax module comes second."
         )
     for name, part in module.named_modules():
         if parametrize.is_parametrized(part):
             raise UsageError(
                 f"`{name}` computes its weights from others (a parametrisation), which Flax has no counterpart for: "
-                "take it off first, with torch.nn.utils.parametrize.remove_parametrizations."
+                "remove it first, with torch.nn.utils.parametrize.remove_parametrizations."
             )
     found = False
     for name, param in module.named_parameters():
         found = True
         if isinstance(param, nn.parameter.UninitializedParameter):
-            raise UsageError(f"`{name}` has no shape yet: call the PyTorch module once, so that it gets one.")
+            raise UsageError(f"`{name}` has no shape yet: call the PyTorch module once, so that it is initialised.")
         if param.dtype != torch.float32:
-            raise UsageError(f"`{name}` is {param.dtype}, and twins are compared in float32: use `.float()` first.")
+            raise UsageError(f"`{name}` is {param.dtype}, but twins are compared in float32: use `.float()` first.")
     if not found:
         raise UsageError("The PyTorch module has no parameters.")
 
 
 def call(module: nn.Module, values: Mapping[str, Any] | None, given: Call) -> Any:
-    """What the module says in eval mode, without a gradient; with other numbers in it, if there are any."""
+    """The output of the module in eval mode, without a gradient; with other parameters, if given."""
     where = _device(module)
     args, kwargs = tensors(given.args, where), tensors(dict(given.kwargs), where)
     numbers = {name: torch.from_numpy(np.array(x)).to(where) for name, x in (values or {}).items()}
     try:
         with evaluating(module), torch.no_grad():
-            said = torch.func.functional_call(module, numbers, args, kwargs) if numbers else module(*args, **kwargs)
+            outputs = torch.func.functional_call(module, numbers, args, kwargs) if numbers else module(*args, **kwargs)
     except Exception as error:
-        hint = " Whole numbers stay whole here: give float32 if it takes that." if "dtype" in str(error) else ""
+        hint = " Integers stay integers here: give float32 if the module takes that." if "dtype" in str(error) else ""
         raise UsageError(
             f"The PyTorch module `{type(module).__name__}` cannot be called with {given}: {first_line(error)}{hint}"
         ) from error
-    return jax.tree.map(_host, said)
+    return jax.tree.map(_host, outputs)
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Dropout off and statistics as they are, while this is open."""
+    """Eval mode while this is open: dropout off, statistics fixed."""
     before = {part: part.training for part in module.modules()}
     module.eval()
     try:
@@ -110,7 +110,7 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 
 @contextmanager
 def capture(module: nn.Module, calls: Calls) -> Iterator[None]:
-    """While this is open, what every module in it is given and says is noted."""
+    """While this is open, record inputs and outputs of every module."""
     handles, open_calls = [], []
 
     def begun(name: str) -> Any:
@@ -120,9 +120,9 @@ def capture(module: nn.Module, calls: Calls) -> Iterator[None]:
 
         return note
 
-    def done(_: nn.Module, args: Any, said: Any) -> None:
+    def done(_: nn.Module, args: Any, outputs: Any) -> None:
         index = open_calls.pop()
-        calls[index] = (*calls[index][:2], jax.tree.map(_host, said))
+        calls[index] = (*calls[index][:2], jax.tree.map(_host, outputs))
 
     try:
         for name, part in module.named_modules():
@@ -135,11 +135,11 @@ def capture(module: nn.Module, calls: Calls) -> Iterator[None]:
 
 
 def find_layers(module: nn.Module, given: Call | None) -> list[Layer]:
-    """All layers that have parameters, in the order of their first call; or of declaration, if nothing is given."""
+    """All layers with parameters, in the order of their first call, or of declaration if no call is given."""
     seen: set[int] = set()
     layers: list[tuple[str, Layer]] = []
     for name, part in module.named_modules():
-        # Shared numbers belong to the first who has them.
+        # A shared parameter belongs to the first layer that has it.
         arrays = {short: x for short, x in part.named_parameters(recurse=False) if id(x) not in seen}
         seen.update(map(id, arrays.values()))
         if isinstance(part, nn.modules.batchnorm._BatchNorm):
@@ -157,7 +157,7 @@ def find_layers(module: nn.Module, given: Call | None) -> list[Layer]:
 
 
 def _layers_at(name: str, part: nn.Module, arrays: Mapping[str, Tensor]) -> list[Layer]:
-    """The layers that one module is: several if it is a stack, and its parameters one by one if it is nobody else's."""
+    """The layers of one module: several for a stack; its parameters one by one for a custom module."""
     title = type(part).__name__
     if isinstance(part, nn.GRU | nn.LSTM | nn.GRUCell | nn.LSTMCell):
         return _recurrent(name, part, arrays)
@@ -168,8 +168,8 @@ def _layers_at(name: str, part: nn.Module, arrays: Mapping[str, Tensor]) -> list
             return [_layer(name, title, kind, name, {short: short for short in arrays}, arrays)]
     if type(part).__module__.startswith("torch.nn"):
         raise UsageError(
-            f"`{name or title}` is a {title}, which the bridge does not know. It knows {_KNOWN}; and parameters of "
-            "your own modules, which cross as they are."
+            f"`{name or title}` is a {title}, which cannot be converted. Supported are {_KNOWN}; and parameters of "
+            "custom modules, which are copied as they are."
         )
     prefix = f"{name}." if name else ""
     return [_layer(prefix + short, "parameter", PARAMETER, name, {"value": short}, arrays) for short in arrays]
@@ -202,7 +202,7 @@ def _layer(
 
 
 def numbers(module: nn.Module, trained: bool | None = None) -> dict[str, np.ndarray]:
-    """Parameters and buffers of float32 by name, as copies; only those with a gradient, or without, if asked."""
+    """Float32 parameters and buffers by name, as copies; only trainable ones, or only others, if asked."""
     found: dict[str, Tensor] = dict(module.named_parameters())
     if not trained:
         found.update((name, x) for name, x in module.named_buffers() if x.dtype == torch.float32)
@@ -214,7 +214,7 @@ def numbers(module: nn.Module, trained: bool | None = None) -> dict[str, np.ndar
 
 
 def write(module: nn.Module, values: Mapping[str, Any]) -> None:
-    """Put numbers into parameters of a module, in place: whoever holds them sees the change."""
+    """Write numbers to parameters of a module, in place."""
     params = dict(module.named_parameters())
     with torch.no_grad():
         for name, x in values.items():
@@ -222,7 +222,7 @@ def write(module: nn.Module, values: Mapping[str, Any]) -> None:
 
 
 def state_dict(module: nn.Module, values: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The module's state_dict with these numbers in it, also under the other names of shared ones."""
+    """The module's state_dict with these numbers, also under the other names of shared parameters."""
     params = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     by_id = {id(params[name]): torch.from_numpy(np.array(x)) for name, x in values.items()}
     live = module.state_dict(keep_vars=True)
@@ -230,7 +230,7 @@ def state_dict(module: nn.Module, values: Mapping[str, Any]) -> dict[str, Tensor
 
 
 def tensors(tree: Any, where: Any = "cpu") -> Any:
-    """A pytree of arrays as tensors; whole numbers become int64, as PyTorch likes them to choose with."""
+    """A pytree of arrays as tensors; integers become int64, which PyTorch needs for indexing."""
 
     def tensor(x: Any) -> Tensor:
         made = torch.from_numpy(np.array(x))
@@ -240,7 +240,7 @@ def tensors(tree: Any, where: Any = "cpu") -> Any:
 
 
 def input_shape(module: nn.Module, layers: list[Layer]) -> tuple[tuple[int, ...], bool] | None:
-    """What the first layer declared would take, and whether whole numbers; None if that does not show."""
+    """The input shape that the first layer implies, and whether it takes integers; None if unknown."""
     parts, first = dict(module.named_modules()), layers[0]
     part = parts.get(first.name) or parts.get(first.name.rpartition(".")[0])
     if first.kind in (LINEAR, NOISY):

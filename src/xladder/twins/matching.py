@@ -1,7 +1,7 @@
-"""Two modules as one network: the pairs of their layers, tried out, and the way for numbers between them.
+"""Matches the layers of two modules, tests the pairs by running both, and converts parameters between them.
 
-Where the order of calls had to decide between layers of the same shape, both sides are called with random parameters:
-only the right pairs make them say the same.
+Where only the order of calls tells layers of the same shape apart, both sides are run with random parameters: only the
+right pairs give the same outputs.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from xladder.twins.calls import Call, array, as_call
 from xladder.twins.layers import NORM
 from xladder.twins.pairing import FORWARD, NAME, ORDER, Pair
 
-SAME = 1e-3  # of the largest output: layers in the wrong places change all of it
+SAME = 1e-3  # relative to the largest output: layers in the wrong places change all of it
 UNCHANGED = 1e-6  # an exchange that changes less than this cannot be seen
-MOST_TRIED = 120  # ways to pair layers of the same shape
+MOST_TRIED = 120  # number of ways to pair layers of the same shape
 
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """The pairs of layers of two modules, in the order in which PyTorch calls them. Print it to see them."""
+    """The pairs of layers of two modules, in PyTorch's order of calls. Print it to see them."""
 
     pairs: tuple[Pair, ...]
     doubt: str = ""
-    """What the pairs could not be made sure of, with a way out; or nothing."""
+    """What could not be verified about the pairs, and what to do about it; may be empty."""
 
     def to_flax(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """PyTorch's numbers by name → Flax's variables. It may be traced: a gradient can be taken through it.
+        """Convert PyTorch's parameters to Flax's variables. Traceable and differentiable.
 
         Args:
             state: PyTorch's parameters, and statistics if there are any, by their names in the state_dict.
 
         Returns:
-            {"params": …}, with "batch_stats" beside it if there are any, as `flax_module.apply` takes them.
+            {"params": …}, with "batch_stats" if there are any, as `flax_module.apply` takes them.
         """
         tree: dict[str, Any] = {}
         for pair in self.pairs:
@@ -51,10 +51,10 @@ class Match:
         return tree
 
     def to_torch(self, variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Flax's variables → PyTorch's numbers by name.
+        """Convert Flax's variables to PyTorch's parameters.
 
         Args:
-            variables: {"params": …}, with "batch_stats" beside it if there are any.
+            variables: {"params": …}, with "batch_stats" if there are any.
 
         Returns:
             NumPy arrays by their names in PyTorch's state_dict.
@@ -65,14 +65,14 @@ class Match:
             for leaf, values in arrays.items():
                 if values.shape != pair.flax.shapes[leaf]:
                     raise UsageError(
-                        f"`{pair.flax.places[leaf]}` has the shape {list(values.shape)}, and {pair.flax} is to hold it."
+                        f"`{pair.flax.places[leaf]}` has shape {list(values.shape)}, which does not fit {pair.flax}."
                     )
             for role, values in pair.flax.kind.to_torch(arrays).items():
                 state[pair.torch.places[role]] = np.ascontiguousarray(values).reshape(values.shape)
         return state
 
     def counterpart(self, name: str) -> str:
-        """Where Flax keeps what PyTorch calls by this name; the layer, if it is spread over several arrays."""
+        """Flax's name for an array of PyTorch; that of the layer, if it corresponds to several arrays."""
         for pair in self.pairs:
             for role, place in pair.torch.places.items():
                 if place == name:
@@ -88,20 +88,20 @@ class Match:
 
 
 def _untorched(values: Any) -> Any:
-    """A tensor as an array; anything else, such as what JAX traces, as it is."""
+    """Convert a tensor to an array; anything else, such as a JAX tracer, is returned as it is."""
     return array(values) if hasattr(values, "detach") else values
 
 
 def _followed(pair: Pair, role: str) -> dict[str, Any]:
-    """The arrays of a pair of which only one has to be followed."""
-    if pair.flax.kind.recurrent:  # every array of theirs becomes several
+    """Arrays of a pair that correspond one to one."""
+    if pair.flax.kind.recurrent:  # each of their arrays becomes several
         return {name: np.broadcast_to(np.float32(0), shape) for name, shape in pair.torch.shapes.items()}
     return {role: np.broadcast_to(np.float32(0), pair.torch.shapes[role])}
 
 
 @dataclass(frozen=True, eq=False)
 class Twins:
-    """Two modules, what they are called with, and the pairs of their layers."""
+    """Two modules, their inputs, and the pairs of their layers."""
 
     torch: Any
     flax: Any
@@ -117,7 +117,7 @@ def meet(
     names: Mapping[str, str] | None = None,
     flax_inputs: Any = None,
 ) -> Twins:
-    """Check both modules, call both, and pair their layers. What goes wrong is a `UsageError`."""
+    """Check both modules, call both, and match their layers; raises a `UsageError` if something is wrong."""
     layers_torch.check_module(torch_module)
     layers_flax.check_module(flax_module)
     call = guess_inputs(torch_module) if inputs is None else as_call(inputs)
@@ -127,14 +127,14 @@ def meet(
         theirs = layers_flax.find_layers(flax_module, flax_call)
     except UsageError as error:
         if inputs is None:
-            raise _ask_for_inputs(f"a guess did not do. {error}") from error
+            raise _ask_for_inputs(f"a guess failed. {error}") from error
         raise
     pairs = pairing.propose(ours, theirs, names)
     return Twins(torch_module, flax_module, call, flax_call, try_out(torch_module, flax_module, pairs, call, flax_call))
 
 
 def match_parameters(params: Mapping[str, Any], torch_module: Any, names: Mapping[str, str] | None = None) -> Match:
-    """Pair the layers of a PyTorch module with a tree of parameters of which nothing else is known."""
+    """Match the layers of a PyTorch module with a tree of parameters alone."""
     layers_torch.check_module(torch_module)
     theirs = layers_flax.layers_of(params)
     pairs = pairing.propose(layers_torch.find_layers(torch_module, None), theirs, names)
@@ -143,16 +143,16 @@ def match_parameters(params: Mapping[str, Any], torch_module: Any, names: Mappin
         raise UsageError(
             f"By their shapes alone {_listed([pair.torch.name for pair in unsure])} could be any of "
             f"{_listed([pair.flax.name for pair in unsure])}. Give the Flax module and inputs, so that this can be "
-            f"tried out, or say which is which: {pairing.as_names(unsure)}."
+            f"tested, or say which is which: {pairing.as_names(unsure)}."
         )
     return Match(tuple(pairs))
 
 
 def guess_inputs(torch_module: Any) -> Call:
-    """Made-up inputs for a module that takes one array, by the layer that it begins with."""
+    """Made-up inputs for a module that takes one array, by its first layer."""
     shape = layers_torch.input_shape(torch_module, layers_torch.find_layers(torch_module, None))
     if shape is None:
-        raise _ask_for_inputs("the PyTorch module's first layer does not say of what size its input is.")
+        raise _ask_for_inputs("the PyTorch module's first layer does not imply the size of its input.")
     (size, whole), rng = shape, np.random.default_rng(0)
     made = rng.integers(0, 2, size, np.int32) if whole else rng.standard_normal(size, np.float32)
     return Call((made,), {})
@@ -163,23 +163,23 @@ def _ask_for_inputs(why: str) -> UsageError:
 
 
 def try_out(torch_module: Any, flax_module: Any, pairs: list[Pair], call: Call, flax_call: Call) -> Match:
-    """The pairs as proposed; or, where layers of the same shape could be exchanged, as both sides say the same."""
+    """Verify the proposed pairs by running both sides; where layers have the same shape, find the order that agrees."""
     groups = pairing.alternatives(pairs)
     if not groups:
         return Match(tuple(pairs))
     state = random_numbers(pairs, np.random.default_rng(0))
     theirs = jax.tree.leaves(layers_torch.call(torch_module, state, call))
-    say = jax.jit(lambda variables: layers_flax.say(flax_module, variables, flax_call))
+    apply = jax.jit(lambda variables: layers_flax.apply_checked(flax_module, variables, flax_call))
 
-    def said(tried: list[Pair]) -> list[np.ndarray]:
+    def outputs(tried: list[Pair]) -> list[np.ndarray]:
         with jax.default_matmul_precision("highest"):
-            return [np.asarray(x) for x in jax.tree.leaves(say(Match(tuple(tried)).to_flax(state)))]
+            return [np.asarray(x) for x in jax.tree.leaves(apply(Match(tuple(tried)).to_flax(state)))]
 
-    first = said(pairs)
+    first = outputs(pairs)
     if _distance(first, theirs) <= SAME:
-        return Match(tuple(pairs), _invisible(pairs, groups, first, said))
+        return Match(tuple(pairs), _invisible(pairs, groups, first, outputs))
     for tried in islice(_orders(pairs, groups), MOST_TRIED):
-        if _distance(said(tried), theirs) <= SAME:
+        if _distance(outputs(tried), theirs) <= SAME:
             moved = [(a, b) for a, b in zip(pairs, tried, strict=True) if a is not b]
             if all(a.how == ORDER for a, _ in moved):
                 return Match(tuple(tried))
@@ -189,7 +189,7 @@ def try_out(torch_module: Any, flax_module: Any, pairs: list[Pair], call: Call, 
 
 
 def random_numbers(pairs: list[Pair], rng: np.random.Generator) -> dict[str, np.ndarray]:
-    """Numbers for all parameters with which no layer is silent and no two are alike."""
+    """Parameters for which every layer affects the output and no two are alike."""
     state = {}
     for pair in pairs:
         for role, shape in pair.torch.shapes.items():
@@ -201,7 +201,7 @@ def random_numbers(pairs: list[Pair], rng: np.random.Generator) -> dict[str, np.
 
 
 def _orders(pairs: list[Pair], groups: list[list[int]]) -> Iterator[list[Pair]]:
-    """Other ways to pair layers of the same shape: two exchanged first, then everything."""
+    """Other ways to pair layers of the same shape: single exchanges first, then all permutations."""
     for group in groups:
         for k, i in enumerate(group):
             for j in group[k + 1 :]:
@@ -214,7 +214,7 @@ def _orders(pairs: list[Pair], groups: list[list[int]]) -> Iterator[list[Pair]]:
 
 
 def _distance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
-    """The largest difference of two lists of arrays, as a share of the largest number."""
+    """The largest difference of two lists of arrays, relative to the largest number."""
     if [x.shape for x in ours] != [np.shape(x) for x in theirs]:
         return np.inf
     shares = [
@@ -224,12 +224,12 @@ def _distance(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:
     return float(max(shares, default=np.inf)) if np.all(np.isfinite(shares)) else np.inf
 
 
-def _invisible(pairs: list[Pair], groups: list[list[int]], first: list[np.ndarray], said: Any) -> str:
-    """A sentence if layers that only the order has told apart could be exchanged, and nobody would see."""
+def _invisible(pairs: list[Pair], groups: list[list[int]], first: list[np.ndarray], outputs: Any) -> str:
+    """A warning if layers that only their order tells apart could be exchanged without changing the output."""
     for group in groups:
         guessed = [i for i in group if pairs[i].how == ORDER]
         for i, j in pairwise(guessed):
-            if _distance(said(pairing.exchange(pairs, {i: j, j: i}, FORWARD)), first) <= UNCHANGED:
+            if _distance(outputs(pairing.exchange(pairs, {i: j, j: i}, FORWARD)), first) <= UNCHANGED:
                 some = [pairs[i], pairs[j]]
                 return (
                     f"{_listed([pair.torch.name for pair in some])} have the same shape, and with these inputs the "
@@ -243,17 +243,17 @@ def _swapped(moved: list[tuple[Pair, Pair]]) -> str:
     by_name = next(a for a, _ in moved if a.how == NAME)
     other = next(b for a, b in moved if a is by_name)
     return (
-        f"By name `{by_name.torch.name}` goes with `{by_name.flax.name}`, but the two modules say the same only if it "
-        f"goes with `{other.flax.name}`: give {pairing.as_names([b for _, b in moved])} if that is meant, or put the "
-        "Flax module right."
+        f"By name `{by_name.torch.name}` goes with `{by_name.flax.name}`, but the modules' outputs agree only if "
+        f"it goes with `{other.flax.name}`: give {pairing.as_names([b for _, b in moved])} if that is meant, or fix "
+        "the Flax module."
     )
 
 
 def _undecided(unsure: list[Pair]) -> str:
     return (
         f"{_listed([pair.torch.name for pair in unsure])} could be any of "
-        f"{_listed([pair.flax.name for pair in unsure])} by their shapes, and the modules do not say the same in any "
-        "order that was tried. `xladder.parity.check` shows where they part; or say which is which: "
+        f"{_listed([pair.flax.name for pair in unsure])} by their shapes, and the modules' outputs do not agree in any "
+        "order tried. `xladder.parity.check` shows where they diverge; or say which is which: "
         f"{pairing.as_names(unsure)}."
     )
 

@@ -19,14 +19,14 @@ _TORCH: dict[str, Any] = {
 
 
 def in_torch(optimiser: Any, module: torch.nn.Module) -> torch.optim.Optimizer:
-    """PyTorch's for the parameters of a module: by name, or made by the first of a pair."""
+    """PyTorch's optimiser for the parameters of a module: by name, or made by the first of a pair."""
     params = [param for param in module.parameters() if param.requires_grad]
     found = named(optimiser)
     if found:
         return _TORCH[found[0]](params, lr=found[1])
     pair = isinstance(optimiser, tuple | list) and len(optimiser) == 2 and not hasattr(optimiser, "update")
     if not (pair and callable(optimiser[0])):
-        raise UsageError(f"`optimiser` is a {type(optimiser).__name__}, which is nothing that both sides have. {HOW}")
+        raise UsageError(f"`optimiser` is a {type(optimiser).__name__}, which is not an optimiser of both sides. {HOW}")
     try:
         made = optimiser[0](params)
     except Exception as error:
@@ -35,5 +35,5 @@ def in_torch(optimiser: Any, module: torch.nn.Module) -> torch.optim.Optimizer:
             "Give a function of them, such as `lambda params: torch.optim.SGD(params, 0.1, momentum=0.9)`."
         ) from error
     if not isinstance(made, torch.optim.Optimizer):
-        raise UsageError(f"The first of the pair makes a {type(made).__name__}, not an optimiser of PyTorch's. {HOW}")
+        raise UsageError(f"The first of the pair makes a {type(made).__name__}, not a PyTorch optimiser. {HOW}")
     return made

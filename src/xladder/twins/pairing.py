@@ -1,7 +1,7 @@
-"""Which layer of one twin belongs to which of the other, as far as names, kinds, shapes and order tell.
+"""Pairs the layers of twins by names, kinds, shapes and order.
 
-First what the user says, then equal names, then shapes that occur once, then the order of calls among layers of the
-same shape. The last is a guess, and `matching.py` tries it out.
+First by the names that the user gives, then by equal names, then by shapes that occur once, then by the order of calls
+among layers of the same shape. The last is a guess, which `matching.py` tests.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ GIVEN, NAME, SHAPE, ORDER, FORWARD = "given", "name", "shape", "order", "forward
 
 
 class Pair(NamedTuple):
-    """Two layers that are one, and how that was found out."""
+    """Two corresponding layers, and how they were matched."""
 
     torch: Layer
     flax: Layer
     how: str
     group: str = ""
-    """The name given by the user that both are under, if there is one."""
+    """The user's name that both are under, if there is one."""
 
     def __str__(self) -> str:
         return f"`{self.torch.title}` ↔ `{self.flax.title}`"
 
 
 def propose(ours: Sequence[Layer], theirs: Sequence[Layer], names: Mapping[str, str] | None = None) -> list[Pair]:
-    """Every layer of PyTorch's (`ours`) with one of Flax's; a `UsageError` names the first that does not fit.
+    """Pair every PyTorch layer (`ours`) with a Flax layer; a `UsageError` names the first that does not fit.
 
-    `names` may hold names of layers or of what they are in: {"encoder": "Encoder_0", "head.0": "Dense_2"}.
+    `names` maps names of layers or of modules that contain them: {"encoder": "Encoder_0", "head.0": "Dense_2"}.
     """
     if names and not (isinstance(names, Mapping) and all(isinstance(name, str) for x in names.items() for name in x)):
         raise UsageError('`names` has to be a dict of PyTorch\'s names and Flax\'s: {"encoder.0": "Dense_0"}.')
@@ -54,7 +54,7 @@ def propose(ours: Sequence[Layer], theirs: Sequence[Layer], names: Mapping[str, 
 
 
 def alternatives(pairs: Sequence[Pair]) -> list[list[int]]:
-    """Which pairs could be exchanged without a shape speaking against it, unless the user has given them."""
+    """Indices of pairs that could be exchanged as their shapes are equal, except those given by the user."""
     groups: dict[tuple, list[int]] = {}
     for i, pair in enumerate(pairs):
         if pair.how != GIVEN:
@@ -71,12 +71,12 @@ def exchange(pairs: Sequence[Pair], partners: Mapping[int, int], how: str) -> li
 
 
 def as_names(pairs: Sequence[Pair]) -> str:
-    """Pairs as the user would write them."""
+    """Pairs in the form of the argument `names`."""
     return "names={" + ", ".join(f'"{pair.torch.name}": "{pair.flax.name}"' for pair in pairs) + "}"
 
 
 def _pair(ours: list[Layer], theirs: list[Layer], skip_ours: int = 0, skip_theirs: int = 0) -> list[Pair]:
-    """Pair layers by name, shape and order; the first parts of their names are passed over."""
+    """Pair layers by name, shape and order; the given number of leading parts of their names is ignored."""
     if skip_ours and len(ours) == len(theirs) == 1:
         if ours[0].key != theirs[0].key:
             raise _misfit(ours[0], theirs[0])
@@ -94,12 +94,12 @@ def _pair(ours: list[Layer], theirs: list[Layer], skip_ours: int = 0, skip_their
 
 
 def _by_name(ours: list[Layer], theirs: list[Layer], skip_ours: int, skip_theirs: int) -> list[Pair]:
-    """Layers whose names are the same, however each side writes them: `encoder.0` and `encoder/layers_0`."""
+    """Pair layers whose names are equal apart from notation: `encoder.0` and `encoder/layers_0`."""
     some = {_plain(layer.name, skip_ours): layer for layer in ours}
     others = {_plain(layer.name, skip_theirs): layer for layer in theirs}
     pairs = []
     for name, layer in some.items():
-        # A number only counts, and the two may count differently: unless they count to the same, it says nothing.
+        # The two may count differently, so a number in a name counts only if both sides have the same numbers.
         if name and name in others and _siblings(name, some) == _siblings(name, others):
             if layer.key != others[name].key:
                 raise _misfit(layer, others[name])
@@ -108,7 +108,7 @@ def _by_name(ours: list[Layer], theirs: list[Layer], skip_ours: int, skip_theirs
 
 
 def _siblings(name: str, names: Iterable[str]) -> set[str]:
-    """All that are called the same but for a number after the last `_`; nothing if there is no such number."""
+    """All names that differ only in the number after the last `_`; empty if there is no such number."""
     stem, _, count = name.rpartition("_")
     return {other for other in names if _splits(other, stem)} if count.isdigit() else set()
 
@@ -119,12 +119,12 @@ def _splits(name: str, stem: str) -> bool:
 
 
 def _plain(name: str, skip: int) -> str:
-    """A name without what only one side has in it."""
+    """A name without the parts that only one side has."""
     return re.sub(r"(^|_)layers_(?=\d)", r"\1", "_".join(_parts(name)[skip:]).lower())
 
 
 def _first_misfit(ours: list[Layer], theirs: list[Layer]) -> UsageError:
-    """The first two in their order that do not fit each other, or the first that has nobody left."""
+    """The error for the first two layers, in order, that do not fit, or for the first without counterpart."""
     for layer, other in zip_longest(ours, theirs):
         if layer is None:
             return UsageError(f"{other} of the Flax module has no counterpart in the PyTorch module.{_advice(other)}")
@@ -144,7 +144,7 @@ def _misfit(layer: Layer, other: Layer) -> UsageError:
 
 
 def _wish(layer: Layer, other: Layer) -> str:
-    """What Flax's layer would have to be like."""
+    """What would have to be different about Flax's layer."""
     if layer.kind is not other.kind:
         return ""
     wanted, there = layer.torch_shapes, other.torch_shapes
@@ -162,7 +162,7 @@ def _roles(names: set[str]) -> str:
 
 def _advice(layer: Layer) -> str:
     if layer.torch and layer.kind.name == "parameter":
-        return " A parameter of your own crosses as it is, into one of the same shape that `self.param` makes."
+        return " A custom parameter is copied to one of the same shape, made by `self.param`."
     return ""
 
 
@@ -171,7 +171,7 @@ def _parts(name: str) -> list[str]:
 
 
 def _under(prefix: str, layers: Sequence[Layer]) -> list[Layer]:
-    """The layers of that name, or inside what has that name."""
+    """The layers with that name, or inside a module with that name."""
     start = _parts(prefix)
     return [layer for layer in layers if _parts(layer.name)[: len(start)] == start]
 

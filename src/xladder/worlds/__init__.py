@@ -1,1 +1,1 @@
-"""Worlds: pure JAX, with NumPy twins beside."""
+"""Environments: JAX worlds with NumPy twins, and adapters for gymnax, JaxMARL, Gymnasium, PettingZoo and ale-py."""

@@ -1,7 +1,7 @@
-"""Envs of an Atari game inside an XLA program: ale-py's emulators as foreign calls.
+"""Envs of an Atari game inside an XLA program: ale-py's emulators as foreign function calls.
 
-The games themselves stay on the host: what the program carries is the address of the emulators. On a GPU the device
-waits while they run, so where speed counts step `AtariEnvs` on the host while the device learns.
+The emulators stay on the host; the program carries only their address. On a GPU the device waits while they run, so
+where speed matters, step `AtariEnvs` on the host while the device learns.
 
 Shapes: N envs.
 """
@@ -20,25 +20,25 @@ from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
 
 class AtariState(NamedTuple):
-    """Which emulators, and what tells their games apart. It orders calls; the games are not in it."""
+    """A handle to the emulators. It orders the calls; the emulators' states are not in it."""
 
     handle: jax.Array  # uint8 [8]: an address in this process
-    before: jax.Array  # int32 [N]: frames that earlier games took
+    before: jax.Array  # int32 [N]: frames of earlier episodes
 
 
 class AtariXla:
-    """N envs of a game for `jit`, `scan` and `fori_loop`; equal to no other, and hashed by identity.
+    """N envs of a game for `jit`, `scan` and `fori_loop`; hashed by identity.
 
-    The same games as `AtariEnvs` with the same seed and actions. Keys are ignored: the emulators draw their own
-    numbers, from `seed`. There is one set of games, whatever happens to the state: `reset` begins them anew for every
-    state there is, an old state cannot be gone back to, and envs cannot be mapped over (`vmap` over seeds is
-    impossible: all would play in the same games, so make one for each seed).
+    The same episodes as `AtariEnvs` with the same seed and actions. Keys are ignored: the emulators have their own
+    random numbers, from `seed`. There is only one set of emulators, whatever happens to the state: `reset` resets them
+    for every state, an old state cannot be restored, and envs cannot be vmapped (for several seeds, make one object
+    each).
     """
 
     def __init__(self, game: str, num_envs: int, seed: int, **options: Unpack[Options]):
         self.num_envs = num_envs
         self._emulator: Any = open_emulator(game, num_envs, **options)
-        if not is_installed("chex"):  # the only thing that its XLA interface needs besides
+        if not is_installed("chex"):  # all that its XLA interface needs besides
             raise missing_extra("chex", "atari")
         self._handle, self._reset, self._step = self._emulator.xla()
         self._seeds = env_seeds(seed, num_envs)
@@ -46,16 +46,16 @@ class AtariXla:
 
     @property
     def spec(self) -> EnvSpec:
-        """What its frames look like, and how many actions there are."""
+        """Shape of the frames and number of actions."""
         return self._view
 
     def reset(self, keys: Any) -> tuple[AtariState, jax.Array]:
-        """State and first frames [N, 84, 84]; keys are ignored."""
+        """Reset all envs. Returns the state and the first frames [N, 84, 84]; keys are ignored."""
         handle, (stacks, info) = self._reset(self._handle, seed=self._seeds)
         return AtariState(handle, frames_before(info)), stacks[:, 0]
 
     def step(self, keys: Any, state: AtariState, actions: jax.Array) -> tuple[AtariState, Step]:
-        """One step of every env; actions int32 [N]; keys are ignored."""
+        """Step every env; actions int32 [N]; keys are ignored."""
         handle, (stacks, rewards, terminated, truncated, info) = self._step(state.handle, actions.astype(jnp.int32))
         before = frames_before(info)
         cut = truncated & ~terminated
@@ -63,10 +63,10 @@ class AtariXla:
         return AtariState(handle, before), step
 
     def close(self) -> None:
-        """End the emulators' threads. No program that steps these envs may be run afterwards."""
+        """Stop the emulators' threads. Programs that step these envs must not run afterwards."""
         self._emulator = self._reset = self._step = None
 
 
 def inside(world: Any, seed: int) -> AtariXla:
-    """The envs of a configured game, for a program."""
+    """The envs of a configured game, for use inside a program."""
     return AtariXla(world.name, world.num_envs, seed, **options(world))

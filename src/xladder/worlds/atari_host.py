@@ -1,7 +1,7 @@
-"""Envs of an Atari game on the host: ale-py's emulators, each step of which runs in threads of their own.
+"""Envs of an Atari game on the host: ale-py's emulators, which step in their own threads.
 
-Frames are prepared as published (Mnih et al. 2015): an action lasts 4 frames, of the last 2 of which the brighter
-pixels are kept, in grey, 84×84. Stacking is left to the memory, and clipping rewards to the learner.
+Frames are preprocessed as published (Mnih et al. 2015): an action is repeated for 4 frames, and the pixelwise maximum
+of the last 2 is kept, in grey, 84×84. The replay memory stacks frames, and the learner clips rewards.
 
 Shapes: N envs, T steps, F frames per state, H × W pixels of the screen.
 """
@@ -22,43 +22,50 @@ from xladder.worlds.names import find_atari
 SIDE = 84
 SKIP = 4
 FULL_CAP = 108_000  # frames: half an hour of play, or 27,000 steps
-ACTION_LOG_STEPS = 2_000  # after which an env's next game has a seed of its own: fewer to play again, more resets
+ACTION_LOG_STEPS = 2_000  # an env's first reset after this has a new seed; fewer: less to replay, more slow resets
 
 
 class Options(TypedDict, total=False):
-    """How a game is played; `open_emulator` has the defaults."""
+    """Options of a game; `open_emulator` has the defaults."""
 
     sticky: float
-    """How likely the emulator repeats the last action instead, frame by frame."""
+    """Probability that the emulator repeats the previous action, per frame (sticky actions)."""
     noops: int
-    """A game begins with fewer than so many frames in which nothing is done."""
+    """An episode begins with fewer than this many no-op frames, a random number."""
     life_loss: bool
-    """Whether a life lost is `terminated`; the game goes on either way."""
+    """Whether the loss of a life counts as `terminated`; the episode goes on either way."""
     cap_frames: int
-    """After so many frames of its own a game is cut."""
+    """An episode is truncated after this many frames."""
     full_actions: bool
-    """All 18 actions instead of those that the game knows."""
+    """Use all 18 actions instead of the game's minimal set."""
     fire: bool
-    """Whether games that wait for the fire button find it pressed at their start."""
+    """Whether to press fire at the start of games that wait for it."""
     num_threads: int
-    """Of the emulators; 0 takes one for each processor. It changes nothing but the speed."""
+    """Threads of the emulators; 0 means one per core. It affects speed only."""
 
 
 class ActionLog(NamedTuple):
-    """All that happened to N envs since they were last given seeds: enough to bring them there again."""
+    """The actions of N envs since their last seeds: enough to reach their current states again."""
 
     seeds: np.ndarray  # int64 [N]
-    renewals: np.ndarray  # int32 [N]: how often there was a new one
-    steps: np.ndarray  # int32 [N]: how many there were since then
+    renewals: np.ndarray  # int32 [N]: how many new seeds each has had
+    steps: np.ndarray  # int32 [N]: steps since then
     actions: np.ndarray  # int8 [N, most]
 
 
 class AtariEnvs:
-    """N envs of a game, as `breakout` or `atari/SpaceInvaders`; see `envs.HostEnvs`.
+    """N envs of a game, such as `breakout` or `atari/SpaceInvaders`; see `envs.HostEnvs`.
 
-    Between `send` and `recv` the games run on by themselves. The emulators cannot be saved, but their games can be
-    played again: an env is given a new seed with its first game after `ACTION_LOG_STEPS` steps, and its actions since
-    then are kept.
+    Between `send` and `recv` the emulators run in the background. They cannot be saved, but their episodes can be
+    replayed: an env gets a new seed at its first reset after `ACTION_LOG_STEPS` steps, and its actions since then are
+    logged.
+
+    Args:
+        game: name of the game.
+        num_envs: N.
+        seed: seed of the run.
+        first: number of the first env, where other processes have those before it.
+        options: see `Options`.
     """
 
     def __init__(self, game: str, num_envs: int, seed: int, first: int = 0, **options: Unpack[Options]):
@@ -75,18 +82,18 @@ class AtariEnvs:
         self.spec = emulator_spec(self._emulator)
 
     def reset(self) -> np.ndarray:
-        """Begin anew: first frames [N, 84, 84]."""
+        """Reset all envs; returns the first frames [N, 84, 84]."""
         self._action_log.seeds[:] = env_seeds(self._seed, self.num_envs, first=self._first)
         self._action_log.renewals[:] = self._action_log.steps[:] = 0
         return self._begin(np.ones(self.num_envs, bool))
 
     def send(self, actions: np.ndarray) -> None:
-        """Begin a step of every env; actions int [N]."""
+        """Start a step of every env; actions int [N]."""
         self._sent = np.asarray(actions, np.int32)
         self._emulator.send(self._sent)
 
     def recv(self) -> Step:
-        """Wait for what `send` began."""
+        """Wait for the step that `send` started."""
         stacks, rewards, terminated, truncated, info = self._emulator.recv()
         before, self._before = self._before, frames_before(info)
         frames, is_first = stacks[:, 0], self._before != before
@@ -102,11 +109,11 @@ class AtariEnvs:
         return Step(frames, rewards.astype(np.float32), terminated, truncated & ~terminated, is_first)
 
     def place(self) -> ActionLog:
-        """Where the envs stand, as far as it can be told."""
+        """The action log that leads to the current states."""
         return self._action_log
 
     def go_to(self, action_log: ActionLog, steps: int = 0) -> np.ndarray:
-        """Play the games again up to there. Returns the frames [N, 84, 84] that are seen now."""
+        """Replay an action log. Returns the current frames [N, 84, 84]."""
         self._action_log = ActionLog(*(np.array(column) for column in action_log))
         longest = int(self._action_log.steps.max())
         begins = longest - self._action_log.steps
@@ -114,7 +121,7 @@ class AtariEnvs:
         for step in range(longest):
             if step and (begins == step).any():
                 self._begin(begins == step)
-            # An env whose turn has not come does something or other: it is about to begin.
+            # An env whose log has not started yet takes arbitrary actions: it is reset before it starts.
             place = np.maximum(step - begins, 0)
             self._emulator.send(self._action_log.actions[np.arange(self.num_envs), place].astype(np.int32))
             stacks, *_, info = self._emulator.recv()
@@ -124,32 +131,32 @@ class AtariEnvs:
         return frames
 
     def state(self) -> dict[str, Any]:
-        """All that makes it go on as it would have."""
+        """The state to resume from."""
         return self._action_log._asdict()
 
     def take_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Restore a state, by replaying the action log."""
         self.go_to(ActionLog(**state))
 
     def _begin(self, chosen: np.ndarray) -> np.ndarray:
-        """New games for the chosen envs, bool [N], from their seeds. Returns what all envs show."""
+        """Reset the chosen envs, bool [N], with their seeds. Returns the frames of all envs."""
         stacks, info = self._emulator.reset(seed=self._action_log.seeds[chosen], options={"reset_mask": chosen})
         self._before = frames_before(info)
         frames: np.ndarray = stacks[:, 0]
         return frames
 
     def close(self) -> None:
-        """End the emulators' threads."""
+        """Stop the emulators' threads."""
         self._emulator = None
 
 
 class RecordedGame(NamedTuple):
-    """One game."""
+    """One recorded episode."""
 
     screens: np.ndarray  # uint8 [T + 1, H, W, 3]: the screen before each step, and the last
     actions: np.ndarray  # int64 [T]
     rewards: np.ndarray  # float32 [T]
-    over: bool  # whether it was played to its end
+    over: bool  # whether it reached its end
 
 
 def play_rgb(
@@ -161,13 +168,21 @@ def play_rgb(
     most_steps: int = 3_000,
     **options: Unpack[Options],
 ) -> RecordedGame:
-    """Play one game for a video; `policy` is shown uint8 [F, 84, 84], the newest frame last, and answers an action.
+    """Record one episode for a video.
 
-    What it sees is what env 0 of `AtariEnvs` shows for the same seed and actions, with zeros before the first frame.
-    A step's screen takes 100 kB, so a game is left after `most_steps`.
+    The policy sees what env 0 of `AtariEnvs` shows for the same seed and actions, with zeros before the first frame. A
+    screen takes 100 kB per step, so recording stops after `most_steps`.
+
+    Args:
+        game: name of the game.
+        policy: maps uint8 [F, 84, 84], the newest frame last, to an action.
+        seed: seed of the env.
+        frames_per_state: F.
+        most_steps: steps after which recording stops.
+        options: see `Options`.
     """
     options = {**options, "life_loss": False, "num_threads": 1}
-    # The same game twice, in lock step: once as it is learned from, once in colour.
+    # Two emulators in lock step: one preprocessed for the policy, one in colour.
     seen = AtariEnvs(game, 1, seed, **options)
     shown = open_emulator(game, 1, size=screen_size(game), colour=True, **options)
     try:
@@ -192,19 +207,19 @@ def play_rgb(
 
 
 def action_names(game: str, full_actions: bool = False) -> tuple[str, ...]:
-    """What the actions of a game are called, such as NOOP and UPFIRE."""
+    """The names of a game's actions, such as NOOP and UPFIRE."""
     console = _load(game)
     chosen = console.getLegalActionSet() if full_actions else console.getMinimalActionSet()
     return tuple(action.name for action in chosen)
 
 
 def minimal_actions(game: str) -> int:
-    """How many actions a game knows."""
+    """Number of actions in a game's minimal set."""
     return len(action_names(game))
 
 
 def screen_size(game: str) -> tuple[int, int]:
-    """Height and width of a game's screen: 210 and 160, but for a few."""
+    """Height and width of a game's screen: 210 × 160, with few exceptions."""
     height, width = _load(game).getScreenDims()
     return height, width
 
@@ -223,7 +238,7 @@ def open_emulator(
     size: tuple[int, int] = (SIDE, SIDE),
     colour: bool = False,
 ) -> Any:
-    """ale-py's `AtariVectorEnv` with one frame per observation, and rewards as the game gives them."""
+    """ale-py's `AtariVectorEnv` with one frame per observation and unclipped rewards; see `Options`."""
     game = find_atari(game)
     _import_ale()
     try:
@@ -250,14 +265,14 @@ def open_emulator(
 
 
 def emulator_spec(emulator: Any) -> EnvSpec:
-    """What the frames of an open emulator look like, and how many actions it takes."""
+    """The spec of an open emulator."""
     return EnvSpec((SIDE, SIDE), np.dtype(np.uint8), int(emulator.single_action_space.n), 255)
 
 
 def frames_before(info: Mapping[str, Any]) -> Any:
-    """int32 [N]: how many frames earlier games took. It changes when a game begins, and at no other time.
+    """int32 [N]: frames of earlier episodes. It changes exactly when an episode begins.
 
-    `terminated` cannot tell, since lives lost may be among it; nor lives, which some games do not have.
+    `terminated` does not show that, since it may include lost lives; nor do lives, which some games do not have.
     """
     return info["frame_number"] - info["episode_frame_number"]
 
@@ -267,12 +282,12 @@ def _import_ale() -> Any:
         import ale_py
     except ImportError as error:
         raise missing_extra("ale-py", "atari") from error
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # it greets on the error stream otherwise
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # otherwise it prints a greeting to stderr
     return ale_py
 
 
 def _load(game: str) -> Any:
-    """A single console with the game in it."""
+    """A single emulator with the game loaded."""
     game = find_atari(game)
     console = _import_ale().ALEInterface()
     from ale_py import roms
@@ -283,7 +298,7 @@ def _load(game: str) -> Any:
 
 @cache
 def spec(world: Any) -> EnvSpec:
-    """What the frames of a configured game look like, and how many actions there are."""
+    """Shape of the frames and number of actions of a configured game."""
     return EnvSpec((SIDE, SIDE), np.dtype(np.uint8), minimal_actions(world.name), 255)
 
 
@@ -293,12 +308,12 @@ def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0)
 
 
 def options(world: Any) -> Options:
-    """What the settings say about the emulator."""
+    """The emulator options of a configured game."""
     return Options(
         sticky=world.sticky,
         noops=world.noops,
         life_loss=world.life_loss,
         cap_frames=world.cap_frames,
         fire=world.fire,
-        num_threads=world.threads or max(1, cores() - 2),  # whoever drives the device needs a core, too
+        num_threads=world.threads or max(1, cores() - 2),  # the thread that drives the device needs a core, too
     )

@@ -1,7 +1,7 @@
-"""Strings of bits, filled in at any place: the smallest world in which only complete objects may stop.
+"""Bit strings, filled in at any position: the smallest world in which only complete objects may stop.
 
-A state is a digit for each place: 0 empty, 1 for a zero, 2 for a one. Action `2·i + b` writes bit b at place i. Rewards
-are high near a few hidden strings, as in the bit sequences of Malkin et al. 2022.
+A state has a digit for each position: 0 empty, 1 for a zero, 2 for a one. Action `2·i + b` writes bit b at position i.
+Rewards are high near a few hidden strings, as in the bit sequences of Malkin et al. 2022.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from xladder.worlds.flow import FlowWorld
 
 
 class BitStrings(FlowWorld):
-    """Strings of `length` bits; log R = −β · (distance to the nearest of the hidden strings)."""
+    """Strings of `length` bits; log R = −β · (Hamming distance to the nearest hidden string)."""
 
     def __init__(self, length: int = 8, hidden: int = 4, beta: float = 1.5, seed: int = 0):
         self.length, self.beta = length, beta
@@ -22,15 +22,15 @@ class BitStrings(FlowWorld):
         self.hidden = 1 + np.random.default_rng(seed).integers(0, 2, (hidden, length), dtype=np.int32)
 
     def initial(self) -> jax.Array:
-        """Nothing is written yet."""
+        """The empty string."""
         return jnp.zeros(self.length, jnp.int32)
 
     def forward_mask(self, state: jax.Array) -> jax.Array:
-        """Any empty place may be written; what is full has to stop."""
+        """Any empty position may be written; a full string has to stop."""
         return jnp.append(jnp.repeat(state == 0, 2), (state > 0).all())
 
     def backward_mask(self, state: jax.Array) -> jax.Array:
-        """What is written may have been written last."""
+        """Any written bit may have been written last."""
         return (state[:, None] == jnp.array([1, 2])[None, :]).reshape(-1)
 
     def forward(self, state: jax.Array, action: jax.Array) -> jax.Array:
@@ -38,14 +38,14 @@ class BitStrings(FlowWorld):
         return state.at[action // 2].set(1 + action % 2)
 
     def backward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """Rub it out."""
+        """Erase a bit."""
         return state.at[action // 2].set(0)
 
     def encode(self, state: jax.Array) -> jax.Array:
-        """One of three inputs is on for each place."""
+        """One-hot over three values per position."""
         return state + 3 * jnp.arange(self.length)
 
     def log_reward(self, state: jax.Array) -> jax.Array:
-        """−β for every bit that the nearest hidden string has otherwise."""
+        """−β per bit that differs from the nearest hidden string."""
         distances = (jnp.asarray(self.hidden) != state[None, :]).sum(1)
         return -self.beta * distances.min()

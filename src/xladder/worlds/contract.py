@@ -1,8 +1,8 @@
-"""Whether a world keeps its contract: `xladder check`.
+"""Checks that a world keeps its contract: `xladder check`.
 
-Each finding is a sentence that names the world's function and field. Worlds are played at random, many envs at once,
-and what they return is held against what they promise: shapes, dtypes, spaces, ends, and that the same keys give the
-same episodes.
+Each finding is a sentence that names the world's function and field. Several envs are stepped with random actions, and
+what they return is compared with what they promise: shapes, dtypes, spaces, ends of episodes, and that the same keys
+give the same episodes.
 
 Shapes: N envs, T steps.
 """
@@ -24,40 +24,40 @@ from xladder.errors import XladderError, brief
 from xladder.worlds import gymnax_world, marl_world
 from xladder.worlds.envs import Envs, Step
 
-COPIES, STEPS, LONGEST = 8, 256, 10_240
+NUM_ENVS, STEPS, LONGEST = 8, 256, 10_240
 TWIN_STEPS = 200
 CLOSE = 1e-5
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was checked."""
+    """The result of one check."""
 
     kind: Literal["kept", "noted", "broken"]
     sentence: str
 
 
 def kept(sentence: str) -> Finding:
-    """Something is as it has to be."""
+    """A check that passed."""
     return Finding("kept", sentence)
 
 
 def noted(sentence: str) -> Finding:
-    """Something is allowed, and worth knowing."""
+    """Something allowed that is worth knowing."""
     return Finding("noted", sentence)
 
 
 def broken(sentence: str) -> Finding:
-    """Something would spoil training."""
+    """Something that would spoil training."""
     return Finding("broken", sentence)
 
 
 def check_world(source: str, name: str) -> Iterator[Finding]:
-    """All findings about a world of some source (`gymnax`, `jax`, `marl`, `gym`, `zoo`), as they come.
+    """Check a world and yield the findings one by one.
 
     Args:
-        source: Where the world comes from; the keys of `registry.SOURCES`.
-        name: Its name, as users type it.
+        source: where the world comes from, a key of `registry.SOURCES` (`gymnax`, `jax`, `marl`, `gym`, `zoo`).
+        name: its name, as users type it.
     """
     checks: dict[str, Callable[[str], Iterator[Finding]]] = {
         "gymnax": _check_jittable,
@@ -71,12 +71,12 @@ def check_world(source: str, name: str) -> Iterator[Finding]:
     except XladderError as error:
         yield broken(str(error))
     except Exception as error:
-        yield broken(f"`{name}` fails while it is played: {brief(error)}.")
+        yield broken(f"`{name}` fails while it is stepped: {brief(error)}.")
 
 
 def _check_jittable(name: str) -> Iterator[Finding]:
     several = name.startswith(("marl/", "jaxmarl/"))
-    envs: Envs = marl_world.MarlEnvs(name, COPIES) if several else gymnax_world.GymnaxEnvs(name, COPIES)
+    envs: Envs = marl_world.MarlEnvs(name, NUM_ENVS) if several else gymnax_world.GymnaxEnvs(name, NUM_ENVS)
     spec = envs.spec
     step_name = "step_env"
     shown = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
@@ -87,11 +87,11 @@ def _check_jittable(name: str) -> Iterator[Finding]:
     play = jax.jit(lambda key, begin: _play(envs, key, begin), static_argnums=1)
     first, second = (jax.device_get(play(keys.root(0), 0)) for _ in range(2))
     if not _same(first, second):
-        yield broken(f"the same keys do not give the same episodes: `{step_name}` or the reset draws from elsewhere")
+        yield broken(f"the same keys do not give the same episodes: `{step_name}` or reset uses other random numbers")
     else:
         yield kept("the same keys give the same episodes")
     if _same(first, jax.device_get(play(keys.root(1), 0))):
-        yield noted("other keys give the same episodes: nothing in it is random")
+        yield noted("different keys give the same episodes: the world is deterministic")
     frames, steps = first
     for field, values in [("observation", frames), ("reward", steps.reward)]:
         if np.asarray(values).dtype.kind == "f" and not np.isfinite(values).all():
@@ -104,23 +104,23 @@ def _check_jittable(name: str) -> Iterator[Finding]:
     if not several:
         yield from _spaces(found)
     if not (steps.reward != 0).any():
-        yield noted(f"random play met no reward in {COPIES * STEPS:,} steps")
+        yield noted(f"random actions got no reward in {NUM_ENVS * STEPS:,} steps")
     twin = getattr(found.env, "twin", None)
     if twin is not None:
         yield from _compare_twin(found, user_code.instantiate(twin, f"{name}'s twin"), several)
 
 
 def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
-    """Random play: frames and steps, leaves [T, …]."""
+    """Random actions: frames and steps, leaves [T, …]."""
     spec = envs.spec
-    state, frames = envs.reset(keys.reset_keys(key, COPIES))
+    state, frames = envs.reset(keys.reset_keys(key, NUM_ENVS))
     lead = frames.shape[: frames.ndim - len(spec.shape)]
 
     def one(carry: Any, t: jax.Array) -> tuple[Any, Any]:
         state = carry
         uniforms = jax.random.uniform(keys.address(key, t, 0, keys.Stream.ACT), lead)
         actions = jnp.minimum((uniforms * spec.actions).astype(jnp.int32), spec.actions - 1)
-        state, step = envs.step(keys.step_keys(key, t, COPIES), state, actions)
+        state, step = envs.step(keys.step_keys(key, t, NUM_ENVS), state, actions)
         return state, step
 
     _, steps = jax.lax.scan(one, state, begin + jnp.arange(STEPS))
@@ -128,21 +128,21 @@ def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
 
 
 def _ends(step_name: str, envs: Envs, steps: Step, limited: bool) -> Iterator[Finding]:
-    """Whether episodes end, and how; `limited`: a time limit is told apart."""
+    """Check whether and how episodes end; `limited`: the world reports its time limit separately."""
     absent = steps.terminated & steps.truncated
     ends, cuts, begun = (steps.terminated & ~absent).sum(), (steps.truncated & ~absent).sum(), steps.is_first.any()
     if not begun and not _ends_ever(envs):
         yield broken(
-            f"no episode ended within {LONGEST:,} steps of random play: `{step_name}` never says that it is done, and "
+            f"no episode ended within {LONGEST:,} steps of random actions: `{step_name}` never returns done, and "
             "there is no time limit"
         )
         return
     if not begun:
-        yield noted(f"no episode ended within {STEPS} steps of random play, though later some did")
+        yield noted(f"no episode ended within {STEPS} steps of random actions, but some did later")
         return
-    yield kept(f"episodes end and begin anew: {int(ends)} terminations and {int(cuts)} truncations in random play")
+    yield kept(f"episodes end and restart: {int(ends)} terminations and {int(cuts)} truncations with random actions")
     if cuts == 0 and not limited:
-        yield noted("none was truncated: if there is a time limit, it counts as a termination")
+        yield noted("no episode was truncated: a time limit, if there is one, counts as a termination")
 
 
 def _ends_ever(envs: Envs) -> bool:
@@ -150,17 +150,17 @@ def _ends_ever(envs: Envs) -> bool:
         state, t, over = carry
         uniforms = jax.random.uniform(keys.address(keys.root(0), t, 0, keys.Stream.ACT), lead)
         actions = jnp.minimum((uniforms * envs.spec.actions).astype(jnp.int32), envs.spec.actions - 1)
-        state, step = envs.step(keys.step_keys(keys.root(0), t, COPIES), state, actions)
+        state, step = envs.step(keys.step_keys(keys.root(0), t, NUM_ENVS), state, actions)
         return state, t + 1, over | step.is_first.any()
 
-    state, frames = envs.reset(keys.reset_keys(keys.root(0), COPIES))
+    state, frames = envs.reset(keys.reset_keys(keys.root(0), NUM_ENVS))
     lead = frames.shape[: frames.ndim - len(envs.spec.shape)]
     begin = state, jnp.int32(0), jnp.bool_(False)
     return bool(jax.jit(lambda c: jax.lax.while_loop(lambda c: (c[1] < LONGEST) & ~c[2], one, c))(begin)[2])
 
 
 def _recompiles(found: Any, several: bool) -> Iterator[Finding]:
-    """Whether a step gives back a state of the types that it was given; ours are made so, in other loops it matters."""
+    """Check whether a step returns a state of the same types as it was given. We convert them; other loops may not."""
     key = jax.random.key(0)
     env = found.env
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
@@ -184,21 +184,21 @@ def _recompiles(found: Any, several: bool) -> Iterator[Finding]:
 
 
 def _spaces(found: Any) -> Iterator[Finding]:
-    """Whether observations are in the space that the world declares."""
+    """Check whether observations are in the declared space."""
     ask = getattr(found.env, "observation_space", None)
     try:
         space = ask(found.params) if callable(ask) else None
     except NotImplementedError:
         space = None
     if space is None or not hasattr(space, "low"):
-        yield noted("`observation_space` is not a Box, so it was not held against observations")
+        yield noted("`observation_space` is not a Box, so observations were not compared with it")
         return
     key = jax.random.key(0)
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         observation = found.env.reset_env(key, found.params)[0]
     seen = np.asarray(observation)
     if tuple(space.shape) != seen.shape:
-        yield broken(f"`observation_space` says {list(space.shape)}, and `reset_env` returns {list(seen.shape)}")
+        yield broken(f"`observation_space` says {list(space.shape)}, but `reset_env` returns {list(seen.shape)}")
     elif (seen < np.asarray(space.low) - CLOSE).any() or (seen > np.asarray(space.high) + CLOSE).any():
         yield broken(
             f"`reset_env` returns an observation outside `observation_space`: {seen.min():g} … {seen.max():g}, where "
@@ -209,7 +209,7 @@ def _spaces(found: Any) -> Iterator[Finding]:
 
 
 def _compare_twin(found: Any, twin: Any, several: bool) -> Iterator[Finding]:
-    """The world and its twin with the same keys and actions, side by side."""
+    """Step the world and its twin with the same keys and actions, and compare."""
     rng, key = np.random.default_rng(0), jax.random.key(0)
 
     def reset(env: Any, key: Any) -> Any:
@@ -231,17 +231,17 @@ def _compare_twin(found: Any, twin: Any, several: bool) -> Iterator[Finding]:
             ours, theirs = (jax.tree.leaves(one[place]) for one in made)
             for a, b in zip(ours, theirs, strict=True):
                 if not np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), atol=CLOSE):
-                    yield broken(f"the world and its twin part at step {t}: `step_env` returns another {field}")
+                    yield broken(f"the world and its twin differ at step {t}: `step_env` returns a different {field}")
                     return
         states = [one[1] for one in made]
         over = made[0][3]
         if bool(over["__all__"] if several else over):
             states = [reset(env, key)[1] for env in (found.env, twin)]
-    yield kept(f"its twin gives the same for {TWIN_STEPS} steps of random play")
+    yield kept(f"its twin returns the same for {TWIN_STEPS} steps of random actions")
 
 
 def _check_gym(name: str) -> Iterator[Finding]:
-    """Gymnasium's own opinion, then ours."""
+    """Run Gymnasium's own check, then ours."""
     from xladder.worlds.gym_host import GymEnvs
 
     envs = GymEnvs(name, 2, 0)
@@ -250,7 +250,7 @@ def _check_gym(name: str) -> Iterator[Finding]:
     import gymnasium
     from gymnasium.utils.env_checker import check_env
 
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         env = gymnasium.make(name.removeprefix("gym/"))
         try:
@@ -261,12 +261,12 @@ def _check_gym(name: str) -> Iterator[Finding]:
             yield kept("Gymnasium's `check_env` finds nothing")
         finally:
             env.close()
-    for line in list(dict.fromkeys(" ".join(str(w.message).split()) for w in said))[:3]:
+    for line in list(dict.fromkeys(" ".join(str(w.message).split()) for w in caught))[:3]:
         yield noted(f"Gymnasium says: {line[:200]}")
 
 
 def _check_zoo(name: str) -> Iterator[Finding]:
-    """PettingZoo's own opinion, then ours."""
+    """Run PettingZoo's own check, then ours."""
     from xladder.worlds.zoo_host import ZooEnvs
 
     envs = ZooEnvs(name, 2, 0)
@@ -279,7 +279,7 @@ def _check_zoo(name: str) -> Iterator[Finding]:
         ended = ended or bool(envs.recv().is_first.any())
         if ended:
             break
-    yield kept("episodes end and begin anew") if ended else noted(f"no episode ended within {LONGEST // 10:,} steps")
+    yield kept("episodes end and restart") if ended else noted(f"no episode ended within {LONGEST // 10:,} steps")
     envs.close()
     from pettingzoo.test import parallel_api_test
 

@@ -1,7 +1,7 @@
-"""Worlds in which objects are built step by step, for GFlowNets. `FlowWorld` is what a world of your own looks like.
+"""Worlds in which objects are built step by step, for GFlowNets. A custom world is a subclass of `FlowWorld`.
 
-    class Subsets(FlowWorld):                             # which of 6 things to take
-        num_actions, max_steps = 7, 7                     # take thing 0 … 5, or stop
+    class Subsets(FlowWorld):                             # choose some of 6 items
+        num_actions, max_steps = 7, 7                     # take item 0 … 5, or stop
 
         def initial(self):
             return jnp.zeros(6, jnp.int32)
@@ -9,7 +9,7 @@
         def forward_mask(self, state):                    # bool [7]: the last is stop
             return jnp.append(state == 0, True)
 
-        def backward_mask(self, state):                   # bool [6]: which steps may have led here
+        def backward_mask(self, state):                   # bool [6]: which actions may have led here
             return state == 1
 
         def forward(self, state, action):
@@ -21,14 +21,13 @@
         def log_reward(self, state):
             return -0.5 * (state.sum() - 3.0) ** 2
 
-`xladder train flow/my_worlds:Subsets` trains in it on any rung, `plan("flow/my_worlds:Subsets")` does in Python, and
-`for_object(Subsets())` gives an object that exists in Python only a name that can be trained.
+`xladder train flow/my_worlds:Subsets` trains on it on any rung, `plan("flow/my_worlds:Subsets")` does so in Python, and
+`for_object(Subsets())` gives an object that exists only in Python a name that can be trained.
 
-The rest of this file is what the GFlowNet family makes of such a world: `BoundWorld`, whose states are vectors of
-whole numbers, its batches on the host (`HostWorld`), and all its states with their edges (`Enumeration`), from which
-exact answers follow.
+The rest of this module is the GFlowNet family's view of such a world: `BoundWorld`, whose states are integer vectors,
+its batched version on the host (`HostWorld`), and all its states and edges (`Enumeration`), for exact evaluation.
 
-Shapes: D numbers in a state, A forward actions, the last of which is stop; N states; B states at a time.
+Shapes: D numbers in a state, A forward actions, the last of which is stop; N states; B states in a batch.
 """
 
 from __future__ import annotations
@@ -48,48 +47,47 @@ from xladder.core.types import Array
 from xladder.errors import UsageError
 from xladder.worlds.flow_settings import MOST_STATES
 
-MOST_FOUND = 2**16  # states that are looked for from the initial state on, where a world does not list them
-AT_ONCE = 2**14  # states whose edges are computed in one go
-NOTHING = -1e30  # the logarithm of no probability at all, finite so that differences are numbers
+MOST_FOUND = 2**16  # states to search for from the initial state on, if a world does not list them
+AT_ONCE = 2**14  # states whose edges are computed in one batch
+NOTHING = -1e30  # log-probability of the impossible, finite so that differences are numbers
 State = Any
-"""An array of whole numbers, or a pytree of such arrays, always of the same shapes."""
+"""An integer array, or a pytree of them, always of the same shapes."""
 
 
 class FlowWorld(ABC):
-    """A world of your own. Every method is for one state and pure JAX; whoever calls it maps it over many.
+    """Base class of custom worlds. Every method is pure JAX for a single state; callers vmap it.
 
-    A trajectory begins in `initial()`, takes forward actions that `forward_mask` allows, and ends when it takes the
-    last action, stop: the state it stands in then is the object. Stop changes nothing and `forward` is not called
-    for it. Where an object has to be complete, `forward_mask` allows stop in complete states only, and nothing else
-    there.
+    A trajectory begins in `initial()`, takes forward actions that `forward_mask` allows, and ends with the last action,
+    stop: the object is the state at that time. Stop does not change the state, and `forward` is not called for it.
+    Where objects have to be complete, `forward_mask` allows stop in complete states only, and nothing else there.
 
     Backward action `a` undoes forward action `a`: `backward(forward(state, a), a)` is `state`. Several actions may lead
-    to the same state, and several may come from the same parent: every action is an edge of its own, and
-    `backward_mask` says which edges lead to a state. Only the initial state has none.
+    to the same state, even from the same parent: every action is an edge of its own, and `backward_mask` says which
+    edges lead to a state. Only the initial state has none.
     """
 
     num_actions: int
-    """Forward actions, A, with stop, which is the last."""
+    """Number of forward actions, A, including stop, which is the last."""
     max_steps: int
-    """Steps of the longest trajectory, stop included."""
+    """Steps of the longest trajectory, including stop."""
     num_inputs: int | None = None
-    """Only if `encode` gives whole numbers: how many inputs they choose from."""
+    """Number of one-hot inputs, if `encode` returns integers."""
 
     @abstractmethod
     def initial(self) -> State:
-        """Where trajectories begin: an int array of any fixed shape (a vector is quickest), or a pytree of them."""
+        """The initial state: an integer array of any fixed shape (a vector is fastest), or a pytree of them."""
 
     @abstractmethod
     def forward_mask(self, state: State) -> jax.Array:
-        """bool [A]: which forward actions a state allows; at least one."""
+        """bool [A]: which forward actions are allowed in a state; at least one."""
 
     @abstractmethod
     def backward_mask(self, state: State) -> jax.Array:
-        """bool [A − 1]: which actions may have led to a state; none in the initial one."""
+        """bool [A − 1]: which actions may have led to a state; none for the initial one."""
 
     @abstractmethod
     def forward(self, state: State, action: jax.Array) -> State:
-        """The state after an action that is allowed, of the same shape and type."""
+        """The state after an allowed action, of the same shape and type."""
 
     @abstractmethod
     def backward(self, state: State, action: jax.Array) -> State:
@@ -97,33 +95,32 @@ class FlowWorld(ABC):
 
     @abstractmethod
     def log_reward(self, state: State) -> jax.Array:
-        """float []: the logarithm of an object's reward, finite wherever stop is allowed.
+        """float []: log-reward of an object, finite wherever stop is allowed.
 
-        Forward-looking balance (`--loss fldb`) asks it of unfinished objects, too.
+        Forward-looking balance (`--loss fldb`) also evaluates it for incomplete objects.
         """
 
     def encode(self, state: State) -> jax.Array:
-        """What the network sees: float [F], or int [K], the inputs of a one-hot encoding that are on.
+        """The network's input: float [F], or int [K], the indices of the active inputs of a one-hot encoding.
 
-        The latter is quicker; `num_inputs` says how many inputs there are. Unless you say otherwise: the numbers of the
-        state as they are.
+        The latter is faster and needs `num_inputs`. The default is the state's numbers as they are.
         """
         return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(state)])
 
     def states(self) -> State | None:
-        """All states, stacked along a first axis [N], for exact answers; at most 2²⁰. None if you do not list them.
+        """All states, stacked along a first axis [N], for exact evaluation; at most 2²⁰. None if not listed.
 
-        Without a list they are looked for from the initial state on, as far as 65,536 of them.
+        If it is None, up to 65,536 states are searched for from the initial state on.
         """
         return None
 
     def host_twin(self) -> HostWorld | None:
-        """The same world in NumPy, which `torch`, `hybrid` and `sequential` then step. None: they step this one."""
+        """The same world in NumPy, for `torch`, `hybrid` and `sequential`. None: they call this one."""
         return None
 
 
 class HostWorld(Protocol):
-    """A world on the host: NumPy, a batch of states int [B, D] at a time. See `FlowWorld` for what they mean."""
+    """A world on the host: NumPy, for a batch of states int [B, D]. See `FlowWorld` for the meaning of its methods."""
 
     @property
     def state_size(self) -> int:
@@ -131,18 +128,18 @@ class HostWorld(Protocol):
 
     @property
     def num_actions(self) -> int:
-        """Forward actions, A."""
+        """Number of forward actions, A."""
 
     @property
     def max_steps(self) -> int:
-        """Steps of the longest trajectory, stop included."""
+        """Steps of the longest trajectory, including stop."""
 
     @property
     def num_inputs(self) -> int:
-        """Inputs of the network."""
+        """Number of network inputs."""
 
     def initial(self, count: int) -> np.ndarray:
-        """int [count, D]: where trajectories begin."""
+        """int [count, D]: initial states."""
 
     def forward_mask(self, states: np.ndarray) -> np.ndarray:
         """bool [B, A]: which forward actions are allowed."""
@@ -151,13 +148,13 @@ class HostWorld(Protocol):
         """bool [B, A − 1]: which actions may have led here."""
 
     def forward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """The states after actions [B]; stop changes nothing."""
+        """The states after actions [B]; stop does not change a state."""
 
     def backward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """The states before actions [B]; the action of stop changes nothing."""
+        """The states before actions [B]; stop does not change a state."""
 
     def encode(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, F], or int64 [B, K]: the inputs of a one-hot encoding that are on."""
+        """float32 [B, F], or int64 [B, K]: the indices of the active one-hot inputs."""
 
     def log_reward(self, states: np.ndarray) -> np.ndarray:
         """float32 [B]: the log-rewards."""
@@ -165,17 +162,17 @@ class HostWorld(Protocol):
 
 @dataclass(frozen=True)
 class Enumeration:
-    """All states of a world and their edges. NumPy, as everything about all states: XLA folds constants slowly."""
+    """All states of a world and their edges. In NumPy, like all full enumerations: XLA is slow at constant folding."""
 
     states: np.ndarray  # int32 [N, D]
     terminal: np.ndarray  # bool [N]: where stop is allowed
     log_rewards: np.ndarray  # float64 [N]; NOTHING where stop is not allowed
-    children: np.ndarray  # int32 [N, A − 1]: where actions lead; N where they are not allowed
-    parents: np.ndarray  # int32 [N, A − 1]: where they come from; N where there is no such edge
-    levels: np.ndarray  # int32 [L, W]: states by the longest way to them, so that parents come first; N pads
-    modes: np.ndarray  # bool [N]: the states that a good sampler should find
+    children: np.ndarray  # int32 [N, A − 1]: the state after each action; N where it is not allowed
+    parents: np.ndarray  # int32 [N, A − 1]: the state before each action; N where there is no such edge
+    levels: np.ndarray  # int32 [L, W]: states by the longest path to them, so that parents come first; padded with N
+    modes: np.ndarray  # bool [N]: modes, which a good sampler should find
     place: Callable[[np.ndarray], np.ndarray]
-    """int [B]: the numbers of states int [B, D]; N of one that is not there."""
+    """int [B]: the indices of states int [B, D]; N for an unknown one."""
 
     @cached_property
     def log_z(self) -> float:
@@ -184,38 +181,38 @@ class Enumeration:
 
     @cached_property
     def log_target(self) -> np.ndarray:
-        """float64 [N]: the logarithm of the distribution to be learned."""
+        """float64 [N]: log-probabilities of the target distribution."""
         return np.where(self.terminal, self.log_rewards - self.log_z, NOTHING)
 
 
 class BoundWorld(ABC):
-    """A world as the family uses it: states are int32 [D], stop changes nothing, and what is known of the target.
+    """A world as the GFlowNet family uses it: states are int32 [D], and stop does not change them.
 
-    All that is about one state is pure JAX; the caller maps.
+    Methods for one state are pure JAX; callers vmap them.
     """
 
     state_size: int
     """Numbers in a state, D."""
     num_actions: int
-    """Forward actions, A, the last of which is stop."""
+    """Number of forward actions, A, including stop, which is the last."""
     max_steps: int
-    """Steps of the longest trajectory, stop included."""
+    """Steps of the longest trajectory, including stop."""
     num_inputs: int
-    """Inputs of the network: features, or the rows that `encode` chooses from."""
+    """Number of network inputs: features, or one-hot inputs."""
     below: int | None = None
-    """States are whole numbers in [0, below), where that is known."""
+    """States are integers in [0, below), where that is known."""
     state_name: str = "state"
     """What the numbers of a state are called in tables: state_1, state_2 …"""
     state_words: str = "states"
-    """What states are, in complaints."""
+    """What states are called in error messages."""
 
     @abstractmethod
     def initial(self) -> jax.Array:
-        """int32 [D]: where every trajectory begins."""
+        """int32 [D]: the initial state."""
 
     @abstractmethod
     def forward_mask(self, state: jax.Array) -> jax.Array:
-        """bool [A]: which forward actions a state allows."""
+        """bool [A]: which forward actions are allowed in a state."""
 
     @abstractmethod
     def backward_mask(self, state: jax.Array) -> jax.Array:
@@ -223,68 +220,68 @@ class BoundWorld(ABC):
 
     @abstractmethod
     def forward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """The state after an action; stop changes nothing."""
+        """The state after an action; stop does not change it."""
 
     @abstractmethod
     def backward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """The state before an action; the action of stop changes nothing."""
+        """The state before an action; stop does not change it."""
 
     @abstractmethod
     def encode(self, state: jax.Array) -> jax.Array:
-        """float32 [F], or int32 [K]: the inputs of a one-hot encoding that are on."""
+        """float32 [F], or int32 [K]: the indices of the active one-hot inputs."""
 
     @abstractmethod
     def log_reward(self, state: jax.Array) -> jax.Array:
-        """float32 []: log R of a state in which stop is allowed."""
+        """float32 []: log-reward of a state in which stop is allowed."""
 
-    # What is known of the target: by enumeration, unless a world knows better.
+    # What is known of the target: from the enumeration, unless a world overrides this.
 
     @abstractmethod
     def enumeration(self) -> Enumeration | None:
-        """All states; None if they are too many."""
+        """All states; None if there are too many."""
 
     def log_z(self) -> float | None:
-        """The logarithm of the sum of all rewards; None if that is not known."""
+        """The logarithm of the sum of all rewards; None if unknown."""
         found = self.enumeration()
         return None if found is None else found.log_z
 
     def num_modes(self) -> int | None:
-        """How many states are modes; None if that is not known."""
+        """Number of modes; None if unknown."""
         found = self.enumeration()
         return None if found is None else int(found.modes.sum())
 
     def draw_target(self, key: jax.Array, count: int) -> jax.Array:
-        """int32 [count, D]: objects drawn from the target itself, where it is known."""
+        """int32 [count, D]: objects sampled from the target, where it is known."""
         found = self.enumeration()
-        assert found is not None, "the target of a world with too many states cannot be drawn from"
+        assert found is not None, "the target of a world with too many states cannot be sampled"
         sums = np.cumsum(np.exp(found.log_target))
         heights = jnp.asarray(sums / sums[-1], jnp.float32)
         places = jnp.searchsorted(heights, jax.random.uniform(key, (count,)), side="right")
-        # Rounding must not lead past the last object, nor to a state that is none.
+        # Rounding must not lead past the last object, nor to a state that is not one.
         last = int(np.flatnonzero(found.terminal)[-1])
         return jnp.asarray(found.states)[jnp.minimum(places, last)]
 
-    # Pictures: how probable the values of the first two numbers are. Only grids have any.
+    # Figures: the marginal of the first two numbers of a state. Only grids have one.
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
-        """float64 [H, H] or [1, H]: the target's marginal, as coarse as it is measured; None without a picture."""
+        """float64 [H, H] or [1, H]: the target's marginal, as coarse as the estimates; None if there is no figure."""
         return None
 
     def marginal(self, p: jax.Array) -> jax.Array | None:
-        """float32 [H, H] or [1, H] from the probability of every state; None without a picture."""
+        """float32 [H, H] or [1, H]: the marginal, from the probability of every state; None if there is no figure."""
         return None
 
     def histogram(self, objects: jax.Array) -> jax.Array:
-        """float32, in the shape of `target_picture(exact=False)`: how often values are among objects [B, D]."""
+        """float32, in the shape of `target_picture(exact=False)`: the histogram of objects [B, D]."""
         raise NotImplementedError
 
 
 class OwnWorld(BoundWorld):
-    """A `FlowWorld` bound: its states are flattened, stop is taken care of, and types are what they should be."""
+    """A custom `FlowWorld` as a `BoundWorld`: flattens states, handles stop and converts types."""
 
     def __init__(self, world: FlowWorld):
         self.world = world
-        with jax.ensure_compile_time_eval():  # it may be made while a program is traced
+        with jax.ensure_compile_time_eval():  # this may run while a program is traced
             first = jax.tree.map(np.asarray, world.initial())
         leaves, self._tree = jax.tree.flatten(first)
         self._leaves = [(leaf.shape, leaf.dtype) for leaf in leaves]
@@ -298,13 +295,13 @@ class OwnWorld(BoundWorld):
         self.num_inputs = int(world.num_inputs or 0) if whole else encoded.shape[0]
 
     def flatten(self, state: State) -> jax.Array:
-        """int32 [D] from a state as the world has it."""
+        """int32 [D] from the world's own state."""
         if self._flat:
             return state
         return jnp.concatenate([jnp.ravel(leaf).astype(jnp.int32) for leaf in jax.tree.leaves(state)])
 
     def unflatten(self, state: jax.Array) -> State:
-        """A state as the world has it, from int32 [D]."""
+        """The world's own state from int32 [D]."""
         if self._flat:
             return state
         parts = jnp.split(state, self._ends[:-1])
@@ -312,11 +309,11 @@ class OwnWorld(BoundWorld):
         return jax.tree.unflatten(self._tree, leaves)
 
     def initial(self) -> jax.Array:
-        """int32 [D]: where every trajectory begins."""
+        """int32 [D]: the initial state."""
         return jnp.asarray(self._initial)
 
     def forward_mask(self, state: jax.Array) -> jax.Array:
-        """bool [A]: which forward actions a state allows."""
+        """bool [A]: which forward actions are allowed in a state."""
         return self.world.forward_mask(self.unflatten(state))
 
     def backward_mask(self, state: jax.Array) -> jax.Array:
@@ -324,11 +321,11 @@ class OwnWorld(BoundWorld):
         return self.world.backward_mask(self.unflatten(state))
 
     def forward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """The state after an action; stop changes nothing."""
+        """The state after an action; stop does not change it."""
         return self._step(self.world.forward, state, action)
 
     def backward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """The state before an action; the action of stop changes nothing."""
+        """The state before an action; stop does not change it."""
         return self._step(self.world.backward, state, action)
 
     def _step(self, step: Callable[..., State], state: jax.Array, action: jax.Array) -> jax.Array:
@@ -337,16 +334,16 @@ class OwnWorld(BoundWorld):
         return jnp.where(action == stop, state, moved)
 
     def encode(self, state: jax.Array) -> jax.Array:
-        """float32 [F], or int32 [K]: the inputs of a one-hot encoding that are on."""
+        """float32 [F], or int32 [K]: the indices of the active one-hot inputs."""
         seen = jnp.ravel(jnp.asarray(self.world.encode(self.unflatten(state))))
         return seen.astype(jnp.int32 if jnp.issubdtype(seen.dtype, jnp.integer) else jnp.float32)
 
     def log_reward(self, state: jax.Array) -> jax.Array:
-        """float32 []: log R of a state in which stop is allowed."""
+        """float32 []: log-reward of a state in which stop is allowed."""
         return jnp.asarray(self.world.log_reward(self.unflatten(state)), jnp.float32)
 
     def enumeration(self) -> Enumeration | None:
-        """All states, listed by the world or found from the initial one on; None if they are too many."""
+        """All states, listed by the world or found by search; None if there are too many."""
         return self._enumeration
 
     @cached_property
@@ -371,26 +368,26 @@ class OwnWorld(BoundWorld):
 
 @lru_cache(maxsize=16)
 def bind(world: FlowWorld) -> OwnWorld:
-    """A world of one's own bound, once for every object."""
+    """Bind a custom world; cached by object."""
     return OwnWorld(world)
 
 
 class JittedHost:
-    """A JAX world on the host: jitted calls on NumPy arrays. Sizes of batches are rounded up, so few are compiled."""
+    """A JAX world on the host: jitted calls on NumPy arrays. Batch sizes are rounded up, so few sizes are compiled."""
 
     LEAST = 64
 
     def __init__(self, world: BoundWorld):
         self.state_size, self.num_actions = world.state_size, world.num_actions
         self.max_steps, self.num_inputs = world.max_steps, world.num_inputs
-        verbs = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward")
-        self._verbs = {verb: jax.jit(jax.vmap(getattr(world, verb))) for verb in verbs}
+        methods = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward")
+        self._methods = {method: jax.jit(jax.vmap(getattr(world, method))) for method in methods}
         self._device = jax.local_devices(backend="cpu")[0]
         with jax.ensure_compile_time_eval():
             self._initial = np.asarray(world.initial())
 
     def initial(self, count: int) -> np.ndarray:
-        """int64 [count, D]: where trajectories begin."""
+        """int64 [count, D]: initial states."""
         return np.repeat(self._initial[None].astype(np.int64), count, axis=0)
 
     def forward_mask(self, states: np.ndarray) -> np.ndarray:
@@ -402,7 +399,7 @@ class JittedHost:
         return self.call("backward_mask", states)
 
     def forward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """int64 [B, D]: the states after actions [B]; stop changes nothing."""
+        """int64 [B, D]: the states after actions [B]; stop does not change a state."""
         return self.call("forward", states, actions).astype(np.int64)
 
     def backward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -410,7 +407,7 @@ class JittedHost:
         return self.call("backward", states, actions).astype(np.int64)
 
     def encode(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B, F], or int64 [B, K]: the inputs of a one-hot encoding that are on."""
+        """float32 [B, F], or int64 [B, K]: the indices of the active one-hot inputs."""
         seen = self.call("encode", states)
         return seen.astype(np.int64) if seen.dtype.kind == "i" else seen
 
@@ -418,29 +415,29 @@ class JittedHost:
         """float32 [B]: the log-rewards."""
         return self.call("log_reward", states)
 
-    def call(self, verb: str, *given: np.ndarray) -> np.ndarray:
-        """What the world says of a batch."""
+    def call(self, method: str, *given: np.ndarray) -> np.ndarray:
+        """Call a method of the world for a batch."""
         count = len(given[0])
         room = max(self.LEAST, 1 << (count - 1).bit_length()) if count else self.LEAST
         first = np.zeros((room - count, *given[0].shape[1:]), np.int32) + self._initial
         rest = [np.zeros((room - count, *array.shape[1:]), np.int32) for array in given[1:]]
         padded = [np.concatenate([a, more]).astype(np.int32) for a, more in zip(given, [first, *rest], strict=True)]
         with jax.default_device(self._device):
-            return np.array(self._verbs[verb](*padded))[:count]  # a copy, which may be written to
+            return np.array(self._methods[method](*padded))[:count]  # a writable copy
 
 
 class Edges(NamedTuple):
-    """What leads where, of some states."""
+    """The edges of some states."""
 
     forward_mask: Array  # bool [B, A]
     backward_mask: Array  # bool [B, A − 1]
-    after: Array  # int32 [B, A − 1, D]; anything where an action is not allowed
-    before: Array  # int32 [B, A − 1, D]; anything where there is no such edge
+    after: Array  # int32 [B, A − 1, D]; arbitrary where an action is not allowed
+    before: Array  # int32 [B, A − 1, D]; arbitrary where there is no such edge
 
 
 @lru_cache(maxsize=8)
 def edges_of(world: BoundWorld) -> Callable[[np.ndarray], Edges]:
-    """A function from states int32 [B, D] to their edges, compiled for few sizes of batches."""
+    """A function from states int32 [B, D] to their edges, compiled for few batch sizes."""
 
     @jax.jit
     def look(states: jax.Array) -> Edges:
@@ -469,14 +466,14 @@ def edges_of(world: BoundWorld) -> Callable[[np.ndarray], Edges]:
 
 
 def find_states(world: BoundWorld, most: int) -> np.ndarray | None:
-    """int32 [N, D]: all states that can be reached, the initial one first; None if they are more than `most`."""
-    edges = edges_of(world)
+    """int32 [N, D]: all reachable states, the initial one first; None if there are more than `most`."""
+    find_edges = edges_of(world)
     width = 4 * world.state_size  # bytes of a state
     new = [np.asarray(world.initial(), np.int32).tobytes()]
     known = dict.fromkeys(new)
     while new:
-        said = edges(np.frombuffer(b"".join(new), np.int32).reshape(-1, world.state_size))
-        reached = np.ascontiguousarray(said.after[said.forward_mask[:, :-1]], np.int32).tobytes()
+        edges = find_edges(np.frombuffer(b"".join(new), np.int32).reshape(-1, world.state_size))
+        reached = np.ascontiguousarray(edges.after[edges.forward_mask[:, :-1]], np.int32).tobytes()
         new = sorted({reached[i : i + width] for i in range(0, len(reached), width)} - known.keys())
         known |= dict.fromkeys(new)
         if len(known) > most:
@@ -485,14 +482,14 @@ def find_states(world: BoundWorld, most: int) -> np.ndarray | None:
 
 
 def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
-    """All that is known of a world whose states are int32 [N, D]; modes are the objects of highest reward."""
-    said, place = edges_of(world)(states), finder(states)
+    """Enumerate a world whose states are int32 [N, D]; modes are the objects with the highest reward."""
+    edges, place = edges_of(world)(states), finder(states)
     count, moves = len(states), world.num_actions - 1
     children, parents = np.full((2, count, moves), count, np.int32)
-    forward, backward = said.forward_mask[:, :-1], said.backward_mask
-    children[forward] = place(said.after[forward])
-    parents[backward] = place(said.before[backward])
-    terminal = said.forward_mask[:, -1]
+    forward, backward = edges.forward_mask[:, :-1], edges.backward_mask
+    children[forward] = place(edges.after[forward])
+    parents[backward] = place(edges.before[backward])
+    terminal = edges.forward_mask[:, -1]
     log_rewards = np.full(count, NOTHING)
     host = JittedHost(world)
     objects = np.flatnonzero(terminal)
@@ -505,7 +502,7 @@ def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
 
 
 def finder(states: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """A function that says which of states int [N, D] others are, int64 [B]; N of one that is not there."""
+    """A function that maps states int [B, D] to their indices among `states`, int64 [B]; N for an unknown one."""
     low, spans = states.min(0), np.ptp(states, axis=0).astype(np.int64) + 1
     if np.log2(spans.astype(float)).sum() < 62:
         strides = np.append(np.cumprod(spans[:0:-1])[::-1], 1).astype(np.int64)
@@ -534,7 +531,7 @@ def finder(states: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def sort_levels(children: np.ndarray) -> np.ndarray:
-    """int32 [L, W]: states by the length of the longest way to them; those on a cycle, and behind one, are left out."""
+    """int32 [L, W]: states by the length of the longest path to them, without those on a cycle or behind one."""
     count = len(children)
     waiting = np.bincount(children[children < count], minlength=count)
     layers = [np.flatnonzero(waiting == 0)]
@@ -554,5 +551,5 @@ def sort_levels(children: np.ndarray) -> np.ndarray:
 
 
 def for_object(world: FlowWorld) -> str:
-    """Give an object a name under which it can be trained in this process: the name of the workload."""
+    """Give a world object a name under which it can be trained in this process, and return it."""
     return f"flow/{user_code.give(world)}"

@@ -15,28 +15,26 @@ BUILT_IN = {"bits": BitStrings}
 
 
 def find(name: str) -> Any:
-    """What is called `flow/NAME`: a class, a function or an object, if the user has named it."""
+    """The class, function or object called `flow/NAME`."""
     bare = name.removeprefix("flow/")
     if bare in BUILT_IN:
         return BUILT_IN[bare]
     if ":" not in bare and bare in user_code.entry_points("world"):
         return user_code.load_entry_point("world", bare)
     if ":" not in bare:
-        raise UsageError(
-            f"There is no world `{name}`. There is `flow/bits`; those of your own are named `flow/module:Name`."
-        )
+        raise UsageError(f"There is no world `{name}`. There is `flow/bits`; custom ones are named `flow/module:Name`.")
     return user_code.find(bare, "world", name)
 
 
-# A name stands for one object as long as the process lives.
+# A name stands for one object for the lifetime of the process.
 @lru_cache(maxsize=16)
 def load_once(name: str) -> FlowWorld:
-    """The world called `flow/NAME`, the same object every time."""
+    """The world called `flow/NAME`; the same object every time."""
     return load(name)
 
 
 def load(name: str) -> FlowWorld:
-    """The world called `flow/NAME`: one that is built in, installed, given in Python, or named `module:Name`."""
+    """Make the world called `flow/NAME`: built in, installed, given in Python, or named `module:Name`."""
     found = find(name)
     if inspect.isclass(found) or inspect.isfunction(found):
         try:

@@ -1,4 +1,4 @@
-"""Settings of worlds in which objects are built step by step. Reading them imports neither JAX nor the worlds."""
+"""Settings of GFlowNet worlds. Importing this module imports neither JAX nor the worlds."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, ClassVar
 if TYPE_CHECKING:
     from xladder.worlds.flow import BoundWorld, HostWorld
 
-MOST_STATES = 2**20  # that are enumerated, for exact answers
+MOST_STATES = 2**20  # that can be enumerated, for exact evaluation
 
 
 @dataclass(frozen=True)
 class FlowSettings:
-    """What the GFlowNet family asks the settings of a world."""
+    """What the GFlowNet family needs of a world's settings."""
 
     jittable: ClassVar[bool] = True
 
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Steps of the longest trajectory, stop included."""
+        """Steps of the longest trajectory, including stop."""
 
     @property
     @abstractmethod
@@ -31,12 +31,12 @@ class FlowSettings:
     @property
     @abstractmethod
     def enumerable(self) -> bool:
-        """Whether there are few enough states for exact answers."""
+        """Whether there are few enough states for exact evaluation."""
 
     @property
     @abstractmethod
     def charted(self) -> bool:
-        """Whether sampled objects can be held against the target: its marginals and log Z are known."""
+        """Whether sampled objects can be compared with the target: its marginals and log Z are known."""
 
     @abstractmethod
     def check(self) -> None:
@@ -44,15 +44,15 @@ class FlowSettings:
 
     @abstractmethod
     def size_in_words(self) -> str:
-        """How many states there are, for sentences."""
+        """The number of states, for messages."""
 
     @abstractmethod
     def headline(self) -> str:
-        """The world in a few words."""
+        """A short description of the world."""
 
     @abstractmethod
     def build(self) -> BoundWorld:
-        """The world in JAX; always the same object for the same settings."""
+        """The world in JAX; the same object for equal settings."""
 
     @abstractmethod
     def host(self) -> HostWorld:

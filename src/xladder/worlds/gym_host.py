@@ -1,7 +1,7 @@
-"""Envs of a Gymnasium world on the host, one after another in this process.
+"""Envs of a Gymnasium environment on the host, stepped one after another in this process.
 
-Actions have to be a few to choose from, and observations an array. Pictures (uint8) stay as they are, anything else
-becomes a vector of float32.
+Actions have to be discrete and observations arrays. Images (uint8) stay as they are, anything else becomes a vector of
+float32.
 
 Shapes: N envs, D numbers in a vector.
 """
@@ -23,15 +23,15 @@ MOST_PICTURE_AXES = 3  # height, width, channels
 
 
 class GymEnvs:
-    """N envs of the world with this id, as `CartPole-v1` or `gym/CartPole-v1`; see `envs.HostEnvs`.
+    """N envs of the Gymnasium environment with this id, `CartPole-v1` or `gym/CartPole-v1`; see `envs.HostEnvs`.
 
-    `module:ID` imports the module first, which may register a world of one's own.
+    `module:ID` imports the module first, which may register a custom environment.
     """
 
     def __init__(self, env_id: str, num_envs: int, seed: int, first: int = 0):
         env_id = env_id.removeprefix("gym/")
-        if env_id.startswith("ALE/"):  # it would show bare screens, and play by none of the published rules
-            raise UsageError(f"Atari games have names of their own here: instead of `gym/{env_id}`, say `atari/GAME`.")
+        if env_id.startswith("ALE/"):  # these would show raw screens, without the published preprocessing
+            raise UsageError(f"Atari games have their own names here: use `atari/GAME` instead of `gym/{env_id}`.")
         if ":" in env_id:  # Gymnasium would import whatever module is named
             user_code.require(env_id.partition(":")[0], "world", f"gym/{env_id}")
         self.num_envs, self._id = num_envs, env_id
@@ -47,17 +47,17 @@ class GymEnvs:
         self._actions: Any = None
 
     def reset(self) -> np.ndarray:
-        """Begin anew: first frames [N, *shape]."""
+        """Reset all envs; returns the first frames [N, *shape]."""
         observations, _ = self._ask("reset", seed=self._seeds)
         self._over = np.zeros(self.num_envs, bool)
         return self._frames(observations)
 
     def send(self, actions: np.ndarray) -> None:
-        """Say what every env does next; actions int [N]."""
+        """Set the next action of every env; actions int [N]."""
         self._actions = np.asarray(actions, np.int64) + self._lowest_action
 
     def recv(self) -> Step:
-        """Take the step that `send` asked for."""
+        """Step every env with the actions that `send` set."""
         observations, rewards, terminated, truncated, _ = self._ask("step", self._actions)
         is_first = self._over
         step = Step(
@@ -73,13 +73,12 @@ class GymEnvs:
         self._envs = None
 
     def _ask(self, method: str, *given: Any, **named: Any) -> Any:
-        """Call the worlds. What goes wrong in there is theirs, and is said so."""
+        """Call a method of the environments; an exception is reported as theirs."""
         try:
             return getattr(self._envs, method)(*given, **named)
         except Exception as error:
             raise XladderError(
-                f"`gym/{self._id}` failed in its `{method}`: {brief(error)}. Put that right in the world, "
-                "and train again."
+                f"`gym/{self._id}` failed in its `{method}`: {brief(error)}. Fix that in the world, and train again."
             ) from error
 
     def _frames(self, observations: np.ndarray) -> np.ndarray:
@@ -87,26 +86,26 @@ class GymEnvs:
 
 
 def _spec(env_id: str, envs: Any) -> EnvSpec:
-    """What its frames look like; or a sentence on why it cannot be played in."""
+    """The spec of an environment; raises a `UsageError` that says why if it cannot be used."""
     from gymnasium.spaces import Box, Discrete
 
     actions, observations = envs.single_action_space, envs.single_observation_space
     if not isinstance(actions, Discrete):
         raise UsageError(
-            f"`gym/{env_id}` has the actions {actions}, and value learners choose among a few: "
-            "take a world whose actions are `Discrete`, such as `gym/CartPole-v1`."
+            f"`gym/{env_id}` has the actions {actions}, but value learners need discrete ones: "
+            "use a world whose actions are `Discrete`, such as `gym/CartPole-v1`."
         )
     if not isinstance(observations, Box):
         raise UsageError(
-            f"`gym/{env_id}` shows {observations}, and networks take arrays: "
-            "take a world whose observations are a `Box`, such as `gym/CartPole-v1`, or wrap it and register that."
+            f"`gym/{env_id}` shows {observations}, but networks need arrays: "
+            "use a world whose observations are a `Box`, such as `gym/CartPole-v1`, or wrap and register it."
         )
     shape, dtype, size = observations.shape, np.dtype(observations.dtype), math.prod(observations.shape)
     picture = dtype == np.uint8
     if size == 0 or dtype.kind not in "biuf" or (picture and len(shape) > MOST_PICTURE_AXES):
         raise UsageError(
-            f"`gym/{env_id}` shows {dtype} {list(shape)}, and what can be learned from are numbers in a vector or a "
-            "picture: wrap it so that it shows one of these, and register that."
+            f"`gym/{env_id}` shows {dtype} {list(shape)}, but learners need numbers in a vector or an "
+            "image: wrap it so that it shows one of these, and register the wrapped one."
         )
     if picture and shape:
         return EnvSpec(shape, np.dtype(np.uint8), int(actions.n), max(1, int(observations.high.max())))
@@ -128,35 +127,33 @@ def _make(env_id: str, num_envs: int) -> Any:
             vector_kwargs={"autoreset_mode": AutoresetMode.NEXT_STEP},
         )
     except (error.Error, ImportError) as reason:
-        # Importing ale-py adds a hundred games under old names.
+        # Importing ale-py registers a hundred games under old names.
         known = [name for name, spec in gymnasium.registry.items() if "ale_py" not in str(spec.entry_point)]
         raise _explain(env_id, reason, known) from reason
     except Exception as reason:
-        raise UsageError(
-            f"`gym/{env_id}` fails when it is made: {brief(reason)}. Put that right in the world."
-        ) from reason
+        raise UsageError(f"`gym/{env_id}` fails when it is made: {brief(reason)}. Fix that in the world.") from reason
 
 
 def _explain(env_id: str, reason: Exception, known: list[str]) -> UsageError:
-    """Why there is no such world, in a sentence with a way out."""
+    """The error for an environment that cannot be made, with a suggestion."""
     from gymnasium import error
 
-    said = " ".join(str(reason).split()).removesuffix(".")
+    message = " ".join(str(reason).split()).removesuffix(".")
     if isinstance(reason, error.UnregisteredEnv | error.DeprecatedEnv):
         near = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
         hint = f"The nearest are {', '.join(f'`gym/{name}`' for name in near)}. " if near else ""
         return UsageError(
             f"Gymnasium has no world `{env_id}`. {hint}"
-            "Worlds of your own are found as `gym/module:ID`, where importing the module registers them."
+            "Custom ones are named `gym/module:ID`, where importing the module registers them."
         )
     if isinstance(reason, error.DependencyNotInstalled):
-        return UsageError(f"`gym/{env_id}` needs a package that is not installed. Gymnasium says: {said}.")
-    return UsageError(f"`gym/{env_id}` cannot be made. Gymnasium says: {said}.")
+        return UsageError(f"`gym/{env_id}` needs a package that is not installed. Gymnasium says: {message}.")
+    return UsageError(f"`gym/{env_id}` cannot be made. Gymnasium says: {message}.")
 
 
 @cache
 def spec(world: Any) -> EnvSpec:
-    """What the frames of a configured environment look like, and how many actions there are."""
+    """Shape of the frames and number of actions of a configured environment."""
     envs = GymEnvs(world.name, 1, 0)
     envs.close()
     return envs.spec

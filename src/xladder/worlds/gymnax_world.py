@@ -1,8 +1,8 @@
-"""Envs of a world with gymnax's API, as pure functions: gymnax's own, and any subclass of its `Environment`.
+"""Envs of a world with gymnax's API, as pure functions: gymnax's own, or any subclass of its `Environment`.
 
-gymnax resets a world in the step that ends it. Here its single steps and resets are put together anew, so that the
-last frame of a game is seen, and the next step begins another (see `envs.py`). What gymnax calls its time limit is a
-truncation, whatever else ends a game a termination.
+gymnax resets an env in the step that ends an episode. Here its `step_env` and `reset_env` are combined differently, so
+that the last frame of an episode is seen and the next step begins another (see `envs.py`). gymnax's time limit is a
+truncation; any other end of an episode is a termination.
 
 Shapes: N envs, D numbers in a vector.
 """
@@ -31,10 +31,10 @@ MOST_PICTURE_AXES = 3  # height, width, channels
 
 
 class GymnaxState(NamedTuple):
-    """Where N envs stand."""
+    """The state of N envs."""
 
     world: Any  # gymnax's own state, leaves [N, …]
-    over: jax.Array  # bool [N]: the game is over, and the next step begins another
+    over: jax.Array  # bool [N]: the episode is over, and the next step begins another
 
 
 class Environment(NamedTuple):
@@ -45,14 +45,14 @@ class Environment(NamedTuple):
     layout: Layout
     actions: int
     truncates: bool
-    """Whether it has a time limit that `is_truncated` tells of."""
+    """Whether it has a time limit that `is_truncated` reports."""
 
 
 @dataclass(frozen=True)
 class GymnaxEnvs:
     """N envs of a world; see `envs.Envs`.
 
-    `name` is a name of ours (`cartpole`), an id of gymnax's, or `jax/module:Name` for a world of the user's.
+    `name` is one of our names (`cartpole`), a gymnax id, or `jax/module:Name` for a custom world.
     """
 
     name: str
@@ -60,11 +60,11 @@ class GymnaxEnvs:
 
     def __post_init__(self):
         if not is_own(self.name):
-            object.__setattr__(self, "name", find_gymnax(self.name).name)  # so that equal worlds are equal, and hash so
+            object.__setattr__(self, "name", find_gymnax(self.name).name)  # so that equal worlds hash as equal
 
     @property
     def spec(self) -> EnvSpec:
-        """What its frames look like, and how many actions there are."""
+        """Shape of the frames and number of actions."""
         if is_own(self.name):
             found = load(self.name)
             return EnvSpec(
@@ -78,12 +78,12 @@ class GymnaxEnvs:
         return EnvSpec(world.shape, np.dtype(world.dtype), world.actions)
 
     def reset(self, keys: jax.Array) -> tuple[GymnaxState, jax.Array]:
-        """State and first frames [N, *shape], from keys [N]."""
+        """Reset all envs, from keys [N]. Returns the state and the first frames [N, *shape]."""
         world, frames = jax.vmap(self._reset_one)(keys)
         return GymnaxState(world, jnp.zeros(keys.shape, bool)), frames
 
     def step(self, keys: jax.Array, state: GymnaxState, actions: jax.Array) -> tuple[GymnaxState, Step]:
-        """One step of every env; actions int32 [N], keys [N]."""
+        """Step every env; actions int32 [N], keys [N]."""
         return jax.vmap(self._step_one)(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
@@ -116,19 +116,19 @@ class GymnaxEnvs:
 
 
 def settled(world: Any) -> Any:
-    """A state whose leaves have the types that they keep: Python numbers, with which worlds may begin, are weak."""
+    """A state without weakly typed leaves: worlds may begin with Python numbers, which would change type later."""
     return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.result_type(leaf)), world)
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is not in our table: a world of the user's, or one that gymnax has besides."""
+    """Whether a name is not in our table: a custom world, or another one of gymnax."""
     return name.startswith(("jax/", "gymnax/"))
 
 
 @cache
 def load(name: str) -> Environment:
-    """The world with this name, looked at closely enough to step it; or a sentence on what is wrong with it."""
-    # Maps have to be arrays, even when a program is being traced; and worlds mix types freely.
+    """Load a world and inspect its spaces, shapes and dtypes; a `UsageError` says what is wrong with it."""
+    # Level maps have to be concrete arrays even during tracing; and worlds mix dtypes freely.
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         if not is_own(name):
             world = GYMNAX[name]
@@ -140,7 +140,7 @@ def load(name: str) -> Environment:
 
 
 def attempt(shown: str, function: str, call: Callable[[], Any]) -> Any:
-    """Trace a function of a world's; what goes wrong in there is said of the world and the function."""
+    """Trace a function of a world; an error names the world and the function."""
     try:
         return call()
     except UsageError:
@@ -156,7 +156,7 @@ def kinds(tree: Any) -> Any:
 
 
 def difference(before: Any, after: Any) -> str:
-    """Which leaf of two trees of shapes differs first, in words; empty if none does."""
+    """Describe the first leaf in which two trees of shapes differ; empty if none does."""
     one, one_tree = jax.tree_util.tree_flatten_with_path(before)
     two, two_tree = jax.tree_util.tree_flatten_with_path(after)
     if str(one_tree) != str(two_tree):
@@ -169,15 +169,15 @@ def difference(before: Any, after: Any) -> str:
 
 
 def _inspect(name: str, env: Any, params: Any) -> Environment:
-    """Look at a world's spaces, shapes and dtypes."""
+    """Inspect a world's spaces, shapes and dtypes."""
     for function in ("reset_env", "step_env", "action_space"):
         if not callable(getattr(env, function, None)):
-            raise UsageError(f"`{name}` is no world with gymnax's API: it has no `{function}`.")
+            raise UsageError(f"`{name}` does not have gymnax's API: it lacks `{function}`.")
     actions = attempt(name, "action_space", lambda: env.action_space(params))
     if not hasattr(actions, "n"):
         raise UsageError(
-            f"`{name}` has the actions {type(actions).__name__} (its `action_space`), and value learners choose "
-            "among a few: they have to be `Discrete`."
+            f"`{name}` has the actions {type(actions).__name__} (its `action_space`), but value learners need "
+            "discrete ones: they have to be `Discrete`."
         )
     key = jax.random.key(0)
     observation, state = attempt(name, "reset_env", lambda: jax.eval_shape(lambda: _pair(env.reset_env(key, params))))
@@ -190,12 +190,12 @@ def _inspect(name: str, env: Any, params: Any) -> Environment:
     )
     if len(made) != 4:
         raise UsageError(
-            f"`{name}` returns {len(made)} values from `step_env`: observation, state, reward, done, info."
+            f"`{name}` returns {len(made)} values from `step_env`, not observation, state, reward, done, info."
         )
     next_observation, next_state, reward, done = (kinds(part) for part in made)
     for field, before, after in [("observation", observation, next_observation), ("state", state, next_state)]:
         if changed := difference(kinds(before), after):
-            raise UsageError(f"`{name}` does not keep its {field}: in `step_env`, {changed}.")
+            raise UsageError(f"`{name}` changes the type of its {field}: in `step_env`, {changed}.")
     for field, leaf in [("reward", reward), ("done", done)]:
         if getattr(leaf, "shape", None) != ():
             raise UsageError(f"`{name}` returns a {field} of {describe(leaf)} from `step_env`: it has to be a scalar.")
@@ -208,7 +208,7 @@ def _truncates(env: Any, params: Any, state: Any) -> bool:
         return False
     try:
         jax.eval_shape(lambda s: env.is_truncated(s, params), state)
-    except AttributeError:  # gymnax's own asks for `state.time` and `params.max_steps_in_episode`
+    except AttributeError:  # gymnax's default reads `state.time` and `params.max_steps_in_episode`
         return False
     return True
 
@@ -247,15 +247,15 @@ def _gymnax() -> Any:
 
 
 def spec(world: Any) -> EnvSpec:
-    """What the frames of a configured world look like, and how many actions there are."""
+    """Shape of the frames and number of actions of a configured world."""
     return GymnaxEnvs(world.name, 1).spec
 
 
 def inside(world: Any, seed: int) -> GymnaxEnvs:
-    """The envs of a configured world, for a program; the seed comes with the keys."""
+    """The envs of a configured world, for use inside a program; the seed comes with the keys."""
     return GymnaxEnvs(world.name, world.num_envs)
 
 
 def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
-    """Envs of a configured world, to be stepped from the host."""
+    """Envs of a configured world, stepped from the host."""
     return HostedEnvs(GymnaxEnvs(world.name, num_envs), seed, compiled, first)

@@ -18,11 +18,16 @@ from xladder.worlds.envs import Envs, Step
 
 
 class HostedEnvs(Stateful):
-    """A `Envs` as `HostEnvs`.
+    """Jittable `Envs` with the interface of `HostEnvs`.
 
-    Draws from `reset_keys` and `step_keys`, so a program that does the same sees the same games, as far as the compiler
-    rounds alike in both. `seed` may also be the root key itself. Envs are counted from `first`, where others play
-    those before.
+    Random numbers come from `reset_keys` and `step_keys`, so a program that uses the same keys gets the same episodes,
+    up to differences in rounding between compiled programs.
+
+    Args:
+        envs: the envs.
+        seed: seed of the run, or its root key.
+        compiled: compiles a function.
+        first: number of the first env, where other processes have those before it.
     """
 
     STATE = ("_state", "_steps")
@@ -38,32 +43,32 @@ class HostedEnvs(Stateful):
         self._steps = 0
 
     def reset(self) -> np.ndarray:
-        """Begin anew: first frames [N, *shape], or [A, N, *shape]."""
+        """Reset all envs; returns the first frames [N, *shape], or [A, N, *shape]."""
         self._state, frames = self._reset(self.envs, self._root, self._first)
         self._steps = 0
         return np.asarray(frames)
 
     def send(self, actions: np.ndarray) -> None:
-        """Begin a step of every env; actions int [N], or [A, N]."""
+        """Start a step of every env; actions int [N], or [A, N]."""
         actions = np.asarray(actions, np.int32)
         given = self._root, self._first, np.int32(self._steps), self._state, actions
         self._state, self._answer = self._step(self.envs, *given)
         self._steps += 1
 
     def recv(self) -> Step:
-        """Wait for what `send` began."""
+        """Wait for the step that `send` started."""
         return jax.device_get(self._answer)
 
     def place(self) -> Any:
-        """Where the envs stand, as a program would hold it."""
+        """The state of the envs, as in a program."""
         return self._state
 
     def go_to(self, state: Any, steps: int) -> None:
-        """Go on from there, after so many steps."""
+        """Continue from a state, after `steps` steps."""
         self._state, self._steps = jax.tree.map(jnp.array, state), steps
 
     def close(self) -> None:
-        """Let go of the games."""
+        """Free the state of the envs."""
         self._state = self._answer = None
 
 

@@ -1,9 +1,9 @@
-"""The hypergrid (Bengio et al. 2021): objects are the cells of a grid, built from the origin one step at a time.
+"""The hypergrid (Bengio et al. 2021): objects are the cells of a grid, reached from the origin step by step.
 
-A state is D coordinates in 0 … H − 1. Actions 0 … D − 1 add one to a coordinate; action D stops, and the object is the
-cell one stands on. Backward actions take one off; undoing stop leaves no choice. Everything is for one state. Because
-the reward is a sum of products over coordinates, log Z, the target's marginals and its samples are known for any size;
-what enumerates all cells is for small grids. Of a reward of one's own only what can be enumerated is known.
+A state is D coordinates in 0 … H − 1. Actions 0 … D − 1 increment a coordinate; action D stops, and the object is the
+current cell. Backward actions decrement a coordinate; undoing stop leaves no choice. All functions are for one state.
+Because the reward is a sum of products over coordinates, log Z, the target's marginals and its samples are known for
+any size; functions that enumerate all cells are for small grids. A custom reward is known by enumeration only.
 
 Shapes: D coordinates, H values of each, A = D + 1 forward actions, N = H^D cells.
 """
@@ -25,19 +25,19 @@ from xladder.worlds.flow import AT_ONCE, BoundWorld, Enumeration
 if TYPE_CHECKING:
     from xladder.worlds.hypergrid_settings import WorldConfig
 
-# The smooth reward: a normal density in the distance from the middle, which is 1 at the edge.
+# The smooth reward: a normal density of the distance from the centre, which is 1 at the edge.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05
-MOST_BINS = 64  # of a coordinate, when distributions are estimated: finer ones would hold nothing but noise
-CELLS_TRIED = 4096  # of a grid too large to enumerate, when a reward is checked
+MOST_BINS = 64  # per coordinate, when distributions are estimated: finer ones would be noise only
+CELLS_TRIED = 4096  # cells of a grid too large to enumerate, when a custom reward is checked
 
 
 def initial(config: WorldConfig) -> jax.Array:
-    """int32 [D]: where every trajectory begins."""
+    """int32 [D]: the initial state."""
     return jnp.zeros(config.dim, jnp.int32)
 
 
 def forward_mask(config: WorldConfig, state: jax.Array) -> jax.Array:
-    """bool [A]: which forward actions a state allows."""
+    """bool [A]: which forward actions are allowed in a state."""
     return jnp.append(state < config.side - 1, True)
 
 
@@ -47,7 +47,7 @@ def backward_mask(state: jax.Array) -> jax.Array:
 
 
 def forward(state: jax.Array, action: jax.Array) -> jax.Array:
-    """The state after an action; stop changes nothing."""
+    """The state after an action; stop does not change it."""
     return state + (jnp.arange(state.size) == action).astype(state.dtype)
 
 
@@ -57,12 +57,12 @@ def backward(state: jax.Array, action: jax.Array) -> jax.Array:
 
 
 def rows(config: WorldConfig, state: jax.Array) -> jax.Array:
-    """int32 [D]: which inputs of a one-hot encoding (D · H of them) are on."""
+    """int32 [D]: the indices of the active inputs of a one-hot encoding with D · H inputs."""
     return state + config.side * jnp.arange(config.dim)
 
 
 def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
-    """float32 []: log R of a state, read from a table of its coordinates, or as a function of the user's says."""
+    """float32 []: log-reward of a state, from a table by coordinates or from the user's function."""
     if config.own_reward:
         return jnp.asarray(find_reward(config.reward)(state), jnp.float32)
     if config.reward == "corners":
@@ -70,26 +70,26 @@ def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
     outer, band = (jnp.asarray(member)[state].all() for member in membership(config.side))
     r0, r1, r2 = config.levels
     logs = np.log([r0, r0 + r1, r0 + r1 + r2]).astype(np.float32)
-    return jnp.asarray(logs)[outer.astype(jnp.int32) + band.astype(jnp.int32)]  # what lies in the band is outer too
+    return jnp.asarray(logs)[outer.astype(jnp.int32) + band.astype(jnp.int32)]  # cells in the band are outer, too
 
 
 def membership(side: int) -> tuple[np.ndarray, np.ndarray]:
     """bool [H], twice: which values of a coordinate are outer, and which lie in the band.
 
-    Decided in integers: rounded fractions would make the modes of some sizes lopsided.
+    Computed in integers: rounded fractions would make the modes of some sizes asymmetric.
     """
-    twice = np.abs(2 * np.arange(side) - (side - 1))  # the distance from the middle, of which the edge has side − 1
+    twice = np.abs(2 * np.arange(side) - (side - 1))  # the distance from the centre; side − 1 at the edge
     return 2 * twice > side - 1, (5 * twice > 3 * (side - 1)) & (5 * twice < 4 * (side - 1))
 
 
 def hill(config: WorldConfig) -> np.ndarray:
-    """float64 [H]: what each value of a coordinate adds to the log-reward `corners`."""
+    """float64 [H]: the contribution of each value of a coordinate to the log-reward `corners`."""
     away = np.abs(2 * np.arange(config.side) - (config.side - 1)) / (config.side - 1)
     return -((away - HILL_MEAN) ** 2) / (2 * HILL_VARIANCE) - 0.5 * np.log(2 * np.pi * HILL_VARIANCE)
 
 
 def factors(config: WorldConfig) -> tuple[np.ndarray, np.ndarray]:
-    """The reward as a mixture of products: log-weights [C], and what a coordinate contributes, float64 [C, H]."""
+    """The reward as a mixture of products: log-weights [C] and the factor of each coordinate value, float64 [C, H]."""
     if config.reward == "corners":
         return np.zeros(1), np.exp(hill(config))[None]
     weights = np.array(config.levels)
@@ -105,7 +105,7 @@ def log_z(config: WorldConfig) -> float:
 
 
 def marginal(config: WorldConfig) -> np.ndarray:
-    """float64 [H, H]: the target distribution of the first two coordinates; [1, H] if there is but one."""
+    """float64 [H, H]: the target's marginal of the first two coordinates; [1, H] if there is only one."""
     weights, members = factors(config)
     shares = np.exp(weights + config.dim * np.log(members.sum(1)) - log_z(config))
     each = members / members.sum(1, keepdims=True)
@@ -115,17 +115,17 @@ def marginal(config: WorldConfig) -> np.ndarray:
 
 
 def peaks(config: WorldConfig) -> np.ndarray:
-    """bool [H]: the values of a coordinate that a mode has: those in the band, or on top of a hill."""
+    """bool [H]: the coordinate values of modes: those in the band, or at the top of a hill."""
     return hill(config) == hill(config).max() if config.reward == "corners" else membership(config.side)[1]
 
 
 def num_modes(config: WorldConfig) -> int:
-    """How many cells are modes."""
+    """Number of modes."""
     return int(peaks(config).sum()) ** config.dim
 
 
 def draw_target(config: WorldConfig, key: jax.Array, count: int) -> jax.Array:
-    """int32 [count, D]: objects drawn from the target itself."""
+    """int32 [count, D]: objects sampled from the target."""
     weights, members = factors(config)
     which, where = jax.random.split(key)
     logits = jnp.asarray(weights + config.dim * np.log(members.sum(1)), jnp.float32)
@@ -142,7 +142,7 @@ def cells(config: WorldConfig) -> np.ndarray:
 
 
 def all_log_rewards(config: WorldConfig) -> np.ndarray:
-    """float64 [N]: the log-reward of every cell. NumPy, as everything about all cells: XLA folds constants slowly."""
+    """float64 [N]: the log-reward of every cell. In NumPy, like all enumerations: XLA is slow at constant folding."""
     if config.own_reward:
         return own_log_rewards(config, cells(config)).astype(np.float64)
     weights, members = factors(config)
@@ -153,7 +153,7 @@ def all_log_rewards(config: WorldConfig) -> np.ndarray:
 
 
 def target(config: WorldConfig) -> np.ndarray:
-    """float64 [N]: the distribution to be learned, over every cell, of a reward that is not the user's own."""
+    """float64 [N]: the target distribution over all cells, for built-in rewards."""
     return np.exp(all_log_rewards(config) - log_z(config))
 
 
@@ -163,12 +163,12 @@ def mode_cells(config: WorldConfig) -> np.ndarray:
 
 
 def strides(config: WorldConfig) -> np.ndarray:
-    """int32 [D]: how far apart two cells lie, in `cells`, that differ by one in a coordinate."""
+    """int32 [D]: distance in `cells` between cells that differ by one in a coordinate."""
     return (config.side ** np.arange(config.dim - 1, -1, -1)).astype(np.int32)
 
 
 def find_reward(name: str) -> Callable[[jax.Array], Any]:
-    """The function that a user calls `module:function`."""
+    """Load the user's reward function, named `module:function`."""
     found = user_code.find(name, "reward")
     if not callable(found):
         raise UsageError(f"`--world.reward` is {name}, which is a {type(found).__name__} and not a function.")
@@ -176,7 +176,7 @@ def find_reward(name: str) -> Callable[[jax.Array], Any]:
 
 
 def own_log_rewards(config: WorldConfig, places: np.ndarray) -> np.ndarray:
-    """float32 [B]: what a reward of the user's own gives in cells int32 [B, D], some thousands at a time."""
+    """float32 [B]: a custom reward in cells int32 [B, D], in batches of some thousands."""
     reward = _mapped(find_reward(config.reward))
     found = []
     with jax.ensure_compile_time_eval(), jax.default_device(jax.local_devices(backend="cpu")[0]):
@@ -194,12 +194,12 @@ def _mapped(reward: Callable[[jax.Array], Any]) -> Callable[[np.ndarray], jax.Ar
 
 
 def marginal_of(config: WorldConfig, p: Any) -> Any:
-    """[H, H], or [1, H] if there is but one coordinate: the first two, from the probability of every cell [N]."""
+    """[H, H], or [1, H] for one coordinate: the marginal of the first two, from the probability of every cell [N]."""
     return p[None] if config.dim == 1 else p.reshape(config.side, config.side, -1).sum(-1)
 
 
 def histogram(config: WorldConfig, objects: jax.Array) -> jax.Array:
-    """float32 [H, H] or [1, H]: how often each pair of first two coordinates is among objects [B, D], coarsely."""
+    """float32 [H, H] or [1, H]: histogram of the first two coordinates of objects [B, D], binned."""
     bins = min(config.side, MOST_BINS)
     places = objects * bins // config.side
     first = places[:, 0] if config.dim > 1 else jnp.zeros_like(places[:, 0])
@@ -209,7 +209,7 @@ def histogram(config: WorldConfig, objects: jax.Array) -> jax.Array:
 
 
 class Hypergrid(BoundWorld):
-    """The grid as the GFlowNet family uses it."""
+    """The hypergrid as a `BoundWorld`."""
 
     state_name, state_words = "coordinate", "coordinates of a cell"
 
@@ -223,31 +223,31 @@ class Hypergrid(BoundWorld):
         return initial(self.config)
 
     def forward_mask(self, state: jax.Array) -> jax.Array:
-        """bool [A]: coordinates that can grow, and stop."""
+        """bool [A]: coordinates that can be incremented, and stop."""
         return forward_mask(self.config, state)
 
     def backward_mask(self, state: jax.Array) -> jax.Array:
-        """bool [D]: coordinates that are not nought."""
+        """bool [D]: coordinates that are not zero."""
         return backward_mask(state)
 
     def forward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """One more of a coordinate."""
+        """Increment a coordinate."""
         return forward(state, action)
 
     def backward(self, state: jax.Array, action: jax.Array) -> jax.Array:
-        """One less of a coordinate."""
+        """Decrement a coordinate."""
         return backward(state, action)
 
     def encode(self, state: jax.Array) -> jax.Array:
-        """int32 [D]: one input is on for each coordinate."""
+        """int32 [D]: the active input of each coordinate's one-hot encoding."""
         return rows(self.config, state)
 
     def log_reward(self, state: jax.Array) -> jax.Array:
-        """float32 []: the logarithm of a cell's reward."""
+        """float32 []: log-reward of a cell."""
         return log_reward(self.config, state)
 
     def enumeration(self) -> Enumeration | None:
-        """All cells; None if they are too many."""
+        """All cells; None if there are too many."""
         return self._enumeration
 
     @cached_property
@@ -271,19 +271,19 @@ class Hypergrid(BoundWorld):
         )
 
     def log_z(self) -> float | None:
-        """The logarithm of the sum of all rewards: by a formula, unless the reward is the user's own."""
+        """The logarithm of the sum of all rewards: in closed form, unless the reward is custom."""
         return super().log_z() if self.config.own_reward else log_z(self.config)
 
     def num_modes(self) -> int | None:
-        """How many cells are modes."""
+        """Number of modes."""
         return super().num_modes() if self.config.own_reward else num_modes(self.config)
 
     def draw_target(self, key: jax.Array, count: int) -> jax.Array:
-        """int32 [count, D]: objects drawn from the target itself."""
+        """int32 [count, D]: objects sampled from the target."""
         return super().draw_target(key, count) if self.config.own_reward else draw_target(self.config, key, count)
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
-        """float64 [H, H] or [1, H]: the target's marginal, as coarse as measurements show it."""
+        """float64 [H, H] or [1, H]: the target's marginal, at the resolution of the estimates."""
         if not self.config.charted:
             return None
         if self.config.own_reward:
@@ -300,22 +300,22 @@ class Hypergrid(BoundWorld):
         return coarse
 
     def marginal(self, p: jax.Array) -> jax.Array:
-        """float32 [H, H] or [1, H]: of the first two coordinates, from the probability of every cell."""
+        """float32 [H, H] or [1, H]: the marginal of the first two coordinates, from the probability of every cell."""
         return marginal_of(self.config, p)
 
     def histogram(self, objects: jax.Array) -> jax.Array:
-        """float32 [H, H] or [1, H]: how often the first two coordinates have each value, coarsely."""
+        """float32 [H, H] or [1, H]: histogram of the first two coordinates, binned."""
         return histogram(self.config, objects)
 
     def check_reward(self) -> None:
-        """Raise a `UsageError` if a reward of the user's own is not a finite number in every cell that is tried."""
+        """Raise a `UsageError` if a custom reward is not a finite number in every cell that is checked."""
         for fault in self._reward_faults:
             raise UsageError(fault)
 
     @cached_property
     def _reward_faults(self) -> tuple[str, ...]:
         config = self.config
-        reward, said = find_reward(config.reward), f"`--world.reward {config.reward}`"
+        reward, flag = find_reward(config.reward), f"`--world.reward {config.reward}`"
         kinds: list[type] = []
 
         def probed(place: jax.Array) -> Any:
@@ -327,18 +327,18 @@ class Hypergrid(BoundWorld):
             shape = jax.eval_shape(probed, jax.ShapeDtypeStruct((config.dim,), jnp.int32))
         except Exception as error:
             return (
-                f"{said} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
+                f"{flag} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
                 "JAX.",
             )
         if kinds[-1] in (float, int, bool):
             return (
-                f"{said} gives a Python {kinds[-1].__name__}, the same for every cell: let it give a JAX number that "
+                f"{flag} returns a Python {kinds[-1].__name__}, the same for every cell: return a JAX number that "
                 "depends on the coordinates.",
             )
         one = len(jax.tree.leaves(shape)) == 1 and isinstance(shape, jax.ShapeDtypeStruct)
         if not one or shape.shape != () or jnp.dtype(shape.dtype).kind not in "iuf":
             given = f"{shape.dtype} {list(shape.shape)}" if one else f"a {kinds[-1].__name__}"
-            return (f"{said} gives {given} for one cell, but it has to be one float, the logarithm of its reward.",)
+            return (f"{flag} returns {given} for one cell, but it has to be one float, the logarithm of its reward.",)
         if config.enumerable:
             places, rewards = cells(config), all_log_rewards(config)
         else:
@@ -349,13 +349,13 @@ class Hypergrid(BoundWorld):
         if len(bad):
             cell = ", ".join(map(str, places[bad[0]].tolist()[:20]))
             return (
-                f"{said} gives {rewards[bad[0]]:g} in cell ({cell}), and in {len(bad):,} of {len(places):,} cells no "
-                "finite number: the logarithm of every reward has to be one.",
+                f"{flag} returns {rewards[bad[0]]:g} in cell ({cell}), and is not finite in {len(bad):,} of "
+                f"{len(places):,} cells: log-rewards have to be finite numbers.",
             )
         return ()
 
 
 @lru_cache(maxsize=8)
 def build(config: WorldConfig) -> Hypergrid:
-    """The grid of these settings, always the same object."""
+    """The grid for these settings; cached, so that equal settings give the same object."""
     return Hypergrid(config)

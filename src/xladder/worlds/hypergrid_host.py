@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from xladder.worlds.hypergrid_settings import WorldConfig
 
 
-# Written down here once more: a twin that shared them could not show that they are wrong.
+# Written out again on purpose: a twin that shared them could not show that they are wrong.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05
 
 
@@ -29,7 +29,7 @@ class HostGrid:
         self.moves = np.vstack([np.eye(config.dim, dtype=np.int64), np.zeros((1, config.dim), np.int64)])
 
     def initial(self, count: int) -> np.ndarray:
-        """Where trajectories begin."""
+        """int64 [count, D]: initial states."""
         return np.zeros((count, self.config.dim), np.int64)
 
     def forward_mask(self, states: np.ndarray) -> np.ndarray:
@@ -43,7 +43,7 @@ class HostGrid:
         return states > 0
 
     def forward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
-        """The states after actions [B]; stop changes nothing."""
+        """The states after actions [B]; stop does not change a state."""
         return states + self.moves[actions]
 
     def backward(self, states: np.ndarray, actions: np.ndarray) -> np.ndarray:
@@ -51,11 +51,11 @@ class HostGrid:
         return states - self.moves[actions]
 
     def encode(self, states: np.ndarray) -> np.ndarray:
-        """int64 [B, D]: which inputs of a one-hot encoding are on."""
+        """int64 [B, D]: the indices of the active one-hot inputs."""
         return states + self.offsets
 
     def log_reward(self, states: np.ndarray) -> np.ndarray:
-        """float32 [B]: the log-rewards. One of the user's own is asked as it is: it has no twin."""
+        """float32 [B]: the log-rewards. A custom reward is called as it is: it has no twin."""
         if self.config.own_reward:
             from xladder.worlds.hypergrid import own_log_rewards
 
@@ -73,5 +73,5 @@ class HostGrid:
 
 @lru_cache(maxsize=8)
 def build(config: WorldConfig) -> HostGrid:
-    """The grid of these settings."""
+    """The grid for these settings."""
     return HostGrid(config)

@@ -1,4 +1,4 @@
-"""The hypergrid's settings: its size and its reward. Imports nothing heavy."""
+"""The hypergrid's settings: size and reward. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ if TYPE_CHECKING:
     from xladder.worlds.hypergrid import Hypergrid
     from xladder.worlds.hypergrid_host import HostGrid
 
-# Published rewards: R0 everywhere, R1 more where all coordinates are outer, R2 more where all lie in the band.
+# Published rewards: R0 everywhere, plus R1 where all coordinates are outer, plus R2 where all are in the band.
 REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
-MOST_STEPS = 2**15  # of a trajectory: each has a row in the program
+MOST_STEPS = 2**15  # per trajectory: each is a row in the program
 
 
 @dataclass(frozen=True)
 class WorldConfig(FlowSettings):
-    """The grid and its reward."""
+    """The size and the reward of a hypergrid."""
 
     dim: int = 2
-    """Coordinates, D."""
+    """Number of coordinates, D."""
     side: int = 8
-    """Values of each coordinate, H."""
+    """Values per coordinate, H."""
     reward: str = "easy"
     """easy, hard, torchgfn, custom (r0, r1, r2): plateaus with peaks; corners: hills; or your own, module:function."""
     r0: float = 1e-3
-    """For a custom reward: what every cell gives."""
+    """For a custom reward: the reward of every cell."""
     r1: float = 0.5
-    """For a custom reward: what a cell on a plateau gives more."""
+    """For a custom reward: added on plateaus."""
     r2: float = 2.0
-    """For a custom reward: what a cell on a peak gives more."""
+    """For a custom reward: added on peaks."""
 
     @property
     def states(self) -> int:
-        """How many cells there are."""
+        """Number of cells."""
         return self.side**self.dim
 
     @property
     def steps(self) -> int:
-        """Steps of the longest trajectory, the last of which is stop."""
+        """Steps of the longest trajectory, including stop."""
         return self.dim * (self.side - 1) + 1
 
     @property
@@ -56,17 +56,17 @@ class WorldConfig(FlowSettings):
 
     @property
     def enumerable(self) -> bool:
-        """Whether there are few enough cells for exact answers."""
+        """Whether there are few enough cells for exact evaluation."""
         return self.states <= MOST_STATES
 
     @property
     def own_reward(self) -> bool:
-        """Whether the reward is a function of the user's own."""
+        """Whether the reward is the user's own function."""
         return ":" in self.reward
 
     @property
     def charted(self) -> bool:
-        """Whether the target's marginals and log Z are known: by a formula, or from all cells."""
+        """Whether the target's marginals and log Z are known: in closed form, or by enumeration."""
         return self.enumerable or not self.own_reward
 
     def check(self) -> None:
@@ -82,16 +82,16 @@ class WorldConfig(FlowSettings):
             self.steps <= MOST_STEPS,
             "world.side",
             self.side,
-            f"with {self.dim} coordinates a trajectory would have {self.steps} steps, and {MOST_STEPS} are possible: "
-            "make the grid smaller",
+            f"with {self.dim} coordinates a trajectory would have {self.steps} steps, but at most {MOST_STEPS} are "
+            "supported: make the grid smaller",
         )
-        need(self.dim <= 1000, "world.dim", self.dim, "1000 coordinates are possible")
+        need(self.dim <= 1000, "world.dim", self.dim, "at most 1000 coordinates are supported")
         known = (*REWARDS, "corners", "custom")
         need(
             self.reward in known or self.own_reward,
             "world.reward",
             self.reward,
-            f"it has to be one of {', '.join(known)}, or a function of your own, `module:function`",
+            f"it has to be one of {', '.join(known)}, or your own function, `module:function`",
         )
         need(
             0.0 < self.r0 < float("inf"),
@@ -105,11 +105,11 @@ class WorldConfig(FlowSettings):
             self.build().check_reward()
 
     def size_in_words(self) -> str:
-        """How many cells there are."""
+        """The number of cells, for messages."""
         return f"{self.side}^{self.dim} cells"
 
     def headline(self) -> str:
-        """The grid in a few words."""
+        """A short description of the grid."""
         return f"{self.size_in_words()}, reward {self.reward}"
 
     def build(self) -> Hypergrid:

@@ -1,15 +1,14 @@
-"""Envs of a world that several agents share, with JaxMARL's API: `MultiAgentEnv`, JaxMARL's own or the user's.
+"""Envs of a multi-agent world with JaxMARL's API: `MultiAgentEnv`, JaxMARL's own or a custom one.
 
-Every agent has its own network and memory. Networks are trained side by side, so all agents are given frames and
-actions of one size: smaller observations are padded with zeros, smaller sets of actions with ones that are never
-available. Which actions are available, where they differ between agents or a world's `get_avail_actions` depends on its
-state, is appended to the frame.
+Every agent has its own network and replay memory. Networks are trained side by side, so frames and actions have the
+same size for all agents: smaller observations are padded with zeros, smaller action sets with actions that are never
+available. The mask of available actions is appended to the frame where it differs between agents, or where a world's
+`get_avail_actions` depends on its state.
 
-JaxMARL knows one kind of end, `dones`, which is a termination here. A world that is cut short by a time limit may say
-so in `infos["truncated"]`, a flag or a dict of flags by agent.
+JaxMARL has one kind of end, `dones`, which is a termination here. A world that is cut by a time limit may say so in
+`infos["truncated"]`, a flag or a dict of flags by agent.
 
-With `SharedEnvs` one network serves all agents: each is a copy of a world with one agent, and told by the frame which
-one it is.
+With `SharedEnvs` one network serves all agents: each agent is a single-agent env, and its frame says which agent it is.
 
 Shapes: N envs, A agents, D numbers in a frame, K actions.
 """
@@ -39,7 +38,7 @@ ALL = "__all__"
 
 
 class MarlState(NamedTuple):
-    """Where N envs stand."""
+    """The state of N envs."""
 
     world: Any  # the world's own state, leaves [N, …]
     over: jax.Array  # bool [N]: the episode is over for all, and the next step begins another
@@ -52,14 +51,14 @@ class Environment(NamedTuple):
     env: Any
     agents: tuple[str, ...]
     layouts: tuple[Layout, ...]
-    """How each agent's observation becomes numbers."""
+    """How each agent's observation is converted to numbers."""
     actions: tuple[int, ...]
-    """How many actions each agent has."""
+    """Number of actions of each agent."""
     picture: bool
-    """Whether frames stay pictures; else they are vectors."""
+    """Whether frames are images; otherwise they are vectors."""
     masked: bool
     asks: bool
-    """Whether which actions are available has to be asked for at every step."""
+    """Whether the mask of available actions has to be computed at every step."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class MarlEnvs:
 
     @property
     def spec(self) -> EnvSpec:
-        """What frames look like, and how many actions there are."""
+        """Shape of the frames and number of actions."""
         found = load(self.name)
         shape, dtype, max_value = (found.layouts[0].shape, found.layouts[0].dtype, found.layouts[0].max_value)
         if not found.picture:
@@ -90,13 +89,13 @@ class MarlEnvs:
         )
 
     def reset(self, keys: jax.Array) -> tuple[MarlState, jax.Array]:
-        """State and first frames [A, N, *shape], from keys [N]."""
+        """Reset all envs, from keys [N]. Returns the state and the first frames [A, N, *shape]."""
         world, frames = jax.vmap(self._reset_one, out_axes=(0, 1))(keys)
         over = jnp.zeros(keys.shape, bool)
         return MarlState(world, over, jnp.zeros((*keys.shape, len(load(self.name).agents)), bool)), frames
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
-        """One step of every env; actions int32 [A, N], keys [N]."""
+        """Step every env; actions int32 [A, N], keys [N]."""
         return jax.vmap(self._step_one, in_axes=(0, 0, 1), out_axes=(0, 1))(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
@@ -131,11 +130,11 @@ class MarlEnvs:
         )
         gone = (over | state.absent) & ~is_first
         ends = (all_over | gone.all()) & ~is_first
-        # In the step that ends it for all, an absent agent shows its last frame like the others.
+        # In the step that ends the episode for all, an absent agent shows its last frame like the others.
         return MarlState(world, ends, gone & ~ends), step
 
     def _frames(self, found: Environment, observations: Any, world: Any) -> jax.Array:
-        """[A, *shape]: what every agent sees."""
+        """[A, *shape]: the frames of all agents."""
         frames = [layout.flatten(observations[a]) for layout, a in zip(found.layouts, found.agents, strict=True)]
         if found.picture:
             return jnp.stack(frames)
@@ -152,33 +151,33 @@ class MarlEnvs:
 
 @dataclass(frozen=True)
 class SharedEnvs:
-    """The agents of N envs of a world as N·A copies of a world with one agent, which is told who it is.
+    """The A agents of N envs as N·A single-agent envs, whose frames say which agent it is.
 
-    The agents of a copy lie side by side: row n·A + a is agent a of copy n.
+    The agents of an env are adjacent: row n·A + a is agent a of env n.
     """
 
     several: MarlEnvs
 
     @property
     def num_envs(self) -> int:
-        """Rows: every agent of every env."""
+        """Number of rows, N·A: every agent of every env."""
         return self.several.num_envs * len(self.several.spec.agents)
 
     @property
     def spec(self) -> EnvSpec:
-        """What frames look like: the number of the agent, one-hot, comes before what it sees."""
+        """The spec; an agent's one-hot number precedes its observation."""
         spec = self.several.spec
         if len(spec.shape) > 1:
             return spec._replace(agents=(), fields=())
         return spec._replace(shape=(spec.shape[0] + len(spec.agents),), agents=(), fields=())
 
     def reset(self, keys: jax.Array) -> tuple[MarlState, jax.Array]:
-        """State and first frames [N·A, *shape], from as many keys, of which each env uses one."""
+        """Reset all envs, from keys [N·A], of which each env uses one. Returns the state and frames [N·A, *shape]."""
         state, frames = self.several.reset(keys[:: len(self.several.spec.agents)])
         return state, self._rows(self._named(frames))
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
-        """One step of every env; actions int32 [N·A]."""
+        """Step every env; actions int32 [N·A]."""
         agents = len(self.several.spec.agents)
         state, step = self.several.step(keys[::agents], state, actions.reshape(-1, agents).T)
         step = step._replace(frame=self._named(step.frame))
@@ -197,7 +196,7 @@ class SharedEnvs:
 
 @cache
 def load(name: str) -> Environment:
-    """The world with this name, looked at closely enough to step it; or a sentence on what is wrong with it."""
+    """Load a world and inspect it; a `UsageError` says what is wrong with it."""
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         source, _, rest = name.partition("/")
         found = _of_jaxmarl(rest) if source == "jaxmarl" else user_code.find_world(rest, name)
@@ -210,13 +209,13 @@ def names() -> list[str]:
 
 
 def _inspect(name: str, env: Any) -> Environment:
-    """Look at a world's agents, spaces, shapes and dtypes."""
+    """Inspect a world's agents, spaces, shapes and dtypes."""
     for function in ("reset", "step_env", "action_space"):
         if not callable(getattr(env, function, None)):
-            raise UsageError(f"`{name}` is no world with JaxMARL's API: it has no `{function}`.")
+            raise UsageError(f"`{name}` does not have JaxMARL's API: it lacks `{function}`.")
     agents = tuple(getattr(env, "agents", ()))
     if not agents:
-        raise UsageError(f"`{name}` names no agents: its `agents` has to be a list of their names.")
+        raise UsageError(f"`{name}` has no agents: its `agents` has to be a list of their names.")
     if len(set(agents)) < len(agents):
         raise UsageError(f"`{name}` names an agent twice in its `agents`: {list(agents)}.")
     actions = tuple(_count_actions(name, env, agent) for agent in agents)
@@ -229,7 +228,7 @@ def _inspect(name: str, env: Any) -> Environment:
     made = attempt(name, "step_env", lambda: jax.eval_shape(lambda s, a: tuple(env.step_env(key, s, a)), state, taken))
     if len(made) != 5:
         raise UsageError(
-            f"`{name}` returns {len(made)} values from `step_env`: observations, state, rewards, dones and infos."
+            f"`{name}` returns {len(made)} values from `step_env`, not observations, state, rewards, dones, infos."
         )
     next_observations, next_state, rewards, dones, _ = made
     for field, part in [("observation", next_observations), ("reward", rewards), ("done", dones)]:
@@ -239,9 +238,9 @@ def _inspect(name: str, env: Any) -> Environment:
     if changed := difference(
         kinds({a: observations[a] for a in agents}), kinds({a: next_observations[a] for a in agents})
     ):
-        raise UsageError(f"`{name}` does not keep its observations: in `step_env`, {changed}.")
+        raise UsageError(f"`{name}` changes the type of its observations: in `step_env`, {changed}.")
     if changed := difference(state, kinds(next_state)):
-        raise UsageError(f"`{name}` does not keep its state: in `step_env`, {changed}.")
+        raise UsageError(f"`{name}` changes the type of its state: in `step_env`, {changed}.")
     for field, part in [("reward", rewards), ("done", dones)]:
         for agent in agents:
             if jnp.shape(part[agent]) != ():
@@ -259,8 +258,8 @@ def _count_actions(name: str, env: Any, agent: str) -> int:
     space = attempt(name, "action_space", lambda: env.action_space(agent))
     if not hasattr(space, "n"):
         raise UsageError(
-            f"`{name}` has the actions {type(space).__name__} for {agent} (its `action_space`), and value learners "
-            "choose among a few: they have to be `Discrete`."
+            f"`{name}` has the actions {type(space).__name__} for {agent} (its `action_space`), but value learners "
+            "need discrete ones: they have to be `Discrete`."
         )
     return int(space.n)
 
@@ -275,15 +274,15 @@ def _check_agents(name: str, function: str, field: str, part: Any, agents: tuple
 
 
 def _availability_varies(env: Any, state: Any) -> bool:
-    """Whether a world says which actions are available, and that depends on its state or is not always all."""
+    """Whether a world reports available actions, and these depend on its state or are not always all."""
     ask = _ask_available(env)
     if ask is None:
         return False
     try:
-        with jax.disable_jit():  # so that what the state does not enter is seen not to
+        with jax.disable_jit():  # so that results that do not depend on the state stay concrete
             traced = jax.make_jaxpr(ask)(state)
     except NotImplementedError:
-        return False  # JaxMARL's own, which worlds need not replace
+        return False  # JaxMARL's default, which worlds need not override
     except Exception as error:
         raise UsageError(f"A world fails in its `get_avail_actions`: {brief(error)}.") from error
     depends = set(map(id, traced.jaxpr.invars))
@@ -299,13 +298,13 @@ def _availability_varies(env: Any, state: Any) -> bool:
 
 
 def _ask_available(env: Any) -> Any:
-    """The function that says which actions are available, under the names that JaxMARL's worlds have for it."""
+    """The function that returns the available actions, under either name that JaxMARL's worlds have for it."""
     found = getattr(env, "get_legal_moves", None)  # Hanabi's
     return found if callable(found) else getattr(env, "get_avail_actions", None)
 
 
 def _by_agent(flags: Any, agents: tuple[str, ...]) -> jax.Array:
-    """bool [A] from a flag for all or a dict by agent."""
+    """bool [A] from one flag for all or a dict by agent."""
     if isinstance(flags, dict):
         return jnp.stack([jnp.asarray(flags.get(agent, False), bool) for agent in agents])
     return jnp.broadcast_to(jnp.asarray(flags, bool), (len(agents),))
@@ -320,7 +319,7 @@ def _of_jaxmarl(name: str) -> Any:
 
 def _jaxmarl() -> Any:
     try:
-        # It prints which optional worlds it lacks, and one of its imports undoes what redirects standard output.
+        # JaxMARL prints which optional worlds are missing, and one of its imports undoes redirections of stdout.
         with patch("builtins.print"):
             import jaxmarl
     except ImportError as error:
@@ -335,15 +334,15 @@ def envs(world: Any, num_envs: int) -> Envs:
 
 
 def spec(world: Any) -> EnvSpec:
-    """What the frames of a configured world look like, and how many actions there are."""
+    """Shape of the frames and number of actions of a configured world."""
     return envs(world, 1).spec
 
 
 def inside(world: Any, seed: int) -> Envs:
-    """The envs of a configured world, for a program; the seed comes with the keys."""
+    """The envs of a configured world, for use inside a program; the seed comes with the keys."""
     return envs(world, world.num_envs)
 
 
 def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
-    """Envs of a configured world, to be stepped from the host."""
+    """Envs of a configured world, stepped from the host."""
     return HostedEnvs(envs(world, num_envs), seed, compiled, first)

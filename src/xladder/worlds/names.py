@@ -1,8 +1,8 @@
 """The names of worlds as users type them: `cartpole`, `minatar/breakout`, `atari/pong`, `gym/ID`, `flow/module:Name`.
 
-Names are compared without regard to case, `-`, `_` and blanks, so `atari/SpaceInvaders` is `atari/space_invaders`, and
-gymnax's own ids are understood too. What is said of a world here is written down, not asked: reading this module
-imports neither JAX nor any package of worlds, and a test holds it against them.
+Names are compared without regard to case, `-`, `_` and spaces, so `atari/SpaceInvaders` is `atari/space_invaders`, and
+gymnax's own ids are understood, too. The table here is written by hand: importing this module imports neither JAX nor
+any package of worlds, and a test compares the table with them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from xladder.errors import UsageError
 
 @dataclass(frozen=True)
 class GymnaxWorld:
-    """A world of gymnax that the value learners can play in."""
+    """A gymnax world that the value learners support."""
 
     name: str
     id: str
-    """What gymnax calls it."""
+    """gymnax's id."""
     shape: tuple[int, ...]
-    """Of one frame, as it is remembered: a vector, or a picture [height, width, channels]."""
+    """Of one frame, as it is stored: a vector, or an image [height, width, channels]."""
     actions: int
     summary: str
     dtype: Literal["float32", "uint8"] = "float32"
@@ -38,7 +38,7 @@ class Place(NamedTuple):
     id: str
     """Its name there."""
     name: str
-    """Its name here, spelled as it is listed."""
+    """Its name here, spelled as in `xladder worlds`."""
 
 
 GYMNAX = {
@@ -69,7 +69,7 @@ GYMNAX = {
     ]
 }
 
-# What worlds of one's own have, by where they belong; the first that fits.
+# What custom worlds have to define, by source; the first that fits.
 APIS = {
     "jax": ("reset_env", "step_env"),
     "marl": ("reset", "step_env"),
@@ -77,10 +77,10 @@ APIS = {
     "zoo": ("possible_agents", "reset", "step"),
 }
 WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
-_CONTINUOUS = "continuous actions, and value learners choose among a few"
-# gymnax ids that have no name here, and why.
+_CONTINUOUS = "continuous actions, but value learners need discrete ones"
+# gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {
-    "MNISTBandit-bsuite": "it downloads its pictures when it is made, and needs the network",
+    "MNISTBandit-bsuite": "it downloads its images when it is made, and needs the network",
     "Pendulum-v1": _CONTINUOUS,
     "MountainCarContinuous-v0": _CONTINUOUS,
     "PointRobot-misc": _CONTINUOUS,
@@ -103,20 +103,20 @@ ATARI_GAMES = tuple(
     """.split()  # noqa: SIM905 - a hundred quoted names would hide each other
 )
 
-# Games whose files ale-py has, and which it cannot play alone. Trying ends the whole process.
+# Games that ale-py has files for but cannot play alone. Trying to ends the whole process.
 ATARI_LEFT_OUT = ("combat", "joust", "maze_craze", "warlords")
-ATARI_LEFT_OUT_WHY = "needs two players, and the emulator has no version for one"
+ATARI_LEFT_OUT_WHY = "needs two players; the emulator has no single-player version"
 
 
 def name_of(thing: Any) -> str:
-    """The name of a workload for an object: a name as it is, a world that somebody has made under its class's name.
+    """The name under which an object can be trained; a custom world is registered under its class's name.
 
     Args:
-        thing: A name; a world with gymnax's, JaxMARL's or PettingZoo's API, or a class or function that makes one; an
-            environment or a spec of Gymnasium's.
+        thing: a name; a world with gymnax's, JaxMARL's or PettingZoo's API, or a class or function that makes one; a
+            Gymnasium environment or spec.
 
     Returns:
-        A name such as `jax/my_worlds:Maze`, under which the object is known from now on.
+        A name such as `jax/my_worlds:Maze`, valid from now on.
     """
     if isinstance(thing, str):
         return thing
@@ -128,7 +128,7 @@ def name_of(thing: Any) -> str:
 
 
 def source_of(thing: Any) -> str:
-    """Where a world belongs, by its API."""
+    """The source of a custom world, by its API."""
     made = user_code.instantiate(thing, user_code.shown(thing)) if inspect.isroutine(thing) else thing
 
     def has(*functions: str) -> bool:
@@ -138,14 +138,14 @@ def source_of(thing: Any) -> str:
         if has(*functions):
             return source
     raise UsageError(
-        f"`{user_code.shown(thing)}` has no API of a world that xladder knows: gymnax's is `reset_env` and `step_env`, "
+        f"`{user_code.shown(thing)}` has none of the APIs xladder supports: gymnax's is `reset_env` and `step_env`, "
         "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, and a GFlowNet's "
         "`forward_mask`, `backward_mask` and `log_reward`."
     )
 
 
 def locate(name: str) -> Place:
-    """Where the world of this name comes from. Whether `gym/ID` or `flow/module:Name` exists is not known here."""
+    """Where the world of this name comes from. Does not check whether `gym/ID` or `flow/module:Name` exists."""
     family, slash, rest = name.partition("/")
     if not slash and ":" in name:
         name = f"{source_of(user_code.find(name, 'world'))}/{name}"
@@ -183,20 +183,20 @@ def locate(name: str) -> Place:
 
 
 def find_gymnax(name: str) -> GymnaxWorld:
-    """A world of gymnax, by its name here or its id there."""
+    """A gymnax world, by its name here or its id there."""
     squashed = _squash(name)
     for left_out, reason in GYMNAX_LEFT_OUT.items():
         if squashed in (_squash(left_out), _squash(left_out.split("-")[0])):
             near = difflib.get_close_matches(squashed, _GYMNAX, n=1, cutoff=0.5)
-            hint = f" The nearest that can be played is `{_GYMNAX[near[0]].name}`." if near else f" {_LISTED}"
-            raise UsageError(f"gymnax's `{left_out}` is left out: {reason}.{hint}")
+            hint = f" The nearest supported one is `{_GYMNAX[near[0]].name}`." if near else f" {_LISTED}"
+            raise UsageError(f"gymnax's `{left_out}` is not supported: {reason}.{hint}")
     if squashed not in _GYMNAX:
         raise _unknown_world(name)
     return _GYMNAX[squashed]
 
 
 def find_atari(game: str) -> str:
-    """The name of an Atari game as the emulator spells it; `atari/` before it may be left out."""
+    """The name of an Atari game as the emulator spells it; the prefix `atari/` is optional."""
     bare = game.partition("/")[2] if game.lower().startswith("atari/") else game
     squashed = _squash(bare)
     for left_out in ATARI_LEFT_OUT:
@@ -210,14 +210,16 @@ def find_atari(game: str) -> str:
 
 
 def _check_not_ours(name: str) -> None:
-    """Raise a `UsageError` if an installed package calls a world as one of ours is called."""
+    """Raise a `UsageError` if an installed package has a world of the same name as ours."""
     if name in WORLDS_OF_OUR_OWN or _squash(name) in _GYMNAX:
         point = user_code.entry_points("world")[name]
-        raise UsageError(f"`{name}` is a world here and one of an installed package: name that one as `{point.value}`.")
+        raise UsageError(
+            f"`{name}` is both a world of xladder and one of an installed package: name the latter as `{point.value}`."
+        )
 
 
 def _unknown_world(name: str) -> UsageError:
-    """The error for a name that is nowhere: the nearest of them all, and where to look, but not a hundred names."""
+    """The error for an unknown name: the nearest match and where to look, but not a hundred names."""
     spellings = {_squash(known): known for known in WORLDS_OF_OUR_OWN}
     spellings |= {spelling: f"atari/{game}" for spelling, game in _ATARI.items()}
     spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}

@@ -1,8 +1,8 @@
-"""How the observation of a world, any pytree of arrays, becomes one array of a fixed shape: a frame.
+"""Converts the observation of a world, any pytree of arrays, to one array of a fixed shape: a frame.
 
-A picture [height, width, channels] stays one; a whole number from a fixed range would be better one-hot, but only the
-world's author knows the range, so it stays a number. Everything else becomes a vector of float32, the leaves of the
-tree one after another, in the order of their names.
+An image [height, width, channels] stays one. An integer from a fixed range would be better one-hot, but only the
+world's author knows the range, so it stays a number. Everything else becomes a float32 vector: the leaves of the tree,
+concatenated in the order of their names.
 
 Shapes: D numbers in a vector.
 """
@@ -25,7 +25,7 @@ LARGEST = 2**24  # numbers in one frame
 
 @dataclass(frozen=True)
 class Layout:
-    """What a frame looks like, and how an observation is put into it."""
+    """The layout of a frame, and how an observation is converted to it."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -34,7 +34,7 @@ class Layout:
     """Name, shape and dtype of the leaves of a flattened tree."""
 
     def flatten(self, observation: Any) -> jax.Array:
-        """A frame, [*shape], from an observation."""
+        """Convert an observation to a frame [*shape]."""
         leaves = jax.tree.leaves(observation)
         if len(leaves) == 1 and jnp.ndim(leaves[0]) == 0 and self.shape != (1,):
             return jax.nn.one_hot(leaves[0], *self.shape, dtype=self.dtype)
@@ -47,15 +47,15 @@ def layout_of(observation: Any, shown: str) -> Layout:
     """The layout of an observation, given the shapes and dtypes of its leaves; `shown` is the world's name."""
     leaves = jax.tree_util.tree_leaves_with_path(observation)
     if not leaves:
-        raise UsageError(f"`{shown}` shows nothing: the observation of its reset has no arrays.")
+        raise UsageError(f"`{shown}` has an empty observation: that of its reset has no arrays.")
     for path, leaf in leaves:
         where = jax.tree_util.keystr(path, simple=True, separator=".")
         if np.dtype(leaf.dtype).kind not in "biuf" or 0 in leaf.shape:
             field = f"observation's `{where}`" if where else "observation"
-            raise UsageError(f"`{shown}` shows {describe(leaf)} as its {field}, and networks take numbers.")
+            raise UsageError(f"`{shown}` shows {describe(leaf)} as its {field}, but networks need numbers.")
     size = sum(math.prod(leaf.shape) for _, leaf in leaves)
     if size > LARGEST:
-        raise UsageError(f"`{shown}` shows {size:,} numbers at once, and {LARGEST:,} are possible.")
+        raise UsageError(f"`{shown}` has observations of {size:,} numbers, but at most {LARGEST:,} are supported.")
     if len(leaves) == 1 and len(leaves[0][1].shape) == PICTURE_AXES:
         picture = leaves[0][1]
         flags = np.dtype(picture.dtype).kind == "b"
@@ -69,5 +69,5 @@ def layout_of(observation: Any, shown: str) -> Layout:
 
 
 def describe(leaf: Any) -> str:
-    """`float32 [4, 2]`."""
+    """Format shape and dtype, such as `float32 [4, 2]`."""
     return f"{np.dtype(leaf.dtype)} {list(leaf.shape)}" if hasattr(leaf, "shape") else type(leaf).__name__

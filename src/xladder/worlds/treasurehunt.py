@@ -1,11 +1,11 @@
-"""Treasure hunt: several agents on one board, collecting what appears on it. Pure JAX.
+"""Treasure hunt: several agents on one board, collecting items that appear on it. Pure JAX.
 
-After sorrel's `treasurehunt` example. A board of cells is surrounded by a wall. At the beginning of a turn every
-empty cell may turn into an item; then the agents move, one after another. The reward is the value of the cell an
-agent moves towards, whether or not it can be entered. The event of a move is the code of that cell.
+After sorrel's `treasurehunt` example. The board is surrounded by a wall. At the beginning of a turn every empty cell
+may turn into an item; then the agents move, one after another. The reward is the value of the cell an agent moves
+towards, whether or not it can be entered. The event of a move is the code of that cell.
 
-A cell is a code: 0 empty, 1 wall, 2 … K+1 the items, K+2 an agent. The board is kept flat and with a margin of
-`radius` cells of wall, so that a view is one gather and a move is one addition.
+A cell is a code: 0 empty, 1 wall, 2 … K+1 the items, K+2 an agent. The board is stored flat, with a margin of `radius`
+cells of wall, so that a view is one gather and a move is one addition.
 
 Shapes: N agents, K items, C = (height + 2·radius)·(width + 2·radius) cells with margin, V = (2·radius + 1)² cells in
 a view, E = K + 3 codes.
@@ -33,7 +33,7 @@ NUM_ACTIONS = 4  # up, down, left, right
 
 
 class State(NamedTuple):
-    """The board and who stands where."""
+    """The board and the agents' positions."""
 
     board: jax.Array  # int8 [C]
     positions: jax.Array  # int32 [N], indices into the board
@@ -47,22 +47,22 @@ class TreasureHunt(TurnWorld):
 
     @property
     def num_agents(self) -> int:
-        """N."""
+        """Number of agents, N."""
         return self.config.num_agents
 
     @property
     def num_actions(self) -> int:
-        """Up, down, left, right."""
+        """Number of actions: up, down, left, right."""
         return NUM_ACTIONS
 
     @property
     def num_codes(self) -> int:
-        """E."""
+        """Number of cell codes, E."""
         return self.agent_code + 1
 
     @property
     def num_cells(self) -> int:
-        """V."""
+        """Number of cells in a view, V."""
         return self.window().size
 
     @property
@@ -75,7 +75,7 @@ class TreasureHunt(TurnWorld):
         return np.array([0.0, self.config.wall_value, *self.config.item_values, 0.0], np.float32)
 
     def empty_board(self) -> np.ndarray:
-        """int8 [C]: walls round an empty inside."""
+        """int8 [C]: an empty board surrounded by walls."""
         c, margin = self.config, self.config.radius + 1
         board = np.full((c.height + 2 * c.radius, self._stride), WALL, np.int8)
         board[margin:-margin, margin:-margin] = EMPTY
@@ -86,12 +86,12 @@ class TreasureHunt(TurnWorld):
         return np.flatnonzero(self.empty_board() == EMPTY).astype(np.int32)
 
     def window(self) -> np.ndarray:
-        """int32 [V]: what to add to a position to get the cells in view, row by row."""
+        """int32 [V]: offsets from a position to the cells in view, row by row."""
         reach = np.arange(-self.config.radius, self.config.radius + 1)
         return (reach[:, None] * self._stride + reach[None, :]).ravel().astype(np.int32)
 
     def strides(self) -> np.ndarray:
-        """int32 [4]: what each action adds to a position."""
+        """int32 [4]: the offset of each action."""
         return np.array([-self._stride, self._stride, -1, 1], np.int32)
 
     @property
@@ -99,25 +99,25 @@ class TreasureHunt(TurnWorld):
         return self.config.width + 2 * self.config.radius
 
     def draw_reset(self, key: jax.Array) -> jax.Array:
-        """int32 [N]: distinct cells to start on, uniform over the inside."""
+        """int32 [N]: distinct initial cells, uniform over the inside."""
         cells = jnp.asarray(self.inside())
         scores = jax.random.uniform(key, cells.shape)
         return cells[jax.lax.top_k(scores, self.num_agents)[1]]
 
     def draw_turns(self, key: jax.Array, turns: int) -> jax.Array:
-        """int8 [turns, C]: what would appear on each cell if it is empty then; `EMPTY` where nothing would."""
+        """int8 [turns, C]: the item that appears on each cell if it is empty then; `EMPTY` for none."""
         shape = (turns, self.empty_board().size)
         appears, kind = jax.random.uniform(key, (2, *shape))
         item = FIRST_ITEM + (kind * len(self.config.item_names)).astype(jnp.int8)
         return jnp.where(appears < self.config.spawn_prob, item, jnp.int8(EMPTY))
 
     def reset(self, draws: jax.Array) -> State:
-        """A fresh board with the agents on the cells drawn, int32 [N]."""
+        """An empty board with the agents on the cells drawn, int32 [N]."""
         board = jnp.asarray(self.empty_board())
         return State(board.at[draws].set(jnp.int8(self.agent_code)), draws)
 
     def begin_turn(self, state: State, draws: jax.Array) -> State:
-        """Items appear: what was drawn, int8 [C], falls on the cells that are empty."""
+        """Place the items drawn, int8 [C], on the cells that are empty."""
         return state._replace(board=jnp.where(state.board == EMPTY, draws, state.board))
 
     def view(self, state: State, agent: jax.Array | int) -> jax.Array:
@@ -125,7 +125,7 @@ class TreasureHunt(TurnWorld):
         return state.board[state.positions[agent] + jnp.asarray(self.window())]
 
     def move(self, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
-        """One agent moves. Returns the new state and the code of the cell it moved towards, int8 []."""
+        """Move one agent. Returns the new state and the code of the cell it moved towards, int8 []."""
         position = state.positions[agent]
         target = position + jnp.asarray(self.strides())[action]
         found = state.board[target]
@@ -136,11 +136,11 @@ class TreasureHunt(TurnWorld):
         return State(board, state.positions.at[agent].set(target)), found
 
     def move_all(self, state: State, actions: jax.Array) -> tuple[State, jax.Array]:
-        """All agents move, in order, as by `move` one after another. Returns what each moved towards, int8 [N].
+        """Move all agents, in order, as `move` would one by one. Returns the new state and the events, int8 [N].
 
-        No board in between is made. What an agent finds is what lay there before the turn, unless somebody stands
-        there now, or stood there and has left. Comparing positions costs N² scalars, which XLA fuses into one kernel,
-        where N changed boards would be N kernels.
+        No intermediate boards are made. An agent finds what lay on a cell before the turn, unless another agent is
+        there now or has left it. Comparing positions takes N² scalars, which XLA fuses into one kernel, where N
+        intermediate boards would be N kernels.
         """
         agent = jnp.int8(self.agent_code)
         targets = state.positions + jnp.asarray(self.strides())[actions]

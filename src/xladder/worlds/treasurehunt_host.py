@@ -1,6 +1,6 @@
-"""Treasure hunt on the host, in NumPy: the twin of `treasurehunt.py`, same codes, same draws, same shapes.
+"""Treasure hunt on the host, in NumPy: the twin of `treasurehunt.py`, with the same codes, draws and shapes.
 
-It takes nothing from there, so that comparing the two compares the rules.
+It shares no code with it, so that comparing the two tests the rules.
 
 Shapes: N agents, K items, C cells of the board with its margin, V cells in a view.
 """
@@ -18,7 +18,7 @@ EMPTY, WALL, FIRST_ITEM = 0, 1, 2  # then the other items, then an agent
 
 
 class HostTreasureHunt:
-    """One board: `reset`, then `begin_turn` and for every agent `view` and `move`, turn by turn."""
+    """One board: call `reset`, then every turn `begin_turn`, and `view` and `move` for every agent."""
 
     def __init__(self, config: WorldConfig):
         self.config = config
@@ -40,23 +40,23 @@ class HostTreasureHunt:
         self.positions: list[int] = []
 
     def draw_reset(self, rng: np.random.Generator) -> np.ndarray:
-        """int32 [N]: distinct cells to start on, uniform over the inside."""
+        """int32 [N]: distinct initial cells, uniform over the inside."""
         return rng.choice(self._inside, self.num_agents, replace=False)
 
     def draw_turns(self, rng: np.random.Generator, turns: int) -> np.ndarray:
-        """int8 [turns, C]: what would appear on each cell if it is empty then; `EMPTY` where nothing would."""
+        """int8 [turns, C]: the item that appears on each cell if it is empty then; `EMPTY` for none."""
         shape = (turns, self._empty.size)
         items = rng.integers(FIRST_ITEM, self._agent, shape, dtype=np.int8)
         return np.where(rng.random(shape, dtype=np.float32) < self.config.spawn_prob, items, np.int8(EMPTY))
 
     def reset(self, draws: np.ndarray) -> None:
-        """A fresh board with the agents on the cells drawn, int [N]."""
+        """Clear the board and place the agents on the cells drawn, int [N]."""
         self.board = self._empty.copy()
         self.board[draws] = self._agent
         self.positions = [int(start) for start in draws]
 
     def begin_turn(self, draws: np.ndarray) -> None:
-        """Items appear: what was drawn, int8 [C], falls on the cells that are empty."""
+        """Place the items drawn, int8 [C], on the cells that are empty."""
         np.copyto(self.board, draws, where=self.board == EMPTY)
 
     def view(self, agent: int) -> np.ndarray:
@@ -64,7 +64,7 @@ class HostTreasureHunt:
         return self.board[self.positions[agent] + self._window]
 
     def move(self, agent: int, action: int) -> int:
-        """One agent moves. Returns the code of the cell it moved towards."""
+        """Move one agent. Returns the code of the cell it moved towards."""
         position = self.positions[agent]
         target = position + self._strides[action]
         found = int(self.board[target])
@@ -83,5 +83,5 @@ class HostTreasureHunt:
         return np.bincount(events.ravel(), minlength=self.num_codes)[FIRST_ITEM:-1].astype(np.int32)
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
-        """The board, int8 [C], and who stands where, int [N]."""
+        """The board, int8 [C], and the agents' positions, int [N]."""
         return self.board.copy(), np.array(self.positions)

@@ -1,11 +1,11 @@
-"""What a gridworld is in which several agents take turns: the protocol of the pure world and of its twin on the host.
+"""The interface of turn-based multi-agent gridworlds: of the pure JAX world and of its twin on the host.
 
-An epoch is a reset and then turns. A turn begins with what happens by itself (items appear, grass grows); then every
-agent looks and acts, one after another. What an agent sees is a list of codes, one per cell in view, and code 0 shows
-nothing. What its action leads to is an *event*, again a code: rewards and the columns of the metrics are made of it.
+An epoch is a reset followed by turns. A turn begins with the world's own changes (items appear, grass grows); then all
+agents observe and act, one after another. An observation is a list of codes, one per visible cell; code 0 is an empty
+cell. The outcome of an action is an *event*, again a code, from which rewards and metrics are computed.
 
-Nothing is drawn along the way. All that is random in an epoch comes from `draw_reset` and `draw_turns`, which are
-called before it; the worlds of JAX and NumPy are then given the same draws and have to give the same account.
+All random numbers of an epoch are drawn beforehand, by `draw_reset` and `draw_turns`. The JAX and NumPy worlds are
+given the same draws and have to produce the same results.
 
 A new world is a file with a `TurnWorld`, one with its `HostTurnWorld`, and its settings with presets
 (`families.multi_agent.config.WorldSettings`). This file imports no JAX.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 State = Any
 """A pytree of arrays of fixed shapes."""
 Draws = Any
-"""A pytree of arrays: what a reset draws, or what one turn draws; of T turns, its leaves are [T, …]."""
+"""A pytree of arrays: the random numbers of a reset or of one turn; for T turns, leaves [T, …]."""
 
 
 class Sizes(Protocol):
@@ -33,50 +33,50 @@ class Sizes(Protocol):
 
     @property
     def num_agents(self) -> int:
-        """N."""
+        """Number of agents, N."""
 
     @property
     def num_actions(self) -> int:
-        """How many actions an agent has; they are numbered from 0."""
+        """Number of actions, which are numbered from 0."""
 
     @property
     def num_codes(self) -> int:
-        """How many kinds of cell there are; also the channels of an encoded view."""
+        """Number of cell codes; also the channels of an encoded view."""
 
     @property
     def num_cells(self) -> int:
-        """V: how many cells an agent sees."""
+        """Number of cells that an agent sees, V."""
 
 
 class TurnWorld(Sizes, Protocol):
-    """A world in JAX. It is static under `jit`, so it has to be hashable: a frozen dataclass.
+    """A world in JAX. It is a static argument of `jit`, so it has to be hashable: a frozen dataclass.
 
     `agent` is a number from 0 to N − 1, and may be traced.
     """
 
     def draw_reset(self, key: jax.Array) -> Draws:
-        """What a fresh world draws."""
+        """Draw the random numbers of a reset."""
 
     def draw_turns(self, key: jax.Array, turns: int) -> Draws:
-        """What so many turns draw, leaves [turns, …]."""
+        """Draw the random numbers of `turns` turns, leaves [turns, …]."""
 
     def reset(self, draws: Draws) -> State:
-        """A fresh world."""
+        """The initial state."""
 
     def begin_turn(self, state: State, draws: Draws) -> State:
-        """What happens before the agents act."""
+        """Apply the changes that happen before the agents act."""
 
     def view(self, state: State, agent: jax.Array | int) -> jax.Array:
         """int8 [V]: the codes of the cells that one agent sees."""
 
     def move(self, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
-        """One agent acts. Returns the new state and the event, int8 []."""
+        """Let one agent act. Returns the new state and the event, int8 []."""
 
     def move_all(self, state: State, actions: jax.Array) -> tuple[State, jax.Array]:
-        """All agents act, in order. Returns the new state and the events, int8 [N].
+        """Let all agents act, in order. Returns the new state and the events, int8 [N].
 
-        It has to give what `move` gives one agent after another, which is what it does here. A world that can do it
-        at once says how.
+        By default this calls `move` for one agent after another. A world may override it with something faster that
+        gives the same result.
         """
         import jax.numpy as jnp
 
@@ -94,28 +94,28 @@ class TurnWorld(Sizes, Protocol):
 
 
 class HostTurnWorld(Sizes, Protocol):
-    """The same in NumPy, one epoch at a time. It is changed in place: that is what a Python loop is quick at.
+    """The same in NumPy, one epoch at a time, changed in place, which is fast in a Python loop.
 
-    It has to be the same world by its own account: what it takes from its twin is not compared with it.
+    It has to implement the rules itself: code shared with its twin would not be tested by comparing the two.
     """
 
     def draw_reset(self, rng: np.random.Generator) -> Draws:
-        """What a fresh world draws; not the numbers of the pure world, but of their shapes and distribution."""
+        """Draw the random numbers of a reset: not the JAX world's, but of the same shapes and distribution."""
 
     def draw_turns(self, rng: np.random.Generator, turns: int) -> Draws:
-        """What so many turns draw, leaves [turns, …]."""
+        """Draw the random numbers of `turns` turns, leaves [turns, …]."""
 
     def reset(self, draws: Draws) -> None:
-        """Begin afresh."""
+        """Reset the world."""
 
     def begin_turn(self, draws: Draws) -> None:
-        """What happens before the agents act."""
+        """Apply the changes that happen before the agents act."""
 
     def view(self, agent: int) -> np.ndarray:
-        """int8 [V]: the codes of the cells that one agent sees; an array of its own."""
+        """int8 [V]: the codes of the cells that one agent sees; a new array."""
 
     def move(self, agent: int, action: int) -> int:
-        """One agent acts. Returns the event."""
+        """Let one agent act. Returns the event."""
 
     def reward(self, events: Any) -> Any:
         """float32: the rewards for events, an int or an array of any shape."""
@@ -124,4 +124,4 @@ class HostTurnWorld(Sizes, Protocol):
         """int32 [K]: how often each event that has a column in the metrics is among `events`, of any shape."""
 
     def state(self) -> State:
-        """A copy of the state with the leaves, in their order, that the pure world's state has."""
+        """A copy of the state, with the leaves of the JAX world's state, in the same order."""

@@ -1,8 +1,8 @@
-"""Envs of a world with PettingZoo's parallel API on the host, one after another in this process.
+"""Envs of a world with PettingZoo's parallel API on the host, stepped one after another in this process.
 
 Agents are the world's `possible_agents`; one that is no longer among its `agents` is absent until the next episode.
-Frames and actions are of one size for all agents: smaller ones are padded, and actions that an agent does not have, or
-that its `action_mask` forbids, are never available (see `marl_world.py`).
+Frames and actions have the same size for all agents: smaller ones are padded, and actions that an agent does not have,
+or that its `action_mask` forbids, are never available (see `marl_world.py`).
 
 Shapes: N envs, A agents, D numbers in a frame, K actions.
 """
@@ -21,7 +21,7 @@ from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
-MASK = "action_mask"  # beside "observation", where a world says which actions are available
+MASK = "action_mask"  # beside "observation", where a world masks actions
 PICTURE_AXES = 3
 
 
@@ -30,23 +30,23 @@ class Layout(NamedTuple):
 
     agents: tuple[str, ...]
     sizes: tuple[int, ...]
-    """Numbers that each agent is shown."""
+    """Size of each agent's observation."""
     actions: tuple[int, ...]
     lowest: tuple[int, ...]
-    """The first action of each."""
+    """The first action of each agent."""
     picture: tuple[int, ...] | None
-    """The shape of a frame of bytes, where all agents see one of the same shape."""
+    """The shape of a uint8 frame, if all agents have images of the same shape."""
     tells: bool
     """Whether observations come with a mask of available actions."""
 
     @property
     def masked(self) -> bool:
-        """Whether frames end with a mask."""
+        """Whether frames end with an action mask."""
         return self.tells or len(set(self.actions)) > 1
 
     @property
     def spec(self) -> EnvSpec:
-        """What frames look like."""
+        """Shape of the frames and number of actions."""
         most = max(self.actions)
         if self.picture:
             return EnvSpec(self.picture, np.dtype(np.uint8), most, 255, agents=self.agents, absences=True)
@@ -69,18 +69,18 @@ class ZooEnvs:
         self._frames = np.zeros((len(self.layout.agents), num_envs, *self.spec.shape), self.spec.dtype)
 
     def reset(self) -> np.ndarray:
-        """Begin anew: first frames [A, N, *shape]."""
+        """Reset all envs; returns the first frames [A, N, *shape]."""
         for n, seed in enumerate(self._seeds):
             self._begin(n, seed)
         self._over[:], self._gone[:] = False, False
         return self._frames.copy()
 
     def send(self, actions: np.ndarray) -> None:
-        """Say what every agent does next; actions int [A, N]."""
+        """Set the next actions of all agents; actions int [A, N]."""
         self._actions = np.asarray(actions, np.int64)
 
     def recv(self) -> Step:
-        """Take the step that `send` asked for."""
+        """Step every env with the actions that `send` set."""
         shape = self._gone.shape
         reward, ends, cut = np.zeros(shape, np.float32), np.zeros(shape, bool), np.zeros(shape, bool)
         is_first = self._over.copy()
@@ -124,7 +124,7 @@ class ZooEnvs:
         self._show(n, observations)
 
     def _show(self, n: int, observations: Mapping[str, Any]) -> None:
-        """Put what the agents see into the frames; who sees nothing keeps what it saw."""
+        """Write the agents' observations to the frames; an agent without one keeps its last."""
         layout, most = self.layout, max(self.layout.actions)
         for i, agent in enumerate(layout.agents):
             if agent not in observations:
@@ -134,7 +134,7 @@ class ZooEnvs:
             numbers = np.asarray(seen)
             if math.prod(numbers.shape) != layout.sizes[i]:
                 raise XladderError(
-                    f"`{self._name}` shows {agent} an observation of {numbers.dtype} {list(numbers.shape)}, and its "
+                    f"`{self._name}` shows {agent} an observation of {numbers.dtype} {list(numbers.shape)}, but its "
                     f"`observation_space` has {layout.sizes[i]} numbers."
                 )
             if layout.picture:
@@ -147,7 +147,7 @@ class ZooEnvs:
                 self._frames[i, n, -most:] = available
 
     def _ask(self, env: Any, function: str, *given: Any, **named: Any) -> Any:
-        """Call a world. What goes wrong in there is its own, and is said so."""
+        """Call a method of a world; an exception is reported as the world's."""
         try:
             return getattr(env, function)(*given, **named)
         except Exception as error:
@@ -155,27 +155,27 @@ class ZooEnvs:
 
 
 def _layout(name: str, env: Any) -> Layout:
-    """What a world shows; or a sentence on why it cannot be played in."""
+    """The layout of a world's frames; raises a `UsageError` that says why if it cannot be used."""
     from gymnasium import spaces
 
     agents = tuple(getattr(env, "possible_agents", ()))
     if not agents:
-        raise UsageError(f"`{name}` names no agents: its `possible_agents` has to be a list of their names.")
+        raise UsageError(f"`{name}` has no agents: its `possible_agents` has to be a list of their names.")
     sizes, actions, lowest, shapes, tells = [], [], [], [], False
     for agent in agents:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that spaces should be functions, and not dicts
+            warnings.simplefilter("ignore")  # about spaces that are dicts rather than functions
             choices, shown = env.action_space(agent), env.observation_space(agent)
         if not isinstance(choices, spaces.Discrete):
             raise UsageError(
-                f"`{name}` has the actions {choices} for {agent} (its `action_space`), and value learners "
-                "choose among a few: they have to be `Discrete`."
+                f"`{name}` has the actions {choices} for {agent} (its `action_space`), but value learners "
+                "need discrete ones: they have to be `Discrete`."
             )
         if isinstance(shown, spaces.Dict) and {"observation", MASK} <= set(shown.spaces):
             tells, shown = True, shown["observation"]
         if not isinstance(shown, spaces.Box):
             raise UsageError(
-                f"`{name}` shows {agent} {shown} (its `observation_space`), and networks take arrays: wrap "
+                f"`{name}` shows {agent} {shown} (its `observation_space`), but networks need arrays: wrap "
                 "it so that it shows a `Box`."
             )
         sizes.append(math.prod(shown.shape))
@@ -190,14 +190,14 @@ def _layout(name: str, env: Any) -> Layout:
 
 def _make(name: str) -> Any:
     try:
-        import pettingzoo  # noqa: F401 - said before what the world's module says of it
+        import pettingzoo  # noqa: F401 - fail here, before the world's module does
     except ImportError as error:
         raise missing_extra("pettingzoo", "zoo") from error
     made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)
     for function in ("reset", "step", "action_space", "observation_space"):
         if not callable(getattr(made, function, None)):
             raise UsageError(
-                f"`{name}` is no world with PettingZoo's parallel API: it has no `{function}`. Name the function that "
+                f"`{name}` does not have PettingZoo's parallel API: it lacks `{function}`. Name the function that "
                 "makes one, such as `zoo/pettingzoo.sisl.pursuit_v5:parallel_env`."
             )
     return made
@@ -205,7 +205,7 @@ def _make(name: str) -> Any:
 
 @cache
 def layout(name: str) -> Layout:
-    """What is known of the world with this name."""
+    """The layout of the world with this name."""
     env = _make(name)
     try:
         return _layout(name, env)
@@ -214,7 +214,7 @@ def layout(name: str) -> Layout:
 
 
 def spec(world: Any) -> EnvSpec:
-    """What the frames of a configured world look like, and how many actions there are."""
+    """Shape of the frames and number of actions of a configured world."""
     return layout(world.name).spec
 
 
