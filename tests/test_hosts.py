@@ -362,7 +362,7 @@ def test_when_one_is_lost_the_others_end_and_the_run_goes_on_as_if_nothing_had_b
             os.kill(victim, signal.SIGKILL)  # the launcher waits for it
         ended, heard = run.wait()
     assert ended == code
-    assert said in heard and f"Go on with: xladder launch --hosts 2 resume {folder}" in heard, heard
+    assert said in heard and f"Resume with: xladder launch --hosts 2 resume {folder}" in heard, heard
     again, heard = launched(2, "resume", folder)
     assert again == 0, heard
     assert what_came_of(folder) == undisturbed

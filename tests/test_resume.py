@@ -328,7 +328,10 @@ def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_pa
     out, err = capsys.readouterr()
     assert out.count("metrics.csv could not be written") == 1
     if code:
-        assert f"No space left on device. What it holds by now is kept. Once it can be: xladder eval {tmp_path}" in err
+        assert (
+            f"No space left on device. What is already there is kept. Once it is writable again: xladder eval {tmp_path}"
+            in err
+        )
     else:
         rows = list(csv.DictReader((tmp_path / "run/metrics.csv").open(newline="")))
         assert [int(row["iteration"]) for row in rows] == list(range(400))
@@ -343,7 +346,7 @@ def test_metrics_that_were_changed_are_noticed(stopped, tmp_path, capsys):
     file = tmp_path / "run/metrics.csv"
     file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
     assert main(["resume", str(tmp_path / "run")]) == 3
-    assert "is not what it was" in capsys.readouterr().err
+    assert "has changed since" in capsys.readouterr().err
 
 
 def test_links_are_not_followed(stopped, tmp_path):

@@ -169,7 +169,7 @@ def test_of_several_seeds_the_one_that_came_least_far_counts():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--preset", "nature", "--protocol", "dopamine"], "`--preset nature` is a protocol itself"),
+        (["--preset", "nature", "--protocol", "dopamine"], "are two different protocols"),
         (["--config", "CONFIG", "--protocol", "dopamine"], "leave `--protocol` out"),
     ],
 )

@@ -150,7 +150,7 @@ def say_how_to_go_on(team: Cluster, path: Path, log: Callable[[str], None] = lam
 
     def note(sentence: str) -> str:
         log(sentence)
-        return f"Go on with: {resume_command(path)}"
+        return f"Resume with: {resume_command(path)}"
 
     team.on_loss = note
 

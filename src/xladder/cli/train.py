@@ -150,7 +150,7 @@ def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, t
             console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)
             report_files(directory, console, found.pictures)
             if directory.checkpoints.newest():
-                console.print(f"Go on with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
+                console.print(f"Resume with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
             return 128 + found.stopped
         report_result(found.result, found.score, console)
         report_files(directory, console, found.pictures)
