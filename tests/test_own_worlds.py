@@ -211,7 +211,7 @@ def test_check_finds_what_is_wrong(name):
 def test_check_finds_nothing_wrong_with_good_worlds(capsys):
     assert main(["check", "tests.own_worlds:WithTwin"]) == 0
     said = capsys.readouterr().out
-    assert "its twin gives the same for 200 steps" in said and "keeps its contract" in said
+    assert "its twin gives the same for 200 steps" in said and "fulfils its contract" in said
     assert main(["check", RACE]) == 0
 
 

@@ -1,4 +1,4 @@
-"""Train one group of seeds, from its start or a checkpoint to its end: advance by chunks, evaluate, save, check for nan.
+"""Train one group of seeds from its start or a checkpoint: advance by chunks, evaluate, save and check for nan.
 
 The rung runs in its own thread, so that the caller can show progress and handle signals while XLA compiles or
 computes. It is the same thread throughout, because PyTorch's thread count is per thread.
