@@ -90,7 +90,7 @@ def test_an_export_says_how_far_both_sides_are_apart_and_an_imported_run_is_play
     said = capsys.readouterr().out
     assert "2 networks under `seed3.agent0.`" in said and "largest difference" in said and "allowed" in said
     assert bring(one, runs["treasurehunt"], tmp_path / "run", "--seed", "7") == 0
-    assert "each of the 2 agents was given it" in capsys.readouterr().out
+    assert "all 2 agents use it" in capsys.readouterr().out
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
     found, original = directory.load(tmp_path / "run"), directory.load(runs["treasurehunt"])
     assert found.plan.seeds == (7,)
@@ -239,7 +239,7 @@ def refused(file, run, tmp_path, capsys):
 
 WRONG = {
     "missing": (lambda s: s.pop("log_z"), "missing ['log_z']"),
-    "extra": (lambda s: s.update(more=np.zeros(2, np.float32)), "has ['more'] besides"),
+    "extra": (lambda s: s.update(more=np.zeros(2, np.float32)), "unexpected ['more']"),
     "misnamed": (lambda s: s.update(log_zed=s.pop("log_z")), "missing ['log_z'], unexpected ['log_zed']"),
     "misshaped": (
         lambda s: s.update(log_z=np.zeros(2, np.float32)),

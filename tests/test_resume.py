@@ -436,6 +436,6 @@ def test_a_signal_after_training_says_what_is_left(tmp_path):
     words = ["train", "hypergrid", *SHORT_GRID[:-1], "50", "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 143, done.stderr
-    assert f"All is trained and saved; for scores and pictures: xladder resume {tmp_path / 'run'}" in done.stdout
+    assert f"Training is complete and saved; for scores and pictures: xladder resume {tmp_path / 'run'}" in done.stdout
     assert (tmp_path / "run/checkpoints/agents.safetensors").stat().st_size
     assert not (tmp_path / "run/finished.json").exists()

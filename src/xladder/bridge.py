@@ -263,7 +263,7 @@ def _tensors(content: Any, path: Path) -> Iterator[torch.Tensor]:
 
 
 def _state_of(content: Any, path: str | Path, local: bool = False) -> dict[str, torch.Tensor]:
-    """Check that the content is a state_dict and return it; with `local`, sorrel's online network if there are several."""
+    """Check that the content is a state_dict and return it; with `local`, sorrel's online network if it has one."""
     if local and isinstance(content, dict) and "local" in content:
         content = content["local"]
     if not isinstance(content, dict) or not all(

@@ -53,7 +53,7 @@ class PeerLost(XladderError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C stopped a run in Python. `result` holds what was trained by then; it is saved if the run has a directory."""
+    """Ctrl-C stopped a run in Python. `result` holds what was trained so far, saved if the run has a directory."""
 
     def __init__(self, text: str, result: Any):
         super().__init__(text)

@@ -114,7 +114,7 @@ class Result:
 
         Args:
             path: A folder that does not exist yet, or is empty.
-            eval_episodes: Episodes to evaluate; the family's default if None. With 0, no score and no replay are written.
+            eval_episodes: Episodes to evaluate; the family's default if None. With 0, no score and no replay.
 
         Returns:
             The folder.

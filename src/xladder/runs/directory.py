@@ -99,7 +99,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
-        """Create and lock the folder of a new run, and write its config. Fast, so that a bad path is reported at once."""
+        """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{plan.workload.name.replace('/', '-')}-{plan.rung}-{stamp}"
         if not _is_utf8(str(folder.absolute())):
