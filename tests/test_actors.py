@@ -458,7 +458,7 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
         os.kill(pid, signal.SIGKILL)
     again = subprocess.run([*command, "resume", str(tmp_path / "run")], capture_output=True, text=True, check=False)
     assert again.returncode == 0, again.stderr
-    assert "Going on from tick-" in again.stdout and "own pace" in again.stdout
+    assert "Resuming from tick-" in again.stdout and "own pace" in again.stdout
     table = list(csv.DictReader((tmp_path / "run/metrics.csv").open(newline="")))
     assert [int(row["tick"]) for row in table] == list(range(3000))
     assert sum(int(row["updates"]) for row in table) == 3000 - 25

@@ -174,13 +174,13 @@ def test_if_all_are_damaged_it_says_so(two, tmp_path):
     shutil.copytree(two, folder)
     for step in (3, 4):
         (folder / f"tick-{step:09d}" / "manifest.json").write_text("{}")
-    with pytest.raises(DamagedRun, match="nothing to go on from"):
+    with pytest.raises(DamagedRun, match="nothing to resume from"):
         Checkpoints(folder, RUN).latest(lambda line: None)
     assert Checkpoints(folder, RUN).steps() == [3, 4]  # where nothing is better, nothing is set aside
 
 
 def test_checkpoints_of_another_run_are_refused_and_left_alone(two):
-    with pytest.raises(UsageError, match=r"another config\.json"):
+    with pytest.raises(UsageError, match=r"a different config\.json"):
         Checkpoints(two, {"workload": "any", "config": {"lr": 0.2}}).latest(pytest.fail)
     same(Checkpoints(two, RUN).latest(pytest.fail), 4)
 
@@ -261,7 +261,7 @@ def test_a_huge_shape_in_the_manifest_allocates_nothing(two, tmp_path):
     text = json.dumps(manifest).encode()
     file.write_bytes(text)
     (file.parent / "manifest.sha256").write_text(hashlib.sha256(text).hexdigest())
-    with pytest.raises(Damaged, match="another shape"):
+    with pytest.raises(Damaged, match="a different shape"):
         Checkpoints(folder, RUN).load(4)
 
 

@@ -189,15 +189,15 @@ def test_a_nan_ends_the_command_with_code_4(monkeypatch, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("hypergrid --rung torch --debug checkify", "`torch` runs none"),
+        ("hypergrid --rung torch --debug checkify", "`torch` rung does not use it"),
         ("hypergrid --rung sequential --debug checkify", "Use `--rung parallel`"),
         ("hypergrid --rung sequential --debug transfers", "in every call"),
         ("hypergrid --debug nan", "Did you mean `nans`?"),
         ("hypergrid --debug nojit", "the same ticks"),
-        ("hypergrid --rung parallel --debug nojit,nans", "`nojit` leaves none"),
-        ("hypergrid --mesh data=2 --debug checkify", "and `mesh` has several: use `--rung parallel`"),
+        ("hypergrid --rung parallel --debug nojit,nans", "`nojit` compiles nothing"),
+        ("hypergrid --mesh data=2 --debug checkify", "and `mesh` uses several: use `--rung parallel`"),
         ("cartpole --rung actors --debug nojit", "use `--rung sequential`"),
-        ("gym/CartPole-v1 --debug checkify", "its world is on the host"),
+        ("gym/CartPole-v1 --debug checkify", "its world runs on the host"),
         ("gym/CartPole-v1 --debug nojit", "use `--rung sequential`"),
     ],
 )

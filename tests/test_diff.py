@@ -53,7 +53,7 @@ def test_timings_are_not_compared(first, tmp_path, capsys):
 def test_the_first_tick_that_differs_is_shown_with_both_values(first, tmp_path, capsys):
     code, out, _ = diff(first, write(tmp_path / "b", change=(3, 1)), capsys)
     assert code == 1
-    assert out == "the metrics part at epoch 3, seed 1:\n  loss  0.5 | 0.75\n"
+    assert out == "the metrics first differ at epoch 3, seed 1:\n  loss  0.5 | 0.75\n"
 
 
 def test_an_empty_cell_is_not_a_number(first, tmp_path, capsys):
@@ -63,8 +63,8 @@ def test_an_empty_cell_is_not_a_number(first, tmp_path, capsys):
 
 def test_a_run_that_ends_earlier_is_told_from_one_that_differs(first, tmp_path, capsys):
     code, out, _ = diff(first, write(tmp_path / "b", seeds=1, ticks=5), capsys)
-    assert code == 1 and "agree as far as both go, and 5 rows are in one run only" in out
-    assert "seed 1 ends at epoch 4 in the first and nowhere in the second" in out
+    assert code == 1 and "agree where both runs have them, but 5 rows are in one run only" in out
+    assert "seed 1 ends at epoch 4 in the first run and is missing in the second" in out
     assert "  seeds  2 | 1" in out
 
 
@@ -117,13 +117,13 @@ def test_metrics_that_cannot_be_read_are_damage(content, first, tmp_path, capsys
     shutil.copytree(first, tmp_path / "b")
     (tmp_path / "b" / "metrics.csv").write_bytes(content)
     code, _, err = diff(first, tmp_path / "b", capsys)
-    assert code == 3 and "is not a table of metrics any more" in err and "Traceback" not in err
+    assert code == 3 and "is not a valid table of metrics" in err and "Traceback" not in err
 
 
 def test_columns_that_only_another_rung_has_are_named_and_not_compared(first, tmp_path, capsys):
     other = write(tmp_path / "other", rung="parallel", more=("lag",))
     code, out, _ = diff(first, other, capsys)
-    assert code == 0 and "identical in 10 rows" in out and "in the second only, and not compared: lag" in out
+    assert code == 0 and "identical in 10 rows" in out and "in the second run only, not compared: lag" in out
     same = write(tmp_path / "same", more=("lag",))
     assert diff(first, same, capsys)[0] == 1  # on the same rung it is a difference
 

@@ -88,9 +88,9 @@ def test_an_export_says_how_far_both_sides_are_apart_and_an_imported_run_is_play
     out = tmp_path / "net.safetensors"
     assert main(["export", str(runs["treasurehunt"]), "--to", "safetensors", "--out", str(out), "--seed", "3"]) == 0
     said = capsys.readouterr().out
-    assert "2 networks under `seed3.agent0.`" in said and "apart at most" in said and "allowed" in said
+    assert "2 networks under `seed3.agent0.`" in said and "largest difference" in said and "allowed" in said
     assert bring(one, runs["treasurehunt"], tmp_path / "run", "--seed", "7") == 0
-    assert "each of the 2 agents was given it" in capsys.readouterr().out
+    assert "all 2 agents use it" in capsys.readouterr().out
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
     found, original = directory.load(tmp_path / "run"), directory.load(runs["treasurehunt"])
     assert found.plan.seeds == (7,)
@@ -172,7 +172,7 @@ def test_nothing_is_left_where_the_two_sides_differ(runs, tmp_path, capsys, monk
     monkeypatch.setattr(hypergrid, "forward", lambda *given: Level("forward", 0.5, 1e-5, passed=False))
     out = tmp_path / "net.pt"
     assert main(["export", str(runs["hypergrid"]), "--to", "torch", "--out", str(out)]) == 1
-    assert "5.0e-01 apart, and 1.0e-05 is allowed" in capsys.readouterr().err
+    assert "differ by 5.0e-01, and 1.0e-05 is allowed" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -197,7 +197,7 @@ def test_a_weight_that_is_written_wrong_is_noticed(runs, tmp_path, capsys, monke
     monkeypatch.setattr(state_files, "write", spoil)
     out = tmp_path / "net.safetensors"
     assert main(["export", str(runs["hypergrid"]), "--to", "safetensors", "--out", str(out)]) == 1
-    assert "not what was read back" in capsys.readouterr().err and not list(tmp_path.iterdir())
+    assert "differs from the run when read back" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_nothing_is_overwritten(runs, files, tmp_path, capsys):
@@ -238,27 +238,27 @@ def refused(file, run, tmp_path, capsys):
 
 
 WRONG = {
-    "missing": (lambda s: s.pop("log_z"), "lacks ['log_z']"),
-    "extra": (lambda s: s.update(more=np.zeros(2, np.float32)), "has ['more'] besides"),
-    "misnamed": (lambda s: s.update(log_zed=s.pop("log_z")), "lacks ['log_z'] and has ['log_zed']"),
+    "missing": (lambda s: s.pop("log_z"), "missing ['log_z']"),
+    "extra": (lambda s: s.update(more=np.zeros(2, np.float32)), "unexpected ['more']"),
+    "misnamed": (lambda s: s.update(log_zed=s.pop("log_z")), "missing ['log_z'], unexpected ['log_zed']"),
     "misshaped": (
         lambda s: s.update(log_z=np.zeros(2, np.float32)),
-        "'log_z' in shape [2], and these settings need []",
+        "'log_z' with shape [2], but these settings need []",
     ),
     "double": (lambda s: s.update(log_z=np.float64(0)[()].reshape(())), "'log_z' as 'float64'"),
     "half": (lambda s: s.update({"trunk.bias": s["trunk.bias"].astype(np.float16)}), "as 'float16'"),
     "whole numbers": (lambda s: s.update({"trunk.bias": s["trunk.bias"].astype(np.int32)}), "has to be float32"),
-    "nan": (lambda s: s["trunk.bias"].__setitem__(0, np.nan), "not a number in 'trunk.bias'"),
-    "infinite": (lambda s: s["trunk.rows"].__setitem__((0, 0), np.inf), "not a number in 'trunk.rows'"),
+    "nan": (lambda s: s["trunk.bias"].__setitem__(0, np.nan), "nan or infinity in 'trunk.bias'"),
+    "infinite": (lambda s: s["trunk.rows"].__setitem__((0, 0), np.inf), "nan or infinity in 'trunk.rows'"),
     "many": (lambda s: s.update({f"x{i}": np.zeros(1) for i in range(50)}), "'x0', 'x1', 'x10'] and 47 more"),
     "commands": (lambda s: s.update({"\x1b[2J": np.zeros(1)}), "\\x1b[2J"),
     "mixed": (lambda s: s.update({f"seed0.agent0.{k}": v for k, v in s.items()}), "and names without"),
     "a gap": (lambda s: prefixed(s, (0, 0), (2, 0)), "gaps"),
     "agents": (
         lambda s: prefixed(s, (0, 0), (0, 1)),
-        "holds agents 0 … 1 of seed 0, and with these settings there are 1",
+        "holds agents 0 … 1 of seed 0, but with these settings there are 1",
     ),
-    "half a prefix": (lambda s: s.update({"seed0.log_z": s.pop("log_z")}), "lacks ['log_z']"),
+    "half a prefix": (lambda s: s.update({"seed0.log_z": s.pop("log_z")}), "missing ['log_z']"),
     "nothing": (lambda s: s.clear(), "holds no parameters"),
 }
 
@@ -286,7 +286,7 @@ def test_a_file_that_is_not_what_the_settings_need_is_refused(case, form, runs, 
 def test_the_settings_have_to_be_those_of_the_network(files, tmp_path, capsys):
     words = ["import", str(files["hypergrid", "torch"]), "--workload", "hypergrid", "--out", str(tmp_path / "run")]
     assert main(words) == 2
-    assert "give the settings that it was trained with" in capsys.readouterr().err
+    assert "give the settings it was trained with" in capsys.readouterr().err
     assert main([*words, "--world.side", "5", "--learner.width", "16", "--loss", "tb"]) == 0
 
 

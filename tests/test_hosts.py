@@ -237,7 +237,7 @@ def test_slurms_variables_are_understood(monkeypatch):
         ("launch --hosts 0 train hypergrid", "`--hosts` is 0"),
         ("launch --hosts 2 tarin hypergrid", "starts `train` or `resume`, not `tarin`"),
         ("launch --hosts 2 train hypergrid --rung fused", "is for `--rung hosts`, not for `fused`"),
-        ("launch --hosts 2 train hypergrid --host-id 0", "`--host-id` is what `xladder launch` tells"),
+        ("launch --hosts 2 train hypergrid --host-id 0", "`--host-id` is set by `xladder launch`"),
         ("train hypergrid --rung fused --coordinator a:1", "`--coordinator` is for `--rung hosts`, not for `fused`"),
         ("train hypergrid --stall-timeout nan", "`--stall-timeout` is for `--rung hosts`"),
         ("train hypergrid --coordinator a:65535 --num-hosts 2 --host-id 0", "needs the next port as well"),
@@ -362,7 +362,7 @@ def test_when_one_is_lost_the_others_end_and_the_run_goes_on_as_if_nothing_had_b
             os.kill(victim, signal.SIGKILL)  # the launcher waits for it
         ended, heard = run.wait()
     assert ended == code
-    assert said in heard and f"Go on with: xladder launch --hosts 2 resume {folder}" in heard, heard
+    assert said in heard and f"Resume with: xladder launch --hosts 2 resume {folder}" in heard, heard
     again, heard = launched(2, "resume", folder)
     assert again == 0, heard
     assert what_came_of(folder) == undisturbed

@@ -155,7 +155,7 @@ def test_only_samplers_can_be_sampled(trained, tmp_path, capsys):
     plan = json.loads((trained / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(plan | {"workload": "treasurehunt", "config": {}}))
     assert call("sample", str(folder)) == 2
-    assert "builds no objects" in capsys.readouterr().err
+    assert "has no objects" in capsys.readouterr().err
     assert call("sample", str(trained), "-n", "0") == 2
     assert call("sample", str(trained), "--of-seed", "9") == 2
     assert "5, 6" in capsys.readouterr().err
@@ -177,7 +177,7 @@ def test_agents_that_are_no_numbers_are_refused(trained, tmp_path, capsys):
     save_file(params, file)
     for command in ("eval", "sample"):
         assert call(command, str(broken)) == 3
-        assert "not numbers" in capsys.readouterr().err
+        assert "nan or infinite" in capsys.readouterr().err
 
 
 def test_a_seed_that_was_never_trained_is_not_sampled(trained, tmp_path, capsys):

@@ -122,7 +122,7 @@ def test_a_samplers_policy_takes_the_most_probable_action_and_none_that_is_forbi
         ([0.5, 1.0], "have to be int32"),
         ([0, 5], r"lie in \[0, 5\)"),
         ([-1, 0], r"lie in \[0, 5\)"),
-        (np.zeros((0, 2), int), "no observations"),
+        (np.zeros((0, 2), int), "observations is empty"),
         (["a", "b"], "have to be int32"),
         (np.array([None, None]), "have to be int32"),
     ],

@@ -316,7 +316,7 @@ def test_ctrl_c_ends_after_the_chunk_and_is_passed_on(tmp_path):
         if progress.tick >= 5:
             os.kill(os.getpid(), signal.SIGINT)
 
-    with pytest.raises(xladder.Interrupted, match=r"Go on with: xladder\.resume") as stopped:
+    with pytest.raises(xladder.Interrupted, match=r"Resume with: xladder\.resume") as stopped:
         record(tmp_path / "run", config=PLAIN, seeds=1, callback=callback, eval_episodes=0)
     assert isinstance(stopped.value, KeyboardInterrupt) and 5 <= stopped.value.result.units_done < 12
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

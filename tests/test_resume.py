@@ -233,7 +233,7 @@ def test_two_processes_do_not_share_a_run(stopped, capsys):
     Lock(stopped[0] / "lock").release()  # a lock that nobody holds is taken over
 
 
-@pytest.mark.parametrize(("rung", "reason"), [("torch", "hold the same state"), ("nonsense", "no rung")])
+@pytest.mark.parametrize(("rung", "reason"), [("torch", "fits no other rung"), ("nonsense", "no rung")])
 def test_a_rung_with_another_state_is_refused(stopped, rung, reason, capsys):
     assert main(["resume", str(stopped[0]), "--rung", rung]) == 2
     assert reason in capsys.readouterr().err
@@ -246,7 +246,7 @@ def test_a_changed_config_is_noticed(stopped, tmp_path, capsys):
     data["config"]["learner"]["lr"] = 0.5
     file.write_text(json.dumps(data))
     assert main(["resume", str(tmp_path / "run")]) == 2
-    assert "another config.json" in capsys.readouterr().err
+    assert "a different config.json" in capsys.readouterr().err
     assert not list((tmp_path / "run/checkpoints").glob("*.corrupt*"))
 
 
@@ -266,7 +266,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
     (tmp_path / "run/notes.txt").write_text("mine")
     assert main(["resume", str(tmp_path / "run")]) == 0
     assert (tmp_path / "run/notes.txt").exists() and (tmp_path / "run/metrics.csv.old").exists()
-    assert "begins anew" in capsys.readouterr().out
+    assert "starts over" in capsys.readouterr().out
     assert what_came_of(tmp_path / "run")[1] == expected
 
 
@@ -328,7 +328,8 @@ def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_pa
     out, err = capsys.readouterr()
     assert out.count("metrics.csv could not be written") == 1
     if code:
-        assert f"No space left on device. What it holds by now is kept. Once it can be: xladder eval {tmp_path}" in err
+        assert "No space left on device. What is already there is kept." in err
+        assert f"Once it is writable again: xladder eval {tmp_path}" in err
     else:
         rows = list(csv.DictReader((tmp_path / "run/metrics.csv").open(newline="")))
         assert [int(row["iteration"]) for row in rows] == list(range(400))
@@ -343,7 +344,7 @@ def test_metrics_that_were_changed_are_noticed(stopped, tmp_path, capsys):
     file = tmp_path / "run/metrics.csv"
     file.write_bytes(file.read_bytes().replace(b"\r\n", b"\n"))
     assert main(["resume", str(tmp_path / "run")]) == 3
-    assert "is not what it was" in capsys.readouterr().err
+    assert "has changed since" in capsys.readouterr().err
 
 
 def test_links_are_not_followed(stopped, tmp_path):
@@ -435,6 +436,6 @@ def test_a_signal_after_training_says_what_is_left(tmp_path):
     words = ["train", "hypergrid", *SHORT_GRID[:-1], "50", "--out", str(tmp_path / "run")]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 143, done.stderr
-    assert f"All is trained and saved; for scores and pictures: xladder resume {tmp_path / 'run'}" in done.stdout
+    assert f"Training is complete and saved; for scores and pictures: xladder resume {tmp_path / 'run'}" in done.stdout
     assert (tmp_path / "run/checkpoints/agents.safetensors").stat().st_size
     assert not (tmp_path / "run/finished.json").exists()

@@ -63,7 +63,7 @@ def test_a_start_that_fails_leaves_nothing_behind(was_there, name, tmp_path, mon
 
 
 def test_a_folder_that_is_not_utf8_is_refused_at_once(tmp_path):
-    with pytest.raises(UsageError, match="not UTF-8"):
+    with pytest.raises(UsageError, match="not valid UTF-8"):
         RunDirectory.create(tmp_path / os.fsdecode(b"caf\xe9"), plan("hypergrid", config=TINY_GRID))
     assert not list(tmp_path.iterdir())
 
@@ -87,7 +87,7 @@ def test_a_run_that_begins_anew_on_another_rung_says_so(run, monkeypatch):
     assert metadata["rung"] == "fused" and metadata["options"] == {} and metadata["run"] == asdict(KEEPING)
 
 
-@pytest.mark.parametrize(("metrics", "said"), [(True, "no checkpoint to go on from"), (False, "never trained")])
+@pytest.mark.parametrize(("metrics", "said"), [(True, "no checkpoint to resume from"), (False, "never trained")])
 def test_agents_are_not_replaced_by_beginning_anew(metrics, said, run, capsys):
     (run / AGENTS).write_bytes(b"precious")
     if metrics:

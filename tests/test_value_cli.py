@@ -169,7 +169,7 @@ def test_of_several_seeds_the_one_that_came_least_far_counts():
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["--preset", "nature", "--protocol", "dopamine"], "`--preset nature` is a protocol itself"),
+        (["--preset", "nature", "--protocol", "dopamine"], "are two different protocols"),
         (["--config", "CONFIG", "--protocol", "dopamine"], "leave `--protocol` out"),
     ],
 )
@@ -315,7 +315,7 @@ def test_worlds_as_json(capsys):
     assert len(rows) == len(WORKLOADS) + len(names.GYMNAX) + len(names.ATARI_GAMES) + 5
     assert rows["cartpole"]["shape"] == [4] and rows["cartpole"]["actions"] == 2
     assert rows["atari/pong"]["extra"] == "atari" and rows["atari/pong"]["installed"]
-    assert rows["treasurehunt"]["extra"] is None and "Worlds of gymnax" in said.err
+    assert rows["treasurehunt"]["extra"] is None and "gymnax worlds" in said.err
     assert call("worlds", "gym", "--json", "-") == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["worlds"]] == ["gym/ID"]
 

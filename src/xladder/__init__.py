@@ -3,20 +3,20 @@
     import xladder
 
     result = xladder.train("cartpole", rung="fused", seeds=8, steps=100_000, out="runs/cart")
-    result                                    # how far it came and what it reached
+    result                                    # how long it trained and the return it reached
     result.metrics["return"]                  # float [seed, tick]
-    result.evaluate(episodes=100)             # without exploring, and chance beside it
+    result.evaluate(episodes=100)             # greedy policy, next to a random one
     policy = result.policy(seed=0)            # a function from observations to actions
 
-    xladder.resume("runs/cart")               # go on with a run that was stopped or killed
-    xladder.load("runs/cart")                 # the result of a run directory, this one's or the command line's
+    xladder.resume("runs/cart")               # continue a run that was stopped or killed
+    xladder.load("runs/cart")                 # the result in a run directory, written from Python or the command line
     xladder.compare("cartpole", ["torch", "fused"])  # the same experiment on several rungs
 
-`xladder.WORKLOADS` and `xladder.RUNGS` say what there is; worlds are named like workloads (`"atari/pong"`,
-`"gym/LunarLander-v3"`; `xladder worlds` lists them). Every field of a workload's settings is a keyword of `train`.
-Everything that a user can put right is an `xladder.XladderError` with a sentence that says how.
+`xladder.WORKLOADS` and `xladder.RUNGS` list what is available. A world's name also works as a workload's name
+(`"atari/pong"`, `"gym/LunarLander-v3"`; `xladder worlds` lists them). Every field of a workload's config is a keyword
+of `train`. Every error that a user can fix is an `xladder.XladderError`, and its message says how.
 
-Public names are resolved on first use, so that `import xladder` loads neither JAX nor PyTorch.
+Public names are imported on first use, so `import xladder` loads neither JAX nor PyTorch.
 """
 
 import importlib as _importlib
@@ -69,7 +69,7 @@ _HOMES = {
     "train": "xladder.training",
 }
 _MODULES = ("bridge", "hybrid", "parity")
-"""Public modules for networks of one's own, which are imported on first use as well."""
+"""Public modules for the user's own networks, also imported on first use."""
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -1,16 +1,16 @@
-"""Parameters across the border: PyTorch's tensors and files ↔ the JAX pytree of the same network, by name, exactly.
+"""Convert parameters between PyTorch tensors or files and the JAX pytree of the same network, by name and exactly.
 
-The names and layouts are those of `parameters.py`. A file is only ever read as data: before PyTorch opens it, what it
-would build is looked at, and PyTorch then opens it with `weights_only=True`, once without room for any numbers, to see
-how large they claim to be, and once for good.
+The names and layouts are those of `parameters.py`. A file is only ever read as data. First its pickle instructions are
+inspected; then PyTorch opens it with `weights_only=True` twice: on the meta device, to see how large the tensors claim
+to be, and then for real.
 
-Of any other pair of modules `convert`, `convert_back` and `match` find out which layers belong together (`twins/`).
+For any other pair of modules, `convert`, `convert_back` and `match` work out which layers correspond (`twins/`).
 """
 
 from __future__ import annotations
 
 import io
-import pickletools  # takes the instructions of a file apart; it does not carry them out
+import pickletools  # disassembles a pickle without executing it
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,13 +29,13 @@ try:
 except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
-SAFE_SINCE = (2, 10)  # `weights_only=True` could be got round before
-# All that a file of tensors has to name. PyTorch allows more, such as buffers of any size that a file asks for.
+SAFE_SINCE = (2, 10)  # before 2.10, `weights_only=True` could be bypassed
+# Everything a file of tensors needs to name. PyTorch allows more, such as buffers of any size a file asks for.
 _BUILDERS = re.compile(
     r"collections OrderedDict|torch [A-Z][A-Za-z0-9]*Storage"
     r"|torch\._utils (_rebuild_tensor_v2|_rebuild_parameter)"
 )
-_NAMERS = {"STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "NEWOBJ_EX"}  # other ways to name what is to be built
+_NAMERS = {"STACK_GLOBAL", "INST", "EXT1", "EXT2", "EXT4", "NEWOBJ_EX"}  # other ways to name an object to build
 _PLAIN = (str, bytes, bool, int, float, complex, type(None))
 
 
@@ -47,23 +47,24 @@ def convert(
     names: Mapping[str, str] | None = None,
     flax_inputs: Any = None,
 ) -> dict[str, Any]:
-    """The parameters of any PyTorch module as those of its Flax twin.
+    """Convert the parameters of any PyTorch module to those of its Flax twin.
 
-    Layers are paired by name, kind, shape and the order of calls; where that leaves a choice, both modules are called
-    and have to say the same. A `UsageError` names the first pair that does not fit.
+    Layers are paired by name, kind, shape and call order. Where that leaves a choice, both modules are called and
+    their outputs have to agree. A `UsageError` names the first pair that does not fit.
 
     Args:
-        torch_module: where the parameters are; it is left as it is.
+        torch_module: the PyTorch module; it is not modified.
         flax_module: a Flax Linen module of the same structure.
-        inputs: what both are called with: an array, a tuple of arguments or a dict of them by name. The shapes of a
-            Flax module follow from it. It may be left out if the network begins with a linear layer or the like.
-        names: names of layers, or of what they are in, where they cannot be found:
+        inputs: example inputs for both modules: an array, a tuple of positional arguments or a dict of keyword
+            arguments. They determine the shapes of the Flax module. Optional if the network starts with a linear or
+            similar layer.
+        names: names of layers, or of the modules around them, that cannot be matched automatically:
             {"encoder": "Encoder_0", "head.0": "Dense_2"}.
-        flax_inputs: the inputs of the Flax module if they are others, such as pictures with their channels last.
+        flax_inputs: inputs for the Flax module if they differ, such as images with channels last.
 
     Returns:
-        NumPy arrays as `flax_module.apply({"params": …})` takes them. (The statistics of a BatchNorm are no
-        parameters: `match(…).to_flax(torch_module.state_dict())` has them, too.)
+        NumPy arrays for `flax_module.apply({"params": …})`. (BatchNorm statistics are not parameters;
+        `match(…).to_flax(torch_module.state_dict())` includes them.)
     """
     twins = _meet(torch_module, flax_module, inputs, names, flax_inputs)
     return _copied(twins.match.to_flax(_numbers(torch_module))["params"])
@@ -78,30 +79,33 @@ def convert_back(
     names: Mapping[str, str] | None = None,
     flax_inputs: Any = None,
 ) -> dict[str, torch.Tensor]:
-    """The parameters of any Flax module as a state_dict of its PyTorch twin.
+    """Convert the parameters of any Flax module to a state_dict of its PyTorch twin.
 
     Args:
-        params: parameters as `flax_module.init` makes them; with or without {"params": …} and "batch_stats" round them.
-        torch_module: whose state_dict it shall be; it is left as it is.
-        flax_module: the module they are of. Without it, names and shapes have to tell all layers apart.
+        params: parameters as returned by `flax_module.init`, with or without the enclosing {"params": …} and
+            "batch_stats".
+        torch_module: the PyTorch module that the state_dict is for; it is not modified.
+        flax_module: the Flax module that the parameters belong to. Without it, names and shapes alone have to
+            identify every layer.
         inputs: as for `convert`.
         names: as for `convert`: PyTorch's name → Flax's.
         flax_inputs: as for `convert`.
 
     Returns:
-        All that `torch_module.load_state_dict` takes; what Flax does not have is as the module has it now. (Where
-        PyTorch adds two biases and Flax keeps their sum, in a GRU or LSTM, the first is the sum and the second 0.)
+        A complete state_dict for `torch_module.load_state_dict`; entries that Flax does not have keep the module's
+        current values. (In a GRU or LSTM, PyTorch adds two biases and Flax stores their sum: the first gets the sum,
+        the second 0.)
     """
     from xladder.twins import layers_torch, matching
 
     if not isinstance(params, Mapping):
-        raise UsageError(f"The parameters are a {type(params).__name__}, and have to be a dict as Flax makes them.")
+        raise UsageError(f"The parameters are a {type(params).__name__}, but they have to be a dict as in Flax.")
     variables = params if isinstance(params.get("params"), Mapping) else {"params": params}
     if flax_module is None:
         found = matching.match_parameters(variables, torch_module, names)
     else:
         found = _meet(torch_module, flax_module, inputs, names, flax_inputs).match
-        if "batch_stats" not in variables:  # they stay what they are
+        if "batch_stats" not in variables:  # keep the module's current statistics
             variables = {**found.to_flax(_numbers(torch_module)), **variables}
     return layers_torch.state_dict(torch_module, found.to_torch(variables))
 
@@ -114,7 +118,7 @@ def match(
     names: Mapping[str, str] | None = None,
     flax_inputs: Any = None,
 ) -> Any:
-    """Which layers of two modules belong together. Print it to see them, and how each pair was found.
+    """Find which layers of two modules correspond. Print the result to see the pairs and how each was found.
 
     Args:
         torch_module: a PyTorch module.
@@ -124,14 +128,14 @@ def match(
         flax_inputs: as for `convert`.
 
     Returns:
-        A `Match`: `.pairs`; `.to_flax(state_dict)` and `.to_torch(variables)`, for numbers that change often.
+        A `Match` with `.pairs`, and with `.to_flax(state_dict)` and `.to_torch(variables)` for repeated conversions.
     """
     return _meet(torch_module, flax_module, inputs, names, flax_inputs).match
 
 
 def _meet(torch_module: Any, flax_module: Any, inputs: Any, names: Mapping[str, str] | None, flax_inputs: Any) -> Any:
-    """The twins, if there is no doubt about their pairs."""
-    from xladder.twins import matching  # brings JAX
+    """Match two modules; raise a `UsageError` if the pairing is ambiguous."""
+    from xladder.twins import matching  # imports JAX
 
     twins = matching.meet(torch_module, flax_module, inputs, names, flax_inputs)
     if twins.match.doubt:
@@ -144,25 +148,25 @@ def _numbers(torch_module: torch.nn.Module) -> dict[str, np.ndarray]:
 
 
 def _copied(tree: Any) -> Any:
-    """The same without a share in PyTorch's memory."""
+    """Copy a tree so that it shares no memory with PyTorch."""
     return {name: _copied(x) for name, x in tree.items()} if isinstance(tree, dict) else np.array(tree, order="C")
 
 
 def to_jax(learner: str, state_dict: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, Any]:
-    """A PyTorch state_dict as the parameters that `net.apply` takes (NumPy arrays, float32)."""
+    """Convert a PyTorch state_dict to the parameters that `net.apply` takes (NumPy arrays, float32)."""
     return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()}, torso)
 
 
 def to_torch(learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, torch.Tensor]:
-    """JAX parameters of one agent as a PyTorch state_dict."""
+    """Convert the JAX parameters of one agent to a PyTorch state_dict."""
     return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params, torso).items()}
 
 
 def load_file(learner: str, path: str | Path) -> dict[str, Any]:
     """Read a `.pt` file: a state_dict, or sorrel's dict of `local`, `target` and `optim`.
 
-    Returns `{"params": …}`, with `"target"` beside it where the file has one. Only tensors and plain containers
-    are accepted, so a file cannot run code.
+    Returns `{"params": …}`, plus `"target"` if the file has one. Only tensors and plain containers are accepted, so a
+    file cannot run code.
     """
     content = _load(Path(path))
     parts = {"params": "local", "target": "target"} if "local" in content else {}
@@ -171,30 +175,30 @@ def load_file(learner: str, path: str | Path) -> dict[str, Any]:
 
 
 def declared(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """What the state_dict in a file (sorrel's `local`, if it is one of those) says it holds: name → dtype and shape."""
+    """The declared contents of the state_dict in a file (sorrel's `local` if present): name → dtype and shape."""
     found = _state_of(_load(path, device="meta"), path, local=True)
     return {name: (str(x.dtype).removeprefix("torch."), tuple(x.shape)) for name, x in found.items()}
 
 
 def read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Some tensors of the state_dict in a file. Ask `declared` first what they are."""
+    """Read some tensors of the state_dict in a file. Call `declared` first to see names and sizes."""
     found = _state_of(_load(path), path, local=True)
     return {name: _array(found[name]) for name in names}
 
 
 def write(state: Mapping[str, np.ndarray]) -> bytes:
-    """A state_dict as `torch.save` writes it."""
+    """Serialise a state_dict as `torch.save` does."""
     file = io.BytesIO()
     torch.save({name: torch.from_numpy(np.array(values)) for name, values in state.items()}, file)
     return file.getvalue()
 
 
 def _load(path: Path, device: str = "cpu") -> dict[Any, Any]:
-    """A file's content, which is a dict; with its tensors empty if `device` is "meta"."""
+    """Load a file's content, a dict; its tensors have no data if `device` is "meta"."""
     version = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
     if version < SAFE_SINCE:
         raise UsageError(
-            f"PyTorch {torch.__version__} cannot open files of others safely: 2.10 or newer can. "
+            f"PyTorch {torch.__version__} cannot open untrusted files safely: 2.10 or newer can. "
             "Install it with: pip install -U 'xladder[torch]'"
         )
     try:
@@ -208,24 +212,24 @@ def _load(path: Path, device: str = "cpu") -> dict[Any, Any]:
     except (OSError, zipfile.BadZipFile) as error:
         if isinstance(error, OSError) and error.strerror:
             raise UsageError(f"`{path}` cannot be read: {error.strerror}") from None
-        raise _refused(path, "it is not the archive that torch.save writes, or only a part of it.") from None
+        raise _refused(path, "it is not an archive written by torch.save, or it is truncated.") from None
     except Exception as error:  # a damaged or hostile file can make the reader raise anything
         raise _refused(path, str(error).splitlines()[0][:200] if str(error) else type(error).__name__) from None
     return content
 
 
 def _inspect(path: Path) -> None:
-    """Raise if a file is not an archive of PyTorch's, would take more room than it has, or builds what it need not."""
+    """Raise unless a file is a PyTorch archive, unpacks to no more than its size, and builds nothing but tensors."""
     with zipfile.ZipFile(path) as archive:
         parts = archive.infolist()
-        # Packed parts, or parts that lie over each other, could grow without bound.
+        # Compressed or overlapping parts could unpack to any size.
         if any(part.compress_type != zipfile.ZIP_STORED for part in parts):
-            raise _refused(path, "parts of it are compressed, which torch.save does not do.")
+            raise _refused(path, "parts of it are compressed, and torch.save never does that.")
         if sum(part.file_size for part in parts) > path.stat().st_size:
-            raise _refused(path, "its parts claim to be larger than the whole.")
+            raise _refused(path, "its parts claim to be larger than the file.")
         plans = [part for part in parts if part.filename.endswith("data.pkl")]
         if len(plans) != 1:
-            raise _refused(path, "it is an archive, but not one that torch.save writes.")
+            raise _refused(path, "it is an archive, but not one written by torch.save.")
         instructions = archive.read(plans[0])
     for opcode, argument, _ in pickletools.genops(instructions):
         if opcode.name in _NAMERS or (opcode.name == "GLOBAL" and not _BUILDERS.fullmatch(str(argument))):
@@ -233,7 +237,7 @@ def _inspect(path: Path) -> None:
 
 
 def _check_content(content: Any, path: Path) -> None:
-    """Raise unless it is a dict, and its tensors take no more room than the file has."""
+    """Raise unless the content is a dict whose tensors are no larger than the file."""
     if not isinstance(content, dict):
         raise UsageError(f"`{path}` holds a {type(content).__name__}, not a state_dict.")
     if sum(x.numel() * x.element_size() for x in _tensors(content, path)) > path.stat().st_size:
@@ -241,7 +245,7 @@ def _check_content(content: Any, path: Path) -> None:
 
 
 def _tensors(content: Any, path: Path) -> Iterator[torch.Tensor]:
-    """All tensors in a content of plain containers; each once, however often it is referred to."""
+    """All tensors in nested plain containers, each once, however often it is referenced."""
     waiting, seen = [content], set()
     while waiting:
         part = waiting.pop()
@@ -259,14 +263,14 @@ def _tensors(content: Any, path: Path) -> Iterator[torch.Tensor]:
 
 
 def _state_of(content: Any, path: str | Path, local: bool = False) -> dict[str, torch.Tensor]:
-    """The content as a state_dict, if it is one; with `local`, sorrel's online network if it holds several."""
+    """Check that the content is a state_dict and return it; with `local`, sorrel's online network if it has one."""
     if local and isinstance(content, dict) and "local" in content:
         content = content["local"]
     if not isinstance(content, dict) or not all(
         isinstance(name, str) and isinstance(x, torch.Tensor) and x.layout is torch.strided
         for name, x in content.items()
     ):
-        raise UsageError(f"`{path}` is not a state_dict: it has to hold names with a plain tensor each.")
+        raise UsageError(f"`{path}` is not a state_dict: it has to map names to plain tensors.")
     return content
 
 

@@ -1,4 +1,4 @@
-"""Who hears of a run while it goes on, in Python: a function of the user's, Ctrl-C, and several observers as one."""
+"""Observers for runs started from Python: the user's callback, Ctrl-C, and several observers combined."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from xladder.trainer import Observer
 if TYPE_CHECKING:
     from xladder.plans import Plan
 
-STOPPED = 1  # what `Observer.stop` says where a callback has ended the run: no signal that anybody sends
-FAILED = 64  # and where it has raised something: no signal at all
-AFTER_START = ("training", "measuring", "saving", "finishing")  # what a rung is busy with after its start
+STOPPED = 1  # returned by `Observer.stop` when a callback ended the run: a signal number that nobody sends
+FAILED = 64  # and when the callback raised: not a signal number
+AFTER_START = ("training", "measuring", "saving", "finishing")  # a rung's activities after it has started
 
 
 @dataclass
 class Progress:
-    """How far a run has come; what a `callback` is called with between chunks of ticks.
+    """The progress of a run: the argument of a `callback`, which is called between chunks of ticks.
 
-    Chunks last about 0.7 seconds; the first is one tick. Where seeds are trained one after another (all rungs but
-    `fused`, `mesh` and `hosts`), ticks count from 0 again for each.
+    A chunk takes about 0.7 seconds; the first is one tick. On rungs that train seeds one after another (all but
+    `fused`, `mesh` and `hosts`), ticks restart at 0 for each seed.
     """
 
     workload: str
@@ -39,7 +39,7 @@ class Progress:
     seeds: tuple[int, ...]
     """The seeds that are being trained, in the order of the first axis of `metrics`."""
     tick: int
-    """Ticks that are done."""
+    """Ticks done so far."""
     ticks: int
     """Ticks of the whole run."""
     steps: int
@@ -47,37 +47,37 @@ class Progress:
     unit: str
     """That unit, such as "steps"."""
     metrics: Mapping[str, np.ndarray]
-    """What the ticks of this chunk reported: name → float [seeds, ticks of the chunk]."""
+    """The metrics of this chunk: name → float [seeds, ticks of the chunk]."""
     seconds: float
     """How long this chunk took."""
     elapsed: float
     """Seconds of training so far, in this process."""
     path: Path | None = None
-    """The run directory, where there is one."""
+    """The run directory, if there is one."""
     _params: Callable[[], Params] = field(default=dict, repr=False)
     _stop: Callable[[], None] = field(default=lambda: None, repr=False)
 
     def params(self) -> Params:
-        """Copy the parameters as they are now from the device.
+        """Copy the current parameters from the device.
 
         Returns:
-            The pytree of `Result.params`, of the seeds that are being trained.
+            The same pytree as `Result.params`, for the seeds that are being trained.
         """
         import jax
 
         return jax.tree.map(np.array, self._params())
 
     def stop(self) -> None:
-        """End the run after this chunk. What it has learned is kept, as `train` gives it back."""
+        """Stop the run after this chunk. `train` returns what was learned so far."""
         self._stop()
 
 
 Callback = Callable[[Progress], object]
-"""Called between chunks; the run ends if it returns True."""
+"""Called between chunks; the run stops if it returns True."""
 
 
 class CallbackObserver(Observer):
-    """Calls a function between chunks, and ends the run if it says so or raises."""
+    """Calls a function between chunks, and stops the run if it returns True or raises."""
 
     def __init__(self, plan: Plan, callback: Callback, path: Path | None = None):
         if not callable(callback):
@@ -85,15 +85,15 @@ class CallbackObserver(Observer):
         self.plan, self.callback, self.path = plan, callback, path
         self.elapsed, self.stopped = 0.0, False
         self.error: Exception | None = None
-        """What the function raised; whoever started the run raises it again once all is saved."""
+        """What the function raised; it is raised again once the run is saved."""
         self._running: Any = None
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
-        """Whose parameters the function may ask for."""
+        """Remember the run, so that the callback can read its parameters."""
         self._running = running
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Call the function."""
+        """Call the function with this chunk's progress."""
         config, tick = self.plan.config, first + columns["return"].shape[1]
         self.elapsed += seconds
         progress = Progress(
@@ -121,7 +121,7 @@ class CallbackObserver(Observer):
                 self._end()
 
     def stop(self) -> int:
-        """Whether to end after this chunk."""
+        """Nonzero if the run should stop after this chunk."""
         return FAILED if self.error else STOPPED if self.stopped else 0
 
     def _end(self) -> None:
@@ -129,10 +129,10 @@ class CallbackObserver(Observer):
 
 
 class Interrupts(Observer):
-    """Turns Ctrl-C into an end after the chunk, so that what was learned can be kept; a second one ends at once.
+    """Makes Ctrl-C stop the run after the current chunk, so that progress is kept; a second Ctrl-C exits at once.
 
-    Before the first chunk there is nothing to keep, and `KeyboardInterrupt` is raised as soon as the rung has started.
-    Where the program around has its own way with SIGINT, or calls from another thread, nothing is changed.
+    Before the first chunk there is nothing to keep, so `KeyboardInterrupt` is raised while the rung starts. If the
+    calling program handles SIGINT itself, or calls from another thread, nothing is changed.
     """
 
     def __init__(self) -> None:
@@ -150,20 +150,20 @@ class Interrupts(Observer):
             signal.signal(signal.SIGINT, self._before)
 
     def waiting(self, what: str, seconds: float) -> None:
-        """While a rung starts, end without waiting for a chunk."""
+        """Interrupt a rung that is still starting, without waiting for a chunk."""
         if self.signal and not self._something_done and what not in AFTER_START:
             raise KeyboardInterrupt
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """There is something to keep."""
+        """Note that there is something to keep."""
         self._something_done = True
 
     def end_training(self) -> None:
-        """From now on there is nothing to wait for: Ctrl-C ends scoring and drawing at once."""
+        """Training is over: from now on Ctrl-C interrupts scoring and drawing at once."""
         self._all_trained = True
 
     def stop(self) -> int:
-        """The signal that has come, or 0."""
+        """The signal received, or 0."""
         return self.signal
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -173,42 +173,42 @@ class Interrupts(Observer):
 
 
 class Observers(Observer):
-    """Several observers as one, notify in order."""
+    """Several observers as one; calls are passed on in order."""
 
     def __init__(self, observers: Sequence[Observer]):
         self.all = tuple(observers)
         self.leads = all(observer.leads for observer in self.all)
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Tell all."""
+        """Pass the call on to all observers."""
         for observer in self.all:
             observer.waiting(what, seconds)
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
-        """Tell all."""
+        """Pass the call on to all observers."""
         for observer in self.all:
             observer.started(seeds, running)
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Tell all."""
+        """Pass the call on to all observers."""
         for observer in self.all:
             observer.chunk(seeds, first, columns, seconds)
 
     def notify(self, line: str) -> None:
-        """Tell all."""
+        """Pass the call on to all observers."""
         for observer in self.all:
             observer.notify(line)
 
     def ended(self, running: Any) -> None:
-        """Tell all."""
+        """Pass the call on to all observers."""
         for observer in self.all:
             observer.ended(running)
 
     def stop(self) -> int:
-        """What the first says that wants to end, or 0."""
+        """The answer of the first observer that wants to stop, or 0."""
         return next((found for observer in self.all if (found := observer.stop())), 0)
 
     def stop_too(self, signal: int) -> None:
-        """Tell all."""
+        """Pass the call on to all observers."""
         for observer in self.all:
             observer.stop_too(signal)

@@ -1,4 +1,4 @@
-"""Which device a run uses, said in words. Nothing here touches JAX before it is called."""
+"""Find and describe the device of a run. JAX is imported only when a function needs it."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from xladder.errors import UsageError
 
 
 def find(name: str | None = None) -> Any:
-    """The JAX device called `cpu` or `gpu`; the best one when no name is given."""
+    """Find the JAX device called `cpu` or `gpu`; JAX's default if no name is given."""
     import jax
 
     try:
         return jax.local_devices(backend=name)[0]
     except RuntimeError:
         have = ", ".join(sorted({device.platform for device in jax.devices()}))
-        hint = _unused_gpu() or "Leave `--device` out to run on what there is."
+        hint = _unused_gpu() or "Omit `--device` to run on what is available."
         raise UsageError(f"JAX finds no `{name}` here, only: {have}. {hint}") from None
 
 
 def beside(device: Any) -> Any:
-    """The processor that drives a device, as a device of JAX's; the device itself where JAX may not use it."""
+    """The JAX CPU device of a device's host; the device itself if JAX may not use the CPU."""
     import jax
 
     if device.platform == "cpu":
         return device
     try:
         return jax.local_devices(backend="cpu")[0]
-    except RuntimeError:  # `JAX_PLATFORMS` leaves it out
+    except RuntimeError:  # excluded by `JAX_PLATFORMS`
         return device
 
 
 def describe(device: Any) -> str:
-    """One line: what the run uses, and what it could use but cannot."""
+    """Describe a device in one line, with a hint if a GPU is present but unused."""
     import jax
 
     if device.platform == "cpu":
         text = f"cpu ({processor()}, {cores()} cores), JAX {jax.__version__}"
         unused = _unused_gpu() if jax.default_backend() == "cpu" else ""
         return f"{text}. {unused}" if unused else text
-    taken = "taken as needed" if os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false" else "preallocated"
-    return f"{device.platform} ({device.device_kind}), JAX {jax.__version__}, GPU memory {taken}"
+    allocation = "allocated as needed" if os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false" else "preallocated"
+    return f"{device.platform} ({device.device_kind}), JAX {jax.__version__}, GPU memory {allocation}"
 
 
 def memory_bytes(device: Any) -> int:
-    """How much memory a device has for arrays: a GPU's own, or the machine's."""
+    """Memory available for arrays in bytes: the GPU's own, or the machine's."""
     if device.platform != "cpu":
         return int((device.memory_stats() or {}).get("bytes_limit", 0)) or 2**63
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # where the system does not say
+    except (AttributeError, ValueError, OSError):  # the system does not report it
         return 2**63
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,4 +1,4 @@
-"""Carry out a plan: group of seeds after group of seeds."""
+"""Execute a plan, one group of seeds after another."""
 
 from __future__ import annotations
 
@@ -26,9 +26,18 @@ def execute(
     on_nan: OnNan = "stop",
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
 ) -> Result:
-    """Carry out a plan, or the rest of it.
+    """Execute a plan from its start or from a checkpoint.
 
-    `around` makes another `start` out of the rung's: to debug what it runs, or to profile it.
+    Args:
+        plan: What to run.
+        observer: Is notified of progress, and may stop the run.
+        checkpointer: Saves checkpoints; none are saved if not given.
+        resume_state: The checkpoint to continue from; start afresh if not given.
+        on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
+        around: Wraps the rung's `start`, to debug or profile what it runs.
+
+    Returns:
+        Metrics, parameters and timings of all seeds that were trained.
     """
     observer, checkpointer = observer or Observer(), checkpointer or Checkpointer()
     rung = find_rung(plan.rung, plan.workload)
@@ -53,20 +62,20 @@ def execute(
 
 
 def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
-    """Raise a `UsageError` if what a run remembers does not fit, before anything has started."""
+    """Raise a `UsageError` if the replay memory does not fit, before anything has started."""
     needed = plan.workload.family.memory_bytes(plan.config)
-    there = devices.memory_bytes(device)
-    if needed * seeds > 0.9 * there:
-        fits = int(0.9 * there / (needed * seeds) * plan.config.learner.memory)
-        each = f" of each of {seeds} seeds" if seeds > 1 else ""
+    available = devices.memory_bytes(device)
+    if needed * seeds > 0.9 * available:
+        fits = int(0.9 * available / (needed * seeds) * plan.config.learner.memory)
+        each = f" of {seeds} seeds" if seeds > 1 else ""
         raise UsageError(
-            f"The memory{each} would take {needed * seeds / 2**30:.1f} GiB, and the {device.platform} has "
-            f"{there / 2**30:.1f} GiB: with `--learner.memory {fits // 1000 * 1000 or fits}` it fits."
+            f"The replay memory{each} would take {needed * seeds / 2**30:.1f} GiB, and the {device.platform} has "
+            f"{available / 2**30:.1f} GiB: with `--learner.memory {fits // 1000 * 1000 or fits}` it fits."
         )
 
 
 def _finished(plan: Plan, number: int, resume_state: ResumeState) -> Result:
-    """A group of seeds that was trained before the run was resumed; there is one seed in it."""
+    """The result of a group, of one seed, that was finished before the run was resumed."""
     prefix = f"finished.{number}."
     params = unflatten({k.removeprefix(prefix): v for k, v in resume_state.arrays.items() if k.startswith(prefix)})
     metrics = {name: values[number : number + 1] for name, values in resume_state.metrics.items()}

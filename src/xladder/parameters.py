@@ -1,9 +1,9 @@
-"""The names and the layout of parameters in PyTorch, and their places in the JAX pytree of the same network.
+"""Map the names and layouts of PyTorch parameters to the JAX pytree of the same network, and back.
 
-Modules bear the same names on both sides, and the names are checked; `iqn` stands for sorrel's own names of the
-treasure hunt's network. Kernels are transposed on the way (PyTorch keeps [out, in] and [out, in, row, column], Flax
-[in, out] and [row, column, in, out]); nothing is rounded, so a round trip returns the same bits. All of it is NumPy,
-so that files can be written where PyTorch is not installed; `bridge.py` has the same with tensors.
+Modules have the same names on both sides, and the names are checked; `iqn` means sorrel's names for the treasure
+hunt's network. Kernels are transposed (PyTorch stores [out, in] and [out, in, row, column], Flax [in, out] and
+[row, column, in, out]). Nothing is rounded, so a round trip returns the same bits. Everything is NumPy, so files can
+be written without PyTorch installed; `bridge.py` does the same with tensors.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _IQN_NAMES = {
     for name in ("weight", "bias", "sigma_weight", "sigma_bias")
     if not (name.startswith("sigma") and module in ("head1", "cos_embedding"))
 }
-# Heads and layers are a matter of settings, so a pattern stands for the names that there may be.
+# Heads and layers depend on the config, so a pattern describes the possible names.
 _FLOW_NAMES = re.compile(
     r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
     r"|((forward|backward|flow)_head\.(weight|bias))"
@@ -41,35 +41,35 @@ _VALUE_NAMES = re.compile(
     r"|head\.(embedding|hidden|advantage|value|value_hidden)\.(sigma_)?(weight|bias)"
 )
 LEARNERS = ("iqn", "value", "gflownet")
-# PyTorch's names of parameters, and ours; a layer norm's weight is no kernel.
+# PyTorch's parameter names → ours; a layer norm's weight is not a kernel.
 _KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
 _WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()} | {"scale": "weight"}
-# Entries of sorrel's state_dicts that are not parameters: the noise of the last forward call, and what it belongs to.
+# Entries of sorrel's state_dicts that are not parameters: the noise of the last forward call → its sigma.
 _NOISE = {"epsilon_weight": "sigma_weight", "epsilon_bias": "sigma_bias"}
 _TORSO = "torso."
-MOST_NAMED = 3  # names in a complaint: a file may hold any number of wrong ones
+MOST_NAMED = 3  # names listed in an error: a file may contain any number of wrong ones
 
 
 class TorsoNames(Protocol):
-    """How the parameters of a torso of the user's own cross; its names are without `torso.`."""
+    """Converts the parameters of a user's own torso; names are given without the prefix `torso.`."""
 
     def to_flax(self, state: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """PyTorch's numbers by name → the torso's parameters."""
+        """Convert PyTorch arrays by name to the torso's Flax parameters."""
 
     def to_torch(self, params: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The inverse."""
+        """Convert the torso's Flax parameters to PyTorch arrays by name."""
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of PyTorch's parameters by name."""
 
 
 def to_tree(learner: str, state: Mapping[str, np.ndarray], torso: TorsoNames | None = None) -> dict[str, Any]:
-    """A state_dict of arrays as the parameters that `net.apply` takes (float32).
+    """Convert a state_dict of arrays to the parameters that `net.apply` takes (float32).
 
     Args:
-        learner: Whose names they are: one of `LEARNERS`.
+        learner: The naming scheme: one of `LEARNERS`.
         state: Arrays by PyTorch's names.
-        torso: The names of the torso, if it is the user's own.
+        torso: Converts the torso's parameters, if the torso is the user's own.
     """
     if torso is not None:
         rest = {name: values for name, values in state.items() if not name.startswith(_TORSO)}
@@ -91,7 +91,7 @@ def to_tree(learner: str, state: Mapping[str, np.ndarray], torso: TorsoNames | N
 
 
 def to_state(learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, np.ndarray]:
-    """The parameters of one network as a state_dict of arrays; the arguments are those of `to_tree`."""
+    """Convert the parameters of one network to a state_dict of arrays; arguments as for `to_tree`."""
     if torso is not None:
         own = torso.to_torch(params.get("torso", {}))
         return {f"{_TORSO}{name}": values for name, values in own.items()} | to_state(learner, _without_torso(params))
@@ -106,7 +106,7 @@ def to_state(learner: str, params: Mapping[str, Any], torso: TorsoNames | None =
 def state_shapes(
     learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None
 ) -> dict[str, tuple[int, ...]]:
-    """The shapes of `to_state`; leaves need be no more than something with a shape."""
+    """The shapes that `to_state` would return; leaves only need a `shape`."""
     if torso is not None:
         own = {f"{_TORSO}{name}": shape for name, shape in torso.shapes().items()}
         return own | state_shapes(learner, _without_torso(params))
@@ -114,7 +114,7 @@ def state_shapes(
 
 
 def with_noise(learner: str, state: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """A state_dict with the buffers that sorrel's class expects beside its parameters; they start as noughts there."""
+    """Add the noise buffers that sorrel's class expects next to the parameters; they start as zeros."""
     if learner != "iqn":
         return dict(state)
     buffers = {
@@ -127,12 +127,12 @@ def with_noise(learner: str, state: Mapping[str, np.ndarray]) -> dict[str, np.nd
 
 
 def is_noise(name: str) -> bool:
-    """Whether an entry of a state_dict is no parameter but the noise of some forward call."""
+    """Whether a state_dict entry is the noise of a forward call, not a parameter."""
     return name.rpartition(".")[2] in _NOISE
 
 
 def check_names(learner: str, given: Iterable[str]) -> None:
-    """Raise a `UsageError` if a state_dict with these names cannot be one of `learner`'s."""
+    """Raise a `UsageError` if these names are not those of a `learner` state_dict."""
     if learner not in LEARNERS:
         raise unknown("learner", learner, LEARNERS)
     names = set(given)
@@ -146,12 +146,12 @@ def check_names(learner: str, given: Iterable[str]) -> None:
         extra = {name for name in names if not _FLOW_NAMES.fullmatch(name)}
     if missing or extra:
         raise UsageError(
-            f"This state_dict is not one of `{learner}`'s: it lacks {some(missing)} and has {some(extra)} besides."
+            f"This state_dict is not of the kind `{learner}`: missing {some(missing)}, unexpected {some(extra)}."
         )
 
 
 def some(names: Iterable[str]) -> str:
-    """A few names as Python writes them (so that no letter of theirs reaches a terminal as a command)."""
+    """List a few names, quoted by `repr` so that no control character reaches the terminal."""
     ordered = sorted(names)
     more = f" and {len(ordered) - MOST_NAMED} more" if len(ordered) > MOST_NAMED else ""
     return f"{[name[:80] for name in ordered[:MOST_NAMED]]}{more}" if ordered else "nothing"
@@ -164,7 +164,7 @@ def _without_torso(params: Mapping[str, Any]) -> dict[str, Any]:
 def _named_leaves(
     learner: str, params: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, tuple[int, ...], Any]]:
-    """PyTorch's name of every leaf, and the order of its axes there."""
+    """PyTorch's name and axis order of every leaf."""
     for name, value in params.items():
         if isinstance(value, Mapping):
             yield from _named_leaves(learner, value, f"{prefix}{name}.")
@@ -181,7 +181,7 @@ def _renamed(name: str, names: Mapping[str, str]) -> str:
 
 
 def _flow_needs(names: set[str]) -> set[str]:
-    """The names that a flow network has at least, given the heads and the kind of trunk that are there."""
+    """The names that a flow network with these heads and this kind of trunk must have."""
     heads = {"forward"} | {head for head in ("backward", "flow") if f"{head}_head.weight" in names}
     separate = any(name.startswith("forward_trunk.") for name in names)
     trunks = {f"{head}_trunk" for head in heads} if separate else {"trunk"}
@@ -190,7 +190,7 @@ def _flow_needs(names: set[str]) -> set[str]:
 
 
 def _axes(ours: str, rank: int, to_torch: bool) -> tuple[int, ...]:
-    """The other side's order of the axes of a parameter that is called `ours` in JAX."""
+    """The permutation of axes that converts the parameter called `ours` in JAX."""
     if ours not in _KERNELS.values():
         return tuple(range(rank))
     if rank == 4:  # a convolution's

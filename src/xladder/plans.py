@@ -1,5 +1,4 @@
-"""What a run is: a workload with its settings, the rung that executes it, seeds and device. Checked before anything
-heavy is imported."""
+"""Plans: a workload with its config, the rung that executes it, seeds and device. Checked before JAX is imported."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ MOST_SEEDS = 100_000
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that says what a run is."""
+    """Everything that defines a run: workload, config, rung, seeds, device and rung options."""
 
     workload: Workload
     config: Any
@@ -39,7 +38,7 @@ class Plan:
 
     @property
     def is_range(self) -> bool:
-        """Whether the seeds follow one another, as `--seed` and `--seeds` give them."""
+        """Whether the seeds are consecutive, as `--seed` and `--seeds` produce them."""
         return self.seeds == tuple(range(self.seeds[0], self.seeds[0] + len(self.seeds)))
 
 
@@ -58,27 +57,27 @@ def plan(
     imports: Sequence[str] = (),
     **fields: Any,
 ) -> Plan:
-    """Plan a run without starting it; wrong names and values are told now.
+    """Plan a run without starting it; invalid names and values raise an error now.
 
-    Code of your own that the arguments name, as `module:Name`, may be imported.
+    Modules of yours that the arguments name as `module:Name` may be imported.
 
     Args:
         workload: The name of a workload or world, such as `"treasurehunt"` or `"atari/pong"`, or a world of your own:
             an object or class with the API of gymnax, JaxMARL, PettingZoo or `xladder.worlds.flow`.
-        rung: How to execute it: a key of `xladder.RUNGS`; the workload's usual one if not given.
+        rung: How to execute it: a key of `xladder.RUNGS`; the workload's default if not given.
         seed: The first seed.
-        seeds: How many seeds from there on, or a list of distinct seeds.
+        seeds: Number of consecutive seeds, or a list of distinct seeds.
         device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload.
-        options: What only some rungs can be told.
-        changes: Fields of the config to change, as one mapping.
+        options: Options that only some rungs have.
+        changes: Config fields to change, as a mapping.
         imports: Modules of your own to import first.
-        **fields: The same as keywords, nested ones as dicts: `learner={"lr": 3e-4}`.
+        **fields: Config fields to change, as keywords; nested ones as dicts: `learner={"lr": 3e-4}`.
 
     Returns:
-        The plan, which `xladder.execution.execute` carries out.
+        The plan, to be executed by `xladder.execution.execute`.
     """
     allow_imports(imports)
     name = names.name_of(workload)
@@ -113,7 +112,7 @@ def make_plan(
     options: RungOptions | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Plan:
-    """The same from names that somebody else has written: nothing is imported that the user did not name."""
+    """Plan a run from untrusted names, such as those in a file; only modules that the user has named are imported."""
     found, options = find_workload(workload), options or RungOptions()
     rung = rung or ("mesh" if options.mesh else found.rung)
     find_rung(rung, found)
@@ -140,7 +139,7 @@ def make_plan(
 
 
 def check_seeds(seed: int, seeds: int | Sequence[int]) -> tuple[int, ...]:
-    """All seeds of a run, from the first and their number, or from a list of them."""
+    """Check the seeds of a run and return them all; arguments as for `plan`."""
     if not _is_whole(seed):
         raise UsageError(f"`seed` is {seed!r}, but it has to be a whole number.")
     seed = operator.index(seed)
@@ -152,7 +151,7 @@ def check_seeds(seed: int, seeds: int | Sequence[int]) -> tuple[int, ...]:
     if count < 1:
         raise UsageError(f"`--seeds` is {count}, but it has to be 1 or more.")
     if count > MOST_SEEDS:
-        raise UsageError(f"`--seeds` is {count}, but a run has {MOST_SEEDS:,} at most: share them among several runs.")
+        raise UsageError(f"`--seeds` is {count}, but a run has {MOST_SEEDS:,} at most: split them over several runs.")
     if not 0 <= seed < 2**31:
         raise UsageError(f"`--seed` is {seed}, but seeds lie in [0, 2³¹).")
     if seed + count > 2**31:
@@ -175,12 +174,12 @@ def _check_listed(seed: int, seeds: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _is_whole(value: Any) -> bool:
-    """Whether a value is a whole number, of Python or NumPy; an array of numbers is none."""
+    """Whether a value is a Python or NumPy integer; an array is not."""
     return not isinstance(value, bool) and hasattr(value, "__index__") and not getattr(value, "shape", ())
 
 
 def allow_imports(modules: Sequence[str]) -> None:
-    """Import modules that the user has named in a call, and let names in them be resolved."""
+    """Import modules that the user has named in a call, and allow names in them to be resolved."""
     if isinstance(modules, str):
         raise UsageError(f"`imports` is {modules!r}, but it has to be a list of modules: `imports=[{modules!r}]`.")
     for module in modules:
@@ -189,7 +188,7 @@ def allow_imports(modules: Sequence[str]) -> None:
 
 
 def seed_groups(plan: Plan) -> list[tuple[int, ...]]:
-    """The seeds that are trained at once, group after group."""
+    """Split a plan's seeds into groups that are trained at once."""
     at_once = find_rung(plan.rung, plan.workload).population and plan.workload.population
     return [plan.seeds] if at_once else [(seed,) for seed in plan.seeds]
 

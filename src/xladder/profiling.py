@@ -1,7 +1,7 @@
-"""A trace of some ticks of a run: what ran when, on which thread or device, for TensorBoard and Perfetto.
+"""Trace some ticks of a run (what ran when, on which thread or device) for TensorBoard and Perfetto.
 
-The first chunk is left out, because what it warms up says nothing about the rest. The ticks that are traced are the
-run's own: nothing is trained more, or otherwise, than without it.
+The first chunk is not traced, because warm-up is not representative. The traced ticks are part of the run, which
+trains exactly as it would without tracing.
 """
 
 from __future__ import annotations
@@ -21,39 +21,42 @@ TORCH_FILE = "torch-trace.json.gz"
 
 
 def check(ticks: int | None, plan: Plan, left: int | None = None) -> None:
-    """Raise a `UsageError` if a run has not so many ticks after its first chunk, which is one tick long.
+    """Raise a `UsageError` if a run has too few ticks to trace.
 
-    `left`: how many there are before it, if not all of them.
+    Args:
+        ticks: Ticks to trace; they start after the first chunk, which is one tick long.
+        plan: The run.
+        left: Ticks left to train, if the run is resumed.
     """
     if ticks is None:
         return
     if ticks < 1:
         raise UsageError(f"`--profile` is {ticks}, but it has to be 1 or more.")
     if left is not None and ticks >= left:
-        way_out = f"give {left - 1} at most" if left > 1 else "leave it out"
+        hint = f"give at most {left - 1}" if left > 1 else "leave it out"
         raise UsageError(
-            f"`--profile` is {ticks}, but of the run's {plan.workload.tick}s {left} are left, and the first of them is "
-            f"not traced: {way_out}."
+            f"`--profile` is {ticks}, but {left} of the run's {plan.workload.tick}s are left, and the first of them is "
+            f"not traced: {hint}."
         )
     if ticks >= plan.config.ticks:
         raise UsageError(
             f"`--profile` is {ticks}, but the run has {plan.config.ticks} {plan.workload.tick}s and the first is not "
-            f"traced: make it longer (`--{plan.workload.length}`), or give {plan.config.ticks - 1} at most."
+            f"traced: make it longer (`--{plan.workload.length}`), or give at most {plan.config.ticks - 1}."
         )
 
 
 class Profile:
-    """Traces so many ticks of the first seeds of a run, into `folder`."""
+    """Traces the given number of ticks of a run's first group of seeds, into `folder`."""
 
     def __init__(self, folder: Path, ticks: int, rung: str):
         self.folder, self.left, self.rung = folder, ticks, rung
         self.traces: list[Path] = []
-        """What this session of the run has traced; others may have left their own beside it."""
+        """Files traced in this session of the run; the folder may also hold those of earlier sessions."""
         self._before: dict[Path, int] = {}
         self._stop: Callable[[], None] | None = None
 
     def around(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        """A `start` for the same rung whose run is traced."""
+        """Wrap a rung's `start` so that its run is traced."""
 
         def start_traced(config: Any, seeds: Sequence[int], device: Any = None) -> Any:
             running = start(config, seeds, device)
@@ -62,7 +65,7 @@ class Profile:
         return start_traced
 
     def advance(self, running: Running, ticks: int) -> Metrics:
-        """Advance a run and trace it, as long as there are ticks to be traced."""
+        """Advance a run, tracing it while there are ticks left to trace."""
         traced = min(ticks, self.left)
         if not traced:
             return running.advance(ticks)
@@ -79,14 +82,14 @@ class Profile:
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
     def close(self) -> None:
-        """End the trace and write it, if it has begun; a run that is stopped ends early."""
+        """Stop the trace and write it, if it has begun; a stopped run ends it early."""
         if self._stop:
             self._stop()
             self._stop, self.left = None, 0
             self.traces = [file for file, written in self._files().items() if self._before.get(file) != written]
 
     def describe(self) -> list[str]:
-        """Where the trace is, and what opens it; or that there is none."""
+        """Lines that say where the trace is and how to open it, or that there is none."""
         if not self.traces:
             return ["Nothing was traced: training ended with its first chunk."]
         named = [file for file in self.traces if file.name.startswith(("perfetto", "torch"))] or self.traces
@@ -96,18 +99,18 @@ class Profile:
         return lines
 
     def _files(self) -> dict[Path, int]:
-        """Every trace in the folder, and when it was written."""
+        """All traces in the folder with their modification times."""
         return {file: file.stat().st_mtime_ns for file in sorted(self.folder.rglob("*.json.gz"))}
 
 
 class ProfiledRun:
-    """A run whose second chunk and those after it are traced; in everything else it is the run itself."""
+    """Wraps a run and traces it from its second chunk on; everything else is passed through."""
 
     def __init__(self, running: Running, profile: Profile):
         self.running, self.profile, self.warm = running, profile, False
 
     def advance(self, ticks: int) -> Metrics:
-        """Train for exactly so many ticks."""
+        """Train for exactly `ticks` ticks."""
         if self.warm:
             return self.profile.advance(self.running, ticks)
         self.warm = True
@@ -118,7 +121,7 @@ class ProfiledRun:
 
 
 def trace_jax(folder: Path) -> Callable[[], None]:
-    """Begin to trace JAX; what is returned ends it."""
+    """Start tracing JAX. Returns a function that stops it."""
     import jax
 
     jax.profiler.start_trace(folder, create_perfetto_trace=True)
@@ -126,7 +129,7 @@ def trace_jax(folder: Path) -> Callable[[], None]:
 
 
 def trace_torch(folder: Path) -> Callable[[], None]:
-    """Begin to trace PyTorch; what is returned ends it."""
+    """Start tracing PyTorch. Returns a function that stops it."""
     from xladder.rungs.torch import trace
 
     return trace(folder / TORCH_FILE)

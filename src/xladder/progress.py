@@ -1,4 +1,4 @@
-"""A run's progress, drawn and not recorded: a live bar on a terminal, a bar in a notebook, plain lines elsewhere."""
+"""Show a run's progress: a live bar on a terminal, a bar in a notebook, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from xladder.core.statistics import mean_and_interval
 from xladder.plans import Plan
 from xladder.trainer import Observer
 
-PLAIN_SECONDS = 5.0  # between two lines when there is no terminal
-NOTEBOOK_SECONDS = 0.25  # between two pictures of the bar
-SMOOTH = 20  # ticks that what is shown is averaged over
-UNSMOOTHED = ("epsilon", "tv", "tv_marginal", "eval_return")  # what follows a rule, and what is measured now and then
-SHORTEST_COMPILE = 0.05  # seconds worth telling of
+PLAIN_SECONDS = 5.0  # between lines when there is no terminal
+NOTEBOOK_SECONDS = 0.25  # between redraws of the bar
+SMOOTH = 20  # displayed values are averaged over this many ticks
+UNSMOOTHED = ("epsilon", "tv", "tv_marginal", "eval_return")  # schedules, and values measured only now and then
+SHORTEST_COMPILE = 0.05  # shorter compilations are not mentioned, in seconds
 
 
 class Meter:
-    """How fast a run goes and what it reaches, in a line."""
+    """Tracks a run's speed and metrics, and formats them as one line."""
 
     def __init__(self, plan: Plan):
         self.plan, self.name, self.total = plan, f"{plan.workload.name}/{plan.rung}", plan.config.ticks
@@ -38,14 +38,14 @@ class Meter:
         self._chunk_ended = time.monotonic()
 
     def start(self, seeds: Sequence[int]) -> None:
-        """These seeds begin."""
+        """Start counting for a new group of seeds."""
         self.seeds, self.done, self._chunk_ended = seeds, 0, time.monotonic()
 
     def add(self, first: int, columns: Mapping[str, np.ndarray]) -> None:
-        """Ticks `first` … are done."""
+        """Record a finished chunk whose first tick is `first`."""
         count = columns["return"].shape[1]
         self.done = first + count
-        # By the clock, so that measurements between chunks count for the time that is left.
+        # Wall-clock time, so that the estimated time left includes evaluations between chunks.
         now = time.monotonic()
         rate, self._chunk_ended = count / max(now - self._chunk_ended, 1e-9), now
         self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
@@ -57,12 +57,12 @@ class Meter:
 
     @property
     def title(self) -> str:
-        """What is trained."""
+        """The workload and rung, with the seed if seeds are trained one after another."""
         several = len(self.plan.seeds) > len(self.seeds)
         return f"{self.name} seed {self.seeds[0]}" if several else self.name
 
     def text(self) -> str:
-        """How far it is, how fast, what it reaches, and how long it still takes."""
+        """Progress, speed, metrics and estimated time left."""
         rate, each = self._rate or 1.0, self.plan.config.units_per_tick
         left = int((self.total - self.done) / rate)
         speed = f"{rate * each:.1f}" if rate * each < 100 else f"{rate * each:,.0f}"
@@ -71,24 +71,24 @@ class Meter:
         return " · ".join([*parts, f"{left // 60}:{left % 60:02d} left"])
 
     def how_far(self) -> str:
-        """How far the seeds that were trained last have come."""
+        """The progress of the group of seeds trained last, in words."""
         count = self.done * self.plan.config.units_per_tick
         done = f"{count:,} {self.plan.workload.length.removesuffix('s' if count == 1 else '')}"
         return done if len(self.seeds) == len(self.plan.seeds) else f"{done} of seed {self.seeds[0]}"
 
 
 class Drawing(Observer):
-    """Somebody who looks at a run. This one sees nothing."""
+    """Base class for observers that show a run. This one shows nothing."""
 
     def show(self, line: str) -> None:
         """Print a line."""
 
     def busy(self, what: str) -> AbstractContextManager[Any]:
-        """Show that something is going on after training, as long as it does."""
+        """Show that work is going on after training, for the duration of the context."""
         return nullcontext()
 
     def close(self) -> None:
-        """Training is over: the bar goes. May be called twice."""
+        """Remove the bar when training is over. May be called twice."""
 
     def __enter__(self) -> Drawing:
         return self
@@ -121,20 +121,20 @@ class ProgressBar(Drawing):
         return self
 
     def close(self) -> None:
-        """Take the bar away."""
+        """Remove the bar."""
         self._bar.stop()
 
     def busy(self, what: str) -> AbstractContextManager[Any]:
-        """A spinner."""
+        """Show a spinner for the duration of the context."""
         self._bar.stop()
         return self.console.status(what)
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Show that something is going on before the first tick."""
+        """Show what the rung is doing before the first tick."""
         self.busy_starting = what not in AFTER_START
         if self.busy_starting:
             name = self.meter.name
-            known = f" (last time {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
+            known = f" (last time: {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
             self._bar.update(self._task, description=f"{what} {name}", text=f"{seconds:.1f} s{known}")
             if not self.live and not self._announced:
                 self._announced = True
@@ -142,9 +142,9 @@ class ProgressBar(Drawing):
         time.sleep(0.02)
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
-        """Say how long compiling took, and whatever the rung wants to be known."""
+        """Show how long compiling took, and the rung's note if it has one."""
         self.busy_starting = False
-        if running.compile_seconds >= SHORTEST_COMPILE:  # a later seed finds everything compiled
+        if running.compile_seconds >= SHORTEST_COMPILE:  # for later seeds everything is already compiled
             self.show(f"compiled in {running.compile_seconds:.1f} s")
         if running.note:
             self.show(running.note)
@@ -161,7 +161,7 @@ class ProgressBar(Drawing):
             self.show(f"{meter.name}: {text}")
 
     def notify(self, line: str) -> None:
-        """What has happened on the rung."""
+        """Show a message from the rung."""
         self.show(line)
 
     def show(self, line: str) -> None:
@@ -171,7 +171,7 @@ class ProgressBar(Drawing):
 
 
 class NotebookBar(Drawing):
-    """A bar under the cell of a notebook; needs nothing but IPython."""
+    """A bar below a notebook cell; needs only IPython."""
 
     def __init__(self, plan: Plan, display: Callable[..., Any]):
         self.meter, self._display = Meter(plan), display
@@ -179,13 +179,13 @@ class NotebookBar(Drawing):
         self._drawn = 0.0
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Show that something is going on before the first tick."""
+        """Show what the rung is doing before the first tick."""
         if what not in AFTER_START:
             self._draw(f"{what} {self.meter.name}", f"{seconds:.1f} s")
         time.sleep(0.02)
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
-        """Whatever the rung wants to be known."""
+        """Show the rung's note if it has one."""
         self.meter.start(seeds)
         if running.note:
             self.show(running.note)
@@ -196,15 +196,15 @@ class NotebookBar(Drawing):
         self._draw(self.meter.title, self.meter.text(), now=self.meter.done == self.meter.total)
 
     def notify(self, line: str) -> None:
-        """What has happened on the rung."""
+        """Show a message from the rung."""
         self.show(line)
 
     def show(self, line: str) -> None:
-        """Print a line beside the bar."""
+        """Print a line."""
         print(line)
 
     def close(self) -> None:
-        """Show where it has ended."""
+        """Draw the final state."""
         if self._handle:
             self._draw(self.meter.title, self.meter.text(), now=True)
 
@@ -224,11 +224,11 @@ class NotebookBar(Drawing):
 
 
 def drawing(plan: Plan, progress: bool | None = None) -> Drawing:
-    """Who draws the progress of a run that Python has started.
+    """Choose how to show the progress of a run started from Python.
 
     Args:
-        plan: What is run.
-        progress: Whether to draw it; None for where a terminal or a notebook shows it.
+        plan: The run.
+        progress: Whether to show it; None to show it only on a terminal or in a notebook.
     """
     if progress is False:
         return Drawing()
@@ -241,7 +241,7 @@ def drawing(plan: Plan, progress: bool | None = None) -> Drawing:
 
 
 def notebook_display() -> Callable[..., Any] | None:
-    """IPython's `display`, if this process runs a notebook; IPython in a terminal is a terminal."""
+    """IPython's `display` if this process runs a notebook; IPython in a terminal does not count."""
     found = sys.modules.get("IPython")
     shell = found.get_ipython() if found and hasattr(found, "get_ipython") else None
     if shell is None or not hasattr(shell, "kernel"):

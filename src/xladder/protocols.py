@@ -1,12 +1,12 @@
-"""The nouns of the house, as types. Read this file first.
+"""The main concepts of the code base, as types. Read this file first.
 
-A *workload* says what is learned: a world with settings, of some *family*. A *family* is a package that has everything
-for one kind of learning problem: the settings, the *program* (one tick as pure functions, for XLA), the *host loop*
-(the same tick in Python), the *backends* that the host loop calls (JAX or PyTorch), evaluation, parity and pictures. A
-*rung* says where `jit` sits: it starts a program or a host loop, and gives back something that can be advanced by ticks
-(`rungs.running.Running`).
+A *workload* is what is learned: a world with its settings, belonging to a *family*. A *family* is a package with
+everything for one kind of learning problem: the config, the *program* (one tick as pure functions, for XLA), the *host
+loop* (the same tick in Python), the *backends* that the host loop calls (JAX or PyTorch), evaluation, parity and
+pictures. A *rung* decides which parts are compiled together: it starts a program or a host loop, and returns something
+that can be advanced by ticks (`rungs.running.Running`).
 
-Families import what they need inside their methods, so that knowing them loads neither JAX nor PyTorch.
+Families import what they need inside their methods, so importing them loads neither JAX nor PyTorch.
 
 Shapes: S seeds.
 """
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xladder.results import Result
 
 Missing = Mapping[str, tuple[str, str]]
-"""Rungs that cannot run something: why, and the nearest one that can."""
+"""Rungs that are not available → why not, and the closest one that is."""
 
 
 class World(Protocol):
@@ -38,7 +38,7 @@ class World(Protocol):
 
 
 class Config(Protocol):
-    """The settings of one workload: a frozen dataclass, whose fields are the flags of the command line."""
+    """The config of one workload: a frozen dataclass whose fields are the flags of the command line."""
 
     family: ClassVar[Family]
 
@@ -56,70 +56,70 @@ class Config(Protocol):
 
     @property
     def ticks(self) -> int:
-        """How long to train, in ticks."""
+        """Length of training in ticks."""
 
     @property
     def units_per_tick(self) -> int:
-        """How many units of the length (steps, frames, …) one tick is."""
+        """Units of length (steps, frames, …) per tick."""
 
     @property
     def interval(self) -> int:
-        """Ticks between two evaluations while it trains; 0 for none."""
+        """Ticks between evaluations during training; 0 for none."""
 
     @property
     def num_learners(self) -> int:
-        """How many agents learn independently of each other."""
+        """Number of agents that learn independently."""
 
     @property
     def agent_axis(self) -> bool:
-        """Whether parameters have an axis of agents, [seed, agent, …]."""
+        """Whether parameters have an agent axis, [seed, agent, …]."""
 
 
 class Program(Protocol):
     """One tick of a workload as pure functions over a population of seeds."""
 
     def init_counters(self) -> Any:
-        """The counters that all seeds share, before the first tick."""
+        """The initial counters, shared by all seeds."""
 
     def init(self, seed: Any) -> Any:
-        """The state of one fresh run; map it over seeds for a population."""
+        """The initial state of one seed; vmap it over seeds for a population."""
 
     def tick(self, counters: Any, runs: Any) -> tuple[Any, Any, Any]:
-        """One tick of a population, leaves [S, …]: counters, states and metrics."""
+        """Advance a population, leaves [S, …], by one tick; returns counters, states and metrics."""
 
     def rollout_only(self, counters: Any, runs: Any) -> Any:
-        """The rollout of a tick without learning from it, to be timed."""
+        """The rollout of one tick without learning, for timing."""
 
     def params(self, runs: Any) -> Params:
         """The parameters of a population, leaves [S, …]."""
 
     def fresh_params(self, seed: Any) -> Params:
-        """The parameters of one fresh run."""
+        """The initial parameters of one seed."""
 
     def carried(self, runs: Any) -> Any:
-        """What of a population goes into a checkpoint."""
+        """The part of a population's state that is checkpointed."""
 
     def put_back(self, fresh: Any, kept: Any) -> Any:
-        """A population that continues from a checkpoint; `fresh` is one that has just begun."""
+        """Restore a population from a checkpoint's state `kept`; `fresh` is a newly initialised one."""
 
 
 class Backend(Protocol):
-    """What a host loop calls to act and to learn: in JAX or in PyTorch."""
+    """The functions that a host loop calls to act and to learn, in JAX or in PyTorch."""
 
     def learn(self, number: int, agent: int, given: Any) -> Any:
-        """One update of one agent from a batch."""
+        """Update one agent on a batch."""
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
 
     def give(self, agent: int) -> Params:
-        """The parameters of one agent as the JAX pytree."""
+        """The parameters of one agent as a JAX pytree."""
 
     def take(self, agent: int, params: Params) -> None:
-        """Continue with these parameters."""
+        """Set the parameters of one agent."""
 
     def params(self) -> Params:
-        """The parameters of all agents as the JAX pytree."""
+        """The parameters of all agents as a JAX pytree."""
 
 
 class HostLoop(Protocol):
@@ -129,14 +129,14 @@ class HostLoop(Protocol):
     learner: Any
     """The backend that learns."""
     seconds: dict[str, list[float]]
-    """Seconds of "sampling" and of "update", per tick."""
+    """Seconds spent in "sampling" and in "update", per tick."""
 
     def advance(self) -> dict[str, Any]:
-        """One tick; the metrics that it reports."""
+        """Run one tick and return its metrics."""
 
 
 class Measurement(Protocol):
-    """What an evaluation in the middle of training finds."""
+    """The result of an evaluation during training."""
 
     @property
     def columns(self) -> Mapping[str, np.ndarray]:
@@ -144,73 +144,73 @@ class Measurement(Protocol):
 
     @property
     def picture(self) -> np.ndarray | None:
-        """What the first seed has learned, as an image; None where there is nothing to draw."""
+        """An image of what the first seed has learned; None if there is nothing to draw."""
 
 
 class Family:
-    """Everything that is particular to one kind of learning problem. Families override what differs.
+    """Everything specific to one kind of learning problem. Subclasses override what differs.
 
-    `config` is always one of the family's own settings.
+    `config` is always one of the family's own config objects.
     """
 
     name: ClassVar[str]
     tick: ClassVar[str] = "tick"
-    """What a tick is called in tables and files."""
+    """The name of a tick in tables and files."""
     layer_names: ClassVar[str] = "value"
-    """Whose names the networks have in PyTorch: a key of `parameters.LEARNERS`."""
+    """The naming scheme of the networks in PyTorch: one of `parameters.LEARNERS`."""
     samples: ClassVar[bool] = False
-    """Whether it builds objects that `xladder sample` can draw."""
+    """Whether it trains samplers that `xladder sample` can draw objects from."""
     shown: ClassVar[Mapping[str, str]] = {}
-    """Metrics beside the progress bar, with their formats."""
+    """Metrics shown next to the progress bar, with their formats."""
     episodes: ClassVar[int] = 100
-    """Episodes, or sampled objects, of an evaluation."""
+    """Default number of episodes, or sampled objects, of `xladder eval`."""
     train_episodes: ClassVar[int] = 20
-    """The same for the evaluation at the end of training."""
+    """Default number of episodes, or sampled objects, of the evaluation at the end of training."""
     last_measured: ClassVar[tuple[str, ...]] = ()
-    """Metrics whose last entry `compare` reports."""
+    """Metrics whose last value `compare` reports."""
 
     # Settings.
 
     def presets(self, name: str, protocol: str | None = None) -> Mapping[str, Any]:
-        """The named settings of the workload called `name`."""
+        """The presets of the workload called `name`."""
         raise NotImplementedError
 
     def check(self, config: Any) -> None:
-        """Raise a `UsageError` that names the field, its value and what is allowed."""
+        """Raise a `UsageError` for an invalid field; it names the field, its value and what is allowed."""
         raise NotImplementedError
 
     def compared(self, config: Any) -> Any:
-        """The settings that `compare` runs: short, and soon learning."""
+        """The config that `compare` runs: short, with learning starting early."""
         raise NotImplementedError
 
     def for_mesh(self, config: Any, devices: int) -> Any:
-        """Settings whose work so many devices can share; a `UsageError` if these cannot be shared."""
+        """Adapt a config so that `devices` devices can share its work; a `UsageError` if they cannot."""
         raise NotImplementedError
 
     def missing(self, config: Any) -> Missing:
-        """Rungs that cannot run these settings."""
+        """Rungs that cannot run this config."""
         return {}
 
     def memory_bytes(self, config: Any) -> int:
-        """Bytes that the replay memory of one seed takes."""
+        """Size of the replay memory of one seed in bytes."""
         return 0
 
     # Programs and backends.
 
     def program(self, config: Any) -> Program:
-        """The program, as it suits no device in particular."""
+        """The program, not specialised for any platform."""
         raise NotImplementedError
 
     def program_for(self, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Any:
-        """The program as it suits a platform, with the worlds inside."""
+        """The program specialised for a platform, including the worlds."""
         raise NotImplementedError
 
     def host_loop(self, config: Any, actor: Any, learner: Any) -> HostLoop:
-        """The same tick in Python; `actor` and `learner` may be one backend or two."""
+        """The same tick as a Python loop; `actor` and `learner` may be one backend or two."""
         raise NotImplementedError
 
     def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Any:
-        """The agents in JAX, one compiled call at a time."""
+        """The agents in JAX, each operation its own compiled call."""
         raise NotImplementedError
 
     def torch_backend(self, config: Any, seed: int, device: str) -> Any:
@@ -218,49 +218,49 @@ class Family:
         raise NotImplementedError
 
     def why_no_torch(self, config: Any) -> str:
-        """Why these settings have no twin in PyTorch, as a clause; nothing if they have one."""
+        """Why this config has no PyTorch twin, as a clause; empty if it has one."""
         return ""
 
     def torso_names(self, config: Any) -> Any:
-        """A `parameters.TorsoNames` for a network whose torso is the user's own; None otherwise."""
+        """A `parameters.TorsoNames` if the network's torso is the user's own; None otherwise."""
         return None
 
     def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Any:
-        """A run whose worlds are stepped on the host while the device learns."""
+        """A run that steps its worlds on the host while the device learns."""
         raise NotImplementedError
 
     def sharded_fields(self, config: Any) -> Mapping[str, int]:
-        """Fields of the training state of which a mesh may share out an axis, and which: seeds are axis 0."""
+        """Fields of the training state that a mesh may shard → the axis to shard; seeds are axis 0."""
         return {}
 
     def to_program(self, loop: Any) -> tuple[Any, Any]:
-        """Counters and state of a JAX host loop as the program holds them, leaves [1, …]."""
+        """Convert a JAX host loop's counters and state to the program's, leaves [1, …]."""
         raise NotImplementedError
 
     def from_program(self, loop: Any, counters: Any, runs: Any) -> None:
-        """The inverse: the host loop continues from there."""
+        """Restore a host loop from the program's counters and state."""
         raise NotImplementedError
 
-    # What came of it.
+    # Results.
 
     def columns(self, config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The columns of metrics.csv, float [seeds, ticks], from what the ticks report."""
+        """The columns of metrics.csv, float [seeds, ticks], from the metrics of the ticks."""
         raise NotImplementedError
 
     def measured(self, config: Any) -> Mapping[str, Any]:
-        """The columns that evaluations fill, empty as between two of them."""
+        """The columns that evaluations fill, with the empty values used between evaluations."""
         return {}
 
     def measure(self, config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
-        """Evaluate in the middle of training, params [S, …]."""
+        """Evaluate params [S, …] during training."""
         raise NotImplementedError
 
     def label(self, values: Mapping[str, np.ndarray]) -> str:
-        """An evaluation of the first seed in two words."""
+        """A short label for an evaluation of the first seed."""
         return ""
 
     def score(self, config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-        """Evaluate a trained population, and chance beside it; the keys of `xladder eval --json`."""
+        """Evaluate a trained population and a random policy; returns the keys of `xladder eval --json`."""
         raise NotImplementedError
 
     def policy(self, config: Any, params: Params, compiled: Compiled) -> Policy:
@@ -268,45 +268,45 @@ class Family:
         raise NotImplementedError
 
     def draw_objects(self, config: Any, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, Any]:
-        """Objects of a trained sampler."""
+        """Draw objects from a trained sampler."""
         raise NotImplementedError
 
     def note(self, config: Any) -> str:
-        """What the user should know before it starts, or nothing."""
+        """A note to print before a run starts, or an empty string."""
         return ""
 
     def headline(self, config: Any) -> str:
-        """What `compare` runs, in a few words."""
+        """A few words on what `compare` runs."""
         return ""
 
     def summary(self, config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
-        """How training went, in sentences."""
+        """Sentences that summarise how training went."""
         raise NotImplementedError
 
     def describe_score(self, score: Mapping[str, Any]) -> list[str]:
-        """An evaluation, in sentences."""
+        """Sentences that describe an evaluation."""
         raise NotImplementedError
 
     # Parity.
 
     def parity_levels(self, config: Any, updates: int, seed: int) -> list[Any]:
-        """JAX against PyTorch and NumPy, level by level."""
+        """Compare JAX with PyTorch and NumPy, level by level."""
         raise NotImplementedError
 
     def parity_forward(self, config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Any:
-        """One network in JAX against the same in PyTorch."""
+        """Compare the outputs of one network in JAX and in PyTorch."""
         raise NotImplementedError
 
     # Pictures.
 
     def panels(self, config: Any) -> tuple[Panel, ...]:
-        """What the curves show."""
+        """The panels of the learning curves."""
         raise NotImplementedError
 
     def references(self, score: Mapping[str, Any] | None) -> dict[str, float]:
-        """Lines across the curves."""
+        """Reference lines in the learning curves."""
         return {"random play": score["random_return"]} if score else {}
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
-        """Write a replay or the like. Returns the files by name."""
+        """Write pictures, such as a replay. Returns the files by name."""
         return {}

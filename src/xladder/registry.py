@@ -1,4 +1,4 @@
-"""What there is: workloads and rungs, by name. Listing them imports neither JAX nor PyTorch."""
+"""The registry of workloads and rungs, by name. Importing it loads neither JAX nor PyTorch."""
 
 from __future__ import annotations
 
@@ -15,83 +15,83 @@ from xladder.protocols import Family, Missing
 from xladder.worlds import names
 
 Start = Callable[..., Any]
-"""Begins a run on a rung; gives something that can be advanced (`rungs.running.Running`)."""
-MOST_THREADS = 1024  # with many more PyTorch crashes instead of saying so
+"""Starts a run on a rung and returns something that can be advanced (`rungs.running.Running`)."""
+MOST_THREADS = 1024  # with many more, PyTorch crashes without an error message
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to execute a workload."""
+    """An execution strategy: which parts of training are compiled together."""
 
     name: str
     summary: str
     load: Callable[[], Start]
-    """Imports the rung and gives its `start`."""
+    """Imports the rung and returns its `start`."""
     starting: str = "compiling"
-    """What it does before it runs, as the screen says it."""
+    """What it does before training, as shown to the user."""
     population: bool = False
     """Whether it trains all seeds at once."""
     on_device: bool = False
-    """Whether the replay memory lies on the device."""
+    """Whether the replay memory is on the device."""
     extra: str | None = None
-    """The package that it needs beyond the core, which is also the name of the extra that brings it."""
+    """The optional package it needs, which is also the name of the extra that installs it."""
     options: tuple[str, ...] = ()
-    """Which of `RungOptions` its `start` takes."""
+    """The fields of `RungOptions` that its `start` takes."""
     one_device: bool = True
-    """Whether it runs on one device without further options: then `compare` includes it unasked."""
+    """Whether it runs on one device without further options; if so, `compare` includes it by default."""
 
     @property
     def start(self) -> Start:
-        """Begin a run: `start(config, seeds, device, …)`."""
+        """The function that starts a run: `start(config, seeds, device, …)`."""
         return self.load()
 
 
 @dataclass(frozen=True)
 class RungOptions:
-    """What only some rungs can be told.
+    """Options that only some rungs have.
 
-    None of it changes what is learned, but for rounding: threads and devices add up in another order.
+    They do not change what is learned, up to rounding: threads and devices change the order of summation.
     """
 
     threads: int | None = None
-    """Threads of PyTorch; measured if not given."""
+    """PyTorch threads; the best number is measured if not given."""
     mesh: str | None = None
-    """What lies over how many devices: `seeds=4`, `data=2` or `seeds=2,data=2`."""
+    """The device mesh: `seeds=4`, `data=2` or `seeds=2,data=2`."""
     hosts: int | None = None
-    """Processes that the devices of the mesh belong to."""
+    """Number of processes that the mesh spans."""
     actors: int | None = None
-    """Processes that play."""
+    """Number of actor processes."""
     shards: int | None = None
-    """Processes that remember."""
+    """Number of replay shards, each its own process."""
     ray: str | None = None
     """The address of a Ray cluster; a local one is started if not given."""
     lock_step: bool | None = None
-    """Whether actors and learner wait for each other, which makes it the synchronous algorithm."""
+    """Whether actors and learner wait for each other, which gives the synchronous algorithm."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """What is learned: a world, or all worlds of one source, with the family that learns in it."""
+    """What is learned: a world, or all worlds from one source, and the family of learners for it."""
 
     name: str
     summary: str
     family: Family
     length: str
-    """The flag and field that say how long to train."""
+    """The flag and field for the length of training."""
     missing: Missing = field(default_factory=dict)
-    """Rungs it does not have: why, and the nearest one it has."""
+    """Rungs it does not have → why not, and the closest one it has."""
     package: str | None = None
-    """The package that its world comes from, where that is an extra."""
+    """The package that its world comes from, if it is optional."""
     extra: str | None = None
-    """The name of that extra."""
+    """The extra that installs that package."""
     rung: str = "fused"
     """The default rung."""
     population: bool = True
-    """Whether `fused` can run its seeds at once."""
+    """Whether `fused` can train all its seeds at once."""
 
     @property
     def tick(self) -> str:
-        """What one tick is called."""
+        """The name of one tick."""
         return self.family.tick
 
 
@@ -166,7 +166,7 @@ RUNGS = {
         Rung("fused", "many ticks in one XLA program, all seeds at once", _fused, population=True, on_device=True),
         Rung(
             "mesh",
-            "as fused, laid over several devices",
+            "as fused, sharded over several devices",
             _mesh,
             population=True,
             on_device=True,
@@ -194,13 +194,13 @@ RUNGS = {
     ]
 }
 
-_CHEAP = "its trajectories cost too little to be worth sending"
+_CHEAP = "its trajectories are too cheap to be worth sending between processes"
 WORKLOADS = {
     workload.name: workload
     for workload in [
         Workload(
             "treasurehunt",
-            "several IQN agents share a gridworld, each with its own network and memory",
+            "several IQN agents share a gridworld, each with its own network and replay memory",
             MULTI_AGENT,
             length="epochs",
             missing={"actors": ("its agents act in one shared world, step by step", "fused")},
@@ -215,13 +215,13 @@ WORKLOADS = {
     ]
 }
 
-_EMULATED = "its emulators belong to one process, and a mesh needs worlds inside the program"
-_ON_HOST_ZOO = "it needs a world inside the program, and PettingZoo's live on the host"
-_ON_HOST = "it needs a world inside the program, and Gymnasium's live on the host"
+_EMULATED = "its emulators run in one process, and a mesh needs worlds inside the compiled program"
+_ON_HOST_ZOO = "it needs a world inside the compiled program, and PettingZoo's run on the host"
+_ON_HOST = "it needs a world inside the compiled program, and Gymnasium's run on the host"
 SOURCES = {
     "gymnax": Workload(
         "cartpole",
-        "a value learner in copies of a world of gymnax",
+        "a value learner in several envs of a gymnax world",
         VALUE,
         length="steps",
         package="gymnax",
@@ -229,7 +229,7 @@ SOURCES = {
     ),
     "atari": Workload(
         "atari/breakout",
-        "a value learner in copies of an Atari game",
+        "a value learner in several envs of an Atari game",
         VALUE,
         length="frames",
         missing={rung: (_EMULATED, "parallel") for rung in ("mesh", "hosts")},
@@ -240,7 +240,7 @@ SOURCES = {
     ),
     "gym": Workload(
         "gym/CartPole-v1",
-        "a value learner in copies of an environment of Gymnasium",
+        "a value learner in several envs of a Gymnasium environment",
         VALUE,
         length="steps",
         missing={rung: (_ON_HOST, "parallel") for rung in ("fused", "mesh", "hosts")},
@@ -250,13 +250,13 @@ SOURCES = {
     ),
     "jax": Workload(
         "jax/module:Name",
-        "a value learner in copies of a world of your own, with gymnax's API",
+        "a value learner in several envs of your own world, with gymnax's API",
         VALUE,
         length="steps",
     ),
     "marl": Workload(
         "jaxmarl/NAME",
-        "independent value learners in a world that they share, with JaxMARL's API",
+        "independent value learners in a shared world, with JaxMARL's API",
         VALUE,
         length="steps",
         missing={"actors": ("its agents act in one shared world, step by step", "fused")},
@@ -265,7 +265,7 @@ SOURCES = {
     ),
     "zoo": Workload(
         "zoo/module:parallel_env",
-        "independent value learners in a world that they share, with PettingZoo's parallel API",
+        "independent value learners in a shared world, with PettingZoo's parallel API",
         VALUE,
         length="steps",
         missing={
@@ -278,22 +278,22 @@ SOURCES = {
     ),
     "flow": Workload(
         "flow/bits",
-        "a GFlowNet learns to sample objects of your own in proportion to their reward",
+        "a GFlowNet learns to sample your own objects in proportion to their reward",
         GFLOWNET,
         length="iterations",
         missing={"actors": (_CHEAP, "fused")},
     ),
 }
-"""Where worlds come from: each entry stands for all worlds of a package, under the name of one of them."""
+"""Sources of worlds: each entry stands for all worlds of a package, under the name of one of them."""
 
 
 def find_workload(name: str) -> Workload:
-    """A workload by name; a world's name is the name of a workload."""
+    """Find a workload by its name or by the name of a world."""
     if name in WORKLOADS:
         return WORKLOADS[name]
     place = names.locate(name)
     found = SOURCES[place.family]
-    # A world of one's own may have JaxMARL's API without needing the package.
+    # A user's own world may have JaxMARL's API without needing the package.
     needed = not name.startswith("marl/")
     if needed and found.package and found.extra and not is_installed(found.package):
         raise missing_extra(found.package, found.extra)
@@ -301,7 +301,7 @@ def find_workload(name: str) -> Workload:
 
 
 def find_rung(name: str, workload: Workload) -> Rung:
-    """A rung by name, if the workload has it."""
+    """Find a rung by name; a `UsageError` if the workload does not have it."""
     if name not in RUNGS:
         raise unknown("rung", name, RUNGS)
     if name in workload.missing:
@@ -314,15 +314,15 @@ def find_rung(name: str, workload: Workload) -> Rung:
 
 
 def check_name(workload: Workload, config: Any) -> None:
-    """Raise a `UsageError` if the settings are of another world than the workload's name says."""
+    """Raise a `UsageError` if a config belongs to another world than the workload's name."""
     if config.name != workload.name:
         raise UsageError(
-            f"`--world.name` is {config.name}, but this is `{workload.name}`: say `{config.name}` in its place."
+            f"`--world.name` is {config.name}, but the workload is `{workload.name}`: use `{config.name}` in its place."
         )
 
 
 def check_rung(name: str, workload: Workload, config: Any) -> None:
-    """Raise a `UsageError` if a rung cannot run these settings, though it has others of the workload."""
+    """Raise a `UsageError` if a rung cannot run this config, although it can run others of the workload."""
     missing = workload.family.missing(config)
     if name in missing:
         why, nearest = missing[name]
@@ -330,17 +330,17 @@ def check_rung(name: str, workload: Workload, config: Any) -> None:
 
 
 def options_of(rung: str, mesh: str | None) -> RungOptions:
-    """What a rung of several that are run alike is told."""
+    """The options of one rung in a comparison of several."""
     return RungOptions(mesh=mesh if "mesh" in RUNGS[rung].options else None)
 
 
 def options_for(rung: str, options: RungOptions) -> RungOptions:
-    """What a rung understands of the options of another."""
+    """Keep only the options that a rung has."""
     return RungOptions(**{name: getattr(options, name) for name in RUNGS[rung].options})
 
 
 def check_options(name: str, options: RungOptions) -> None:
-    """Raise a `UsageError` if a rung is told what it does not understand."""
+    """Raise a `UsageError` if an option is invalid or is not one of the rung's."""
     for option in fields(options):
         value = getattr(options, option.name)
         if value is not None and option.name not in RUNGS[name].options:

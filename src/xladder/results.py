@@ -1,4 +1,4 @@
-"""What came of a run."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the first seed had learned by some tick, as a picture."""
+    """A picture of what the first seed had learned by some tick."""
 
     tick: int
     picture: np.ndarray
@@ -30,34 +30,34 @@ class Snapshot:
 
 @dataclass(repr=False)
 class Result:
-    """A finished (or stopped) run: its metrics, what was learned, and how long it took."""
+    """The result of a finished or stopped run: metrics, parameters and timings."""
 
     plan: Plan
     metrics: dict[str, np.ndarray]
-    """Name → float [seed, tick]; nan where a seed has not come so far."""
+    """Name → float [seed, tick]; nan for ticks that a seed did not reach."""
     params: Params
-    """What was learned: the JAX pytree with leaves [seed, …]; treasure hunt: [seed, agent, …]."""
+    """The learned parameters: a JAX pytree with leaves [seed, …]; treasure hunt: [seed, agent, …]."""
     compile_seconds: float
     tick_seconds: list[float] = field(default_factory=list)
     """Seconds per tick and seed, one entry per chunk."""
     snapshots: list[Snapshot] = field(default_factory=list)
-    """Of workloads that are measured while they train."""
+    """Pictures of the first seed, for workloads that are evaluated during training."""
     path: Path | None = None
-    """The run directory, where there is one."""
+    """The run directory, if there is one."""
 
     @property
     def config(self) -> Any:
-        """The settings it was trained with."""
+        """The config it was trained with."""
         return self.plan.config
 
     @property
     def seeds(self) -> tuple[int, ...]:
-        """The seeds, in the order of the first axis of metrics and parameters."""
+        """The seeds, in the order of the first axis of `metrics` and `params`."""
         return self.plan.seeds
 
     @property
     def units_done(self) -> int:
-        """How far the seed that came least far has come, in what the length is given in."""
+        """Progress of the seed that trained least, in the unit of the workload's length (steps, epochs, …)."""
         if not self.metrics:
             return self.config.ticks * self.config.units_per_tick
         reached = np.any([np.isfinite(column) for column in self.metrics.values()], axis=0)  # [seed, tick]
@@ -65,17 +65,17 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all seeds have come to the end."""
+        """Whether all seeds were trained to the end."""
         rows = {values.shape[0] for values in self.metrics.values()} or {len(self.seeds)}
         whole = self.config.ticks * self.config.units_per_tick
         return rows == {len(self.seeds)} and self.units_done == whole
 
     def evaluate(self, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
-        """Score what was learned without exploring, and chance beside it.
+        """Evaluate the greedy policy, and a random one for comparison.
 
         Args:
-            episodes: Episodes for the agents of each seed, or objects that are sampled; the family's number if None.
-            seed: What boards are played on or objects drawn from; apart from the seeds of training.
+            episodes: Episodes per seed, or number of sampled objects; the family's default if None.
+            seed: Random seed of the evaluation; independent of the training seeds.
 
         Returns:
             The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
@@ -90,15 +90,15 @@ class Result:
         evaluation = self.config.family
         with jax.default_device(devices.find(self.plan.device)):
             score = evaluation.score(self.config, self.params, episodes, seed, compiled)
-        judge = getattr(self.config, "judge", None)  # of worlds with published scores
+        judge = getattr(self.config, "judge", None)  # worlds with published scores have one
         return score | judge(score["mean_return"], self.units_done) if judge else score
 
     def policy(self, seed: int | None = None, agent: int = 0) -> Policy:
-        """Give one trained agent as a function from observations to actions.
+        """Return one trained agent as a function from observations to actions.
 
         Args:
-            seed: Whose; the first seed if None.
-            agent: Which agent, where several learn.
+            seed: The training seed of the agent; the first if None.
+            agent: Which agent, if several learn.
 
         Returns:
             A function that takes one observation or a batch of them; see `xladder.policy`.
@@ -110,11 +110,11 @@ class Result:
     def save(self, path: str | Path, eval_episodes: int | None = None) -> Path:
         """Write a run directory, as `xladder.train(out=…)` does: config, environment, metrics, agents, pictures, log.
 
-        There are no checkpoints in it, so that it cannot be resumed; `xladder eval`, `load`, `export` … take it.
+        It has no checkpoints, so it cannot be resumed; `xladder eval`, `load`, `export` … work.
 
         Args:
             path: A folder that does not exist yet, or is empty.
-            eval_episodes: Episodes to score with; the family's number if None, and neither score nor replay if 0.
+            eval_episodes: Episodes to evaluate; the family's default if None. With 0, no score and no replay.
 
         Returns:
             The folder.
@@ -128,7 +128,7 @@ class Result:
         return "\n  ".join([f"Result of {self.plan.workload.name} on {self.plan.rung}", *lines])
 
     def _repr_html_(self) -> str:
-        """What a notebook shows."""
+        """The result as an HTML table, for notebooks."""
         rows = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(text)}</td></tr>"
             for name, text in self._described().items()
@@ -137,10 +137,10 @@ class Result:
         return f"<table><caption>xladder: {escape(title)}</caption>{rows}</table>"
 
     def _described(self) -> dict[str, str]:
-        """The result in a few lines: seeds, how far it came, what it reached, where it is."""
+        """The result in a few lines: seeds, progress, returns, speed and path."""
         plan, each = self.plan, self.config.units_per_tick
         several = len(plan.seeds) > 1
-        told = {
+        lines = {
             "seeds": format_seeds(plan).removeprefix("seeds ").removeprefix("seed "),
             "trained": f"{self.units_done:,} of {self.config.ticks * each:,} {plan.workload.length}",
         }
@@ -151,18 +151,18 @@ class Result:
             if name == "return":
                 mean, interval = last_tenth(values)
                 when = "mean of the last tenth"
-            else:  # measured now and then: the last one of each seed
+            else:  # evaluated now and then: the last value of each seed
                 last = [row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values]
                 mean, interval = (float(one) for one in mean_and_interval(np.array(last)))
-                when = "last measured"
+                when = "last evaluation"
             if not np.isfinite(mean):
                 continue
             around = f" ± {interval:.2f}" if several and np.isfinite(interval) else ""
-            told[name.replace("_", " ")] = f"{signed(mean, 2)}{around} ({when}{', seeds averaged' if several else ''})"
+            lines[name.replace("_", " ")] = f"{signed(mean, 2)}{around} ({when}{', seeds averaged' if several else ''})"
         if self.tick_seconds and np.isfinite(np.median(self.tick_seconds)):
-            told["time"] = f"{np.median(self.tick_seconds) * 1000:.2f} ms per {plan.workload.tick}" + (
+            lines["time"] = f"{np.median(self.tick_seconds) * 1000:.2f} ms per {plan.workload.tick}" + (
                 " and seed" if several else ""
             )
-        told["metrics"] = ", ".join(self.metrics) or "none"
-        told["path"] = str(self.path) if self.path else "not saved: use save(path), or train(out=…)"
-        return told
+        lines["metrics"] = ", ".join(self.metrics) or "none"
+        lines["path"] = str(self.path) if self.path else "not saved: use save(path), or train(out=…)"
+        return lines

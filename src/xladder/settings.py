@@ -1,4 +1,4 @@
-"""Configs as plain data: to a dict, back from one (checked), and with some fields replaced."""
+"""Configs as plain data: convert to a dict, and replace fields with checked values."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from xladder.errors import UsageError, unknown
 
 T = TypeVar("T")
-# Fields that had other names in version 0.1; a config with an old one is refused with the new one named.
+# Old names of fields; a config with one of them is rejected, and the error gives the new name.
 RENAMED = {
     "learner.sync_every": "learner.target_update_period",
     "learner.sync_freq": "learner.target_update_period",
@@ -19,12 +19,21 @@ RENAMED = {
 
 
 def to_dict(config: Any) -> dict[str, Any]:
-    """A frozen dataclass, nested or not, as JSON-ready dicts."""
+    """Convert a dataclass, nested or not, to JSON-ready dicts."""
     return dataclasses.asdict(config)
 
 
 def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
-    """`config` with `changes`: names of its fields to values, nested mappings for nested configs."""
+    """Replace fields of a config and check the types of their new values.
+
+    Args:
+        config: The config; it is not modified.
+        changes: Field name → value; a nested mapping for a nested config.
+        where: The prefix of field names in error messages, such as `learner.`.
+
+    Returns:
+        The new config.
+    """
     hints = get_type_hints(type(config))
     fields = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
@@ -44,13 +53,13 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
 
 
 def chosen(presets: Mapping[str, T], preset: str, protocol: str | None = None) -> T:
-    """The preset of that name, unless it is another protocol than the one that is asked for."""
+    """Look up a preset; a `UsageError` if it contradicts `protocol`."""
     if preset not in presets:
         raise unknown("preset", preset, presets)
     found = presets[preset]
     if protocol not in (None, getattr(found, "protocol", protocol)):
         raise UsageError(
-            f"`--preset {preset}` is a protocol itself, and `--protocol {protocol}` another: give one of them."
+            f"`--preset {preset}` and `--protocol {protocol}` are two different protocols: give only one of them."
         )
     return found
 

@@ -1,4 +1,4 @@
-"""Folders that have to go when this process does, however it ends."""
+"""Temporary folders that are removed when this process ends, however it ends."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _folders: set[str] = set()
 
 
 def add(folder: str) -> None:
-    """This one will have to go."""
+    """Register a folder for removal when the process ends."""
     _folders.add(folder)
 
 
 def remove(folder: str) -> None:
-    """Remove a folder now, and forget it."""
+    """Remove a folder now and unregister it."""
     shutil.rmtree(folder, ignore_errors=True)
     _folders.discard(folder)
 
 
 def remove_all() -> None:
-    """All of them go: the process ends at once."""
+    """Remove all registered folders, because the process is about to end."""
     for folder in list(_folders):
         remove(folder)

@@ -1,7 +1,7 @@
-"""One group of seeds, from its start or from where it was left to its end: chunk by chunk, measured, saved, checked.
+"""Train one group of seeds from its start or a checkpoint: advance by chunks, evaluate, save and check for nan.
 
-The rung works in a thread of its own, so that the caller can show progress and answer signals while XLA compiles or
-computes. That thread is the same from start to end: PyTorch's thread count belongs to the thread that set it.
+The rung runs in its own thread, so that the caller can show progress and handle signals while XLA compiles or
+computes. It is the same thread throughout, because PyTorch's thread count is per thread.
 """
 
 from __future__ import annotations
@@ -21,59 +21,73 @@ from xladder.plans import Plan
 from xladder.results import Result, Snapshot
 
 OnNan = Literal["stop", "continue"]
-CHUNK_SECONDS = 0.7  # long enough that the host costs nothing, short enough for a live bar and a quick stop
+CHUNK_SECONDS = 0.7  # long enough to make host overhead negligible, short enough for a live bar and a quick stop
 
 
 class Observer:
-    """What a run tells while it goes on. This one is silent; the command line has one that talks."""
+    """Is notified of a run's progress, and may stop it. This base class does nothing; the command line's prints."""
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Called several times a second while a rung starts (`what` = "compiling" …) or computes."""
+        """Called several times a second while the rung is busy; `what` is "compiling", "training", …."""
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
-        """The rung is ready to train these seeds."""
+        """Called when the rung is ready to train these seeds."""
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Ticks `first` … are done; `columns` are [seeds, ticks]; `seconds` is how long they took."""
+        """Called after each chunk of ticks.
+
+        Args:
+            seeds: The seeds that are being trained.
+            first: The first tick of the chunk.
+            columns: Metrics by name, [seeds, ticks].
+            seconds: How long the chunk took.
+        """
 
     def notify(self, line: str) -> None:
-        """Something has happened that whoever looks after the run should know."""
+        """Called with a message from the rung, such as a restarted worker."""
 
     def ended(self, running: Any) -> None:
-        """A group of seeds is trained; called in the rung's own thread."""
+        """Called in the rung's thread when a group of seeds is trained."""
 
     def stop(self) -> int:
-        """The signal because of which to end after this chunk; 0 if there was none."""
+        """The signal on account of which to stop after this chunk; 0 to continue."""
         return 0
 
     def stop_too(self, signal: int) -> None:
-        """Another process of the run has had a signal."""
+        """Called when another process of the run has received a signal."""
 
     leads = True
-    """Whether this process is the one that measures and writes; others of the run follow it."""
+    """Whether this process evaluates and writes; the run's other processes follow it."""
 
 
 class Checkpointer:
-    """Writes checkpoints. This one writes none."""
+    """Saves checkpoints. This base class saves none."""
 
     keeps = False
-    """Whether there is any point in calling `save`."""
+    """Whether `save` does anything."""
     every = 0
-    """Ticks between two checkpoints, or 0 if that goes by the clock."""
+    """Ticks between checkpoints; 0 if they are scheduled by time."""
     last: str | None = None
-    """The name of the last one."""
+    """The name of the last checkpoint."""
 
     def due(self, tick: int) -> bool:
-        """Whether to save now, `tick` ticks into the run of a group of seeds."""
+        """Whether to save now, `tick` ticks into the training of a group of seeds."""
         return False
 
     def save(self, step: int, arrays: Arrays, facts: Mapping[str, Any], score: float) -> None:
-        """Keep a state; `score` says how good what it has learned is."""
+        """Save a checkpoint.
+
+        Args:
+            step: Ticks so far, over all groups of seeds.
+            arrays: The training state by name.
+            facts: Metadata, as JSON-ready values.
+            score: The mean return since the last checkpoint, to find the best one.
+        """
 
 
 @dataclass(frozen=True)
 class ResumeState:
-    """Where a resumed run had come to: a checkpoint, and the metrics by then."""
+    """The state that a resumed run continues from: a checkpoint and the metrics up to it."""
 
     arrays: Arrays
     facts: Mapping[str, Any]
@@ -81,14 +95,14 @@ class ResumeState:
     """Name → float [seed, tick]."""
 
     def snapshots(self) -> list[Snapshot]:
-        """What was seen of the first seed."""
+        """The pictures of the first seed up to the checkpoint."""
         entries = enumerate(self.facts["snapshots"])
         return [Snapshot(tick, self.arrays[f"snapshots.{i}"], label) for i, (tick, label) in entries]
 
 
 @dataclass
 class Trial:
-    """One group of seeds, trained from its start or from where it was left."""
+    """Trains one group of seeds, from its start or from a checkpoint."""
 
     plan: Plan
     number: int
@@ -101,7 +115,7 @@ class Trial:
     checkpointer: Checkpointer
     on_nan: OnNan
     earlier: Sequence[Result]
-    """Of the groups before this one."""
+    """The results of the groups before this one."""
     running: Any = None
     done: int = 0
     learning: bool = False
@@ -113,11 +127,11 @@ class Trial:
     """The tick of the last checkpoint."""
 
     def run(self, resume_state: ResumeState | None) -> Result:
-        """Train until the plan is fulfilled or the observer says stop; what the rung has opened is closed again."""
+        """Train until the plan is complete or the observer stops it, then release the rung's resources."""
         try:
             return self.run_to_end(resume_state)
         finally:
-            # In the rung's thread, so behind a start that was interrupted and goes on there.
+            # In the rung's thread, so that it waits for an interrupted start that is still running there.
             self.thread.submit(self.close).result()
 
     def begin(self) -> None:
@@ -125,12 +139,12 @@ class Trial:
         self.running = self.start(self.plan.config, self.seeds, self.device)
 
     def close(self) -> None:
-        """Close what the rung has opened."""
+        """Release the rung's resources."""
         if hasattr(self.running, "close"):
             self.running.close()
 
     def run_to_end(self, resume_state: ResumeState | None) -> Result:
-        """The same, with everything left open."""
+        """Train as `run` does, without releasing the rung's resources."""
         plan, config, observer = self.plan, self.plan.config, self.observer
         self.wait(self.starting, self.begin)
         self.compile_seconds = self.running.compile_seconds
@@ -148,7 +162,7 @@ class Trial:
             ended = self.done == config.ticks or bool(signal)
             if self.checkpointer.keeps and (due or ended):
                 self.wait("saving", self.save)
-            # Not from a chunk that was cut short: it says little about how long the next one may be.
+            # A chunk that was cut short says little about the right size, so growth starts from the larger of the two.
             size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
         metrics = {name: np.concatenate([part[name] for part in self.parts], axis=1) for name in self.parts[0]}
         params = self.running.params()
@@ -158,14 +172,14 @@ class Trial:
         return Result(plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots)
 
     def agree(self, seconds: float, signal: int, due: bool) -> tuple[float, int, bool]:
-        """What all processes of the run go by after a chunk, where there are several."""
+        """Agree with the run's other processes, if any, on a chunk's seconds, on stopping and on saving."""
         if not hasattr(self.running, "agree"):
             return seconds, signal, due
         numbers = self.wait("training", self.running.agree, [seconds, signal, due])
         return numbers[0], int(numbers[1]), bool(numbers[2])
 
     def wait(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call in the rung's thread, and let the observer see that something goes on."""
+        """Call a function in the rung's thread, keeping the observer informed while it runs."""
         begun, future = time.perf_counter(), self.thread.submit(call, *arguments)
         while not future.done():
             self.observer.waiting(what, time.perf_counter() - begun)
@@ -173,11 +187,11 @@ class Trial:
         return future.result()
 
     def distances(self) -> list[int]:
-        """Ticks to the next measurement, and to the next checkpoint, where they come at fixed ticks."""
+        """Ticks until the next evaluation and until the next checkpoint, if they are at fixed ticks."""
         return [every - self.done % every for every in (self.plan.config.interval, self.checkpointer.every) if every]
 
     def advance(self, count: int) -> float:
-        """Train for so many ticks and tell what came of them. Returns their seconds."""
+        """Train for `count` ticks and report their metrics. Returns the seconds they took."""
         config, settings = self.plan.config, self.plan.workload.family
         try:
             reported, seconds = self.wait("training", _timed, self.running.advance, count)
@@ -198,9 +212,9 @@ class Trial:
         return float(seconds)
 
     def measure(self) -> Mapping[str, np.ndarray]:
-        """How good what is learned by now is."""
+        """Evaluate the current parameters."""
         if not self.observer.leads:
-            self.wait("measuring", self.running.params)  # which are gathered from all
+            self.wait("measuring", self.running.params)  # takes part in gathering them from all hosts
             nothing: Mapping[str, np.ndarray] = self.plan.workload.family.measured(self.plan.config)
             return nothing
         found = self.wait("measuring", _measure, self.plan, self.running, self.done)
@@ -211,7 +225,7 @@ class Trial:
         return columns
 
     def save(self) -> None:
-        """Hand everything that the run would go on from to the checkpointer."""
+        """Pass the complete training state to the checkpointer."""
         state = capture(self.running.state(), "state.")
         if self.on_nan == "stop":
             self.check_arrays(state)
@@ -233,7 +247,7 @@ class Trial:
         self.checkpointer.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
 
     def resume(self, resume_state: ResumeState) -> None:
-        """Go on from a checkpoint."""
+        """Restore a checkpoint."""
         self.running.take_state(restore(self.running.state(), resume_state.arrays, "state."))
         facts, rows = resume_state.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
         self.done = self.saved = facts["done"]
@@ -245,9 +259,10 @@ class Trial:
         self.snapshots = [] if self.number else resume_state.snapshots()
 
     def check_loss(self, loss: np.ndarray, updates: np.ndarray | None) -> None:
-        """Before learning starts the loss [seeds, ticks] is nan; from then on it has to be a number.
+        """Raise `Diverged` if the loss [seeds, ticks] is nan or infinite after learning has started.
 
-        Learning starts with the first update, where these are counted, else with the first number.
+        Before that it is nan. Learning starts with the first update if updates are counted, else with the first
+        finite loss.
         """
         finite = np.isfinite(loss)
         begun = finite if updates is None else finite | (updates > 0)
@@ -261,13 +276,13 @@ class Trial:
         self.learning = bool(started[:, -1].all())
 
     def check_arrays(self, arrays: Arrays) -> None:
-        """What was learned has to be numbers, or it is not kept."""
+        """Raise `Diverged` if a parameter is nan or infinite, so that it is not saved."""
         leaf = first_bad(arrays)
         if leaf:
             raise self.diverged("A parameter is not a number", self.done, None, leaf)
 
     def diverged(self, what: str, tick: int, row: int | None, leaf: BadLeaf | None) -> Diverged:
-        """The error that ends a run whose numbers are none, with all that is known of it."""
+        """Build the error for a diverged run, with a report of where and when."""
         where = ""
         report: dict[str, Any] = {"tick": tick, "last_checkpoint": self.checkpointer.last}
         if leaf:
@@ -277,13 +292,13 @@ class Trial:
             where = f" The first bad array is `{leaf.name}`{'' if agent is None else f' of agent {agent}'}."
             report |= {"leaf": leaf.name, "index": list(leaf.place), "agent": agent}
         report["seed"] = None if row is None else self.seeds[row]
-        kept = (
+        last = (
             f"The last checkpoint is {self.checkpointer.last}."
             if self.checkpointer.last
             else "There is no checkpoint yet."
         )
         error = Diverged(
-            f"{what} at {self.plan.workload.tick} {tick}.{where} {kept} "
+            f"{what} at {self.plan.workload.tick} {tick}.{where} {last} "
             "A smaller `--learner.lr` is the first thing to try."
         )
         error.report = report
@@ -291,14 +306,14 @@ class Trial:
 
 
 class BadLeaf(NamedTuple):
-    """An array with something in it that is not a number, and where."""
+    """An array that holds nan or infinity, and the index of the first such entry."""
 
     name: str
     place: tuple[int, ...]
 
 
 def first_bad(arrays: Arrays) -> BadLeaf | None:
-    """The first array of an agent that holds nan or infinity."""
+    """Find the first array of an agent that holds nan or infinity."""
     for name, array in arrays.items():
         learned = any(word in name for word in ("params", "opt_state", "target", "nets"))
         if learned and array.dtype.kind == "f" and not np.isfinite(array).all():
@@ -307,7 +322,7 @@ def first_bad(arrays: Arrays) -> BadLeaf | None:
 
 
 def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
-    """What a call gives, and its seconds; in the rung's own thread, so that nobody's waiting is counted."""
+    """Call a function and time it, in the rung's thread, so that the caller's polling is not counted."""
     begun = time.perf_counter()
     return call(*arguments), time.perf_counter() - begun
 
@@ -322,7 +337,7 @@ def _measure(plan: Plan, running: Any, tick: int) -> Any:
 
 
 def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> dict[str, np.ndarray]:
-    """Columns [seeds, ticks] that are empty but for values [seeds] in the last tick."""
+    """Columns [seeds, ticks] that are nan except for values [seeds] in the last tick."""
     table = {}
     for name, column in values.items():
         table[name] = np.full((seeds, ticks), np.nan, np.float32)

@@ -1,6 +1,6 @@
-"""Training from Python: start a run or resume one, and record it where that is asked for.
+"""Train from Python: start or resume a run, and record it in a run directory if one is given.
 
-`train` and `resume` are what a program calls. The command line parses its flags and calls `record`, which both share.
+Programs call `train` and `resume`. The command line parses its flags and calls `record`, which they share.
 """
 
 from __future__ import annotations
@@ -58,50 +58,50 @@ def train(
 ) -> Result:
     """Train a workload on a rung.
 
-    Ctrl-C ends the run after the chunk it is in (about 0.7 seconds), saves it if `out` is given, and then raises
-    `xladder.Interrupted`, a `KeyboardInterrupt` whose `result` is what was trained. A second Ctrl-C ends at once, as
-    does one while the rung starts or, once all is trained, while it is scored. SIGTERM is left to the program around.
+    Ctrl-C stops the run after the current chunk (about 0.7 seconds), saves it if `out` is given, and then raises
+    `xladder.Interrupted`, a `KeyboardInterrupt` whose `result` is what was trained. A second Ctrl-C exits at once, and
+    so does one while the rung starts or while the trained agents are evaluated. SIGTERM is left to the calling program.
 
     Args:
         workload: The name of a workload or world, such as `"treasurehunt"`, `"cartpole"` or `"atari/pong"`, or a world
             of your own: an object or class with the API of gymnax, JaxMARL, PettingZoo or `xladder.worlds.flow`.
-        rung: How to execute it: a key of `xladder.RUNGS`; the workload's usual one if not given.
+        rung: How to execute it: a key of `xladder.RUNGS`; the workload's default if not given.
         seed: The first seed.
-        seeds: How many seeds from there on, or a list of distinct seeds.
+        seeds: Number of consecutive seeds, or a list of distinct seeds.
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload, such as `xladder.load(run).config`.
         device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
-        out: The run directory. It keeps what `xladder train --out` keeps: config, environment, metrics, events,
-            checkpoints, agents, score, curves, replay and log. Nothing is kept if not given.
-        resume: Go on with the run in `out` if there is one.
-        checkpoint_every: Ticks between two checkpoints; about once a minute if not given, never if 0.
-        keep: How many checkpoints stay, besides the best.
-        on_nan: `"stop"` or `"continue"` when a loss or parameter is no longer a number.
-        eval_episodes: Episodes to score with at the end, if `out` is given; neither score nor replay if 0.
-        callback: A function that is called between chunks with a `Progress`. The run ends if it returns True or calls
-            `progress.stop()`. If it raises, the run is saved, and the exception is raised here.
-        progress: Whether to show a progress bar; where there is a terminal or a notebook if not given.
-        threads: Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given.
-        mesh: What lies over how many devices: `"seeds=4"`, `"data=2"` or both with a comma (implies `mesh`).
-        actors: Processes that play, on `actors`.
-        shards: Processes that remember, on `actors`.
+        out: The run directory, with the same contents as `xladder train --out`: config, environment, metrics, events,
+            checkpoints, agents, score, curves, replay and log. Nothing is written if not given.
+        resume: Resume the run in `out` if there is one.
+        checkpoint_every: Ticks between checkpoints; about once a minute if not given, never if 0.
+        keep: Number of checkpoints to keep, besides the best.
+        on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
+        eval_episodes: Episodes of the evaluation at the end, if `out` is given; with 0, no score and no replay.
+        callback: A function that is called between chunks with a `Progress`. The run stops if it returns True or
+            calls `progress.stop()`. If it raises, the run is saved and the exception is raised here.
+        progress: Whether to show a progress bar; by default only on a terminal or in a notebook.
+        threads: PyTorch threads on `torch` and `hybrid`; the best number is measured if not given.
+        mesh: The device mesh: `"seeds=4"`, `"data=2"` or both, separated by a comma (implies `rung="mesh"`).
+        actors: Number of actor processes, on `actors`.
+        shards: Number of replay shards, each its own process, on `actors`.
         ray: HOST:PORT of the Ray cluster to use on `actors`; a local Ray is started if not given.
         lock_step: Whether actors and learner wait for each other, on `actors`.
-        options: All of these in one object instead.
+        options: These rung options as one object instead.
         imports: Modules of your own to import first.
         **fields: Fields of the config, nested ones as dicts: `epochs=1000, learner={"lr": 3e-4}`.
 
     Returns:
-        Metrics [seed, tick], parameters and, where there is one, the path of the run directory.
+        Metrics [seed, tick], parameters and the path of the run directory, if there is one.
 
     Raises:
-        UsageError: A wrong name, value or path; nothing has been started or written.
-        Diverged: A loss or parameter stopped being a number.
+        UsageError: An invalid name, value or path; nothing has been started or written.
+        Diverged: A loss or parameter became nan or infinite.
     """
-    asked = RungOptions(threads=threads, mesh=mesh, actors=actors, shards=shards, ray=ray, lock_step=lock_step or None)
-    if options is not None and asked != RungOptions():
-        raise UsageError("`options` holds what rungs are told, so what they are told is not given beside it.")
+    given = RungOptions(threads=threads, mesh=mesh, actors=actors, shards=shards, ray=ray, lock_step=lock_step or None)
+    if options is not None and given != RungOptions():
+        raise UsageError("`options` already holds the rung options: set `threads`, `mesh`, … there, not as keywords.")
     made = plan(
         workload,
         rung,
@@ -111,7 +111,7 @@ def train(
         preset=preset,
         protocol=protocol,
         config=config,
-        options=options or asked,
+        options=options or given,
         imports=imports,
         **fields,
     )
@@ -126,10 +126,10 @@ def train(
         except UsageError:
             directory.discard()
             raise
-    given = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
-    for name, value in given.items():
+    need_out = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
+    for name, value in need_out.items():
         if value is not None:
-            raise UsageError(f"`{name}` is about what is kept of a run, and nothing is without `out`.")
+            raise UsageError(f"`{name}` needs `out`: without it, nothing of a run is saved.")
     return _watch(made, callback, progress, on_nan=on_nan)
 
 
@@ -143,21 +143,22 @@ def resume(
     imports: Sequence[str] = (),
     changed_code: bool = False,
 ) -> Result:
-    """Go on with a run that was stopped or killed, from its last sound checkpoint.
+    """Resume a run that was stopped or killed from its last intact checkpoint.
 
-    On the same machine it becomes the run that it would have been, bit by bit. How it is kept is written down in it.
+    On the same machine the result is bit-identical to an uninterrupted run. Checkpoint settings are read from the run
+    directory.
 
     Args:
         path: The run directory.
-        rung: Go on on another rung: sequential, parallel, fused, mesh and hosts may take over from each other.
-        mesh: Go on on devices that lie otherwise, such as `"data=2"` (implies `mesh`).
+        rung: Continue on another rung; sequential, parallel, fused, mesh and hosts can replace each other.
+        mesh: Continue on another device mesh, such as `"data=2"` (implies `rung="mesh"`).
         callback: As in `train`.
         progress: As in `train`.
-        imports: Modules of your own that the run needs: it imports nothing by itself.
-        changed_code: Whether to use them though they are not what they were when the run began.
+        imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        changed_code: Whether to use them even if they have changed since the run started.
 
     Returns:
-        The whole run, as `train` would have given it; of a finished run, what `load` gives.
+        The whole run, as `train` would have returned it; for a finished run, the same as `load`.
     """
     allow_imports(imports)
     with user_code.accepting_changes(changed_code):
@@ -172,21 +173,21 @@ def _resume(
     progress: bool | None,
     expected: Plan | None = None,
 ) -> Result:
-    """Go on with a run; with `expected`, only if it is that one."""
+    """Resume a run; with `expected`, only if its plan is that one."""
     directory = RunDirectory.open(path)
     try:
         if expected and run_metadata(directory.plan) != run_metadata(expected):
-            raise UsageError(f"`{path}` holds another run than is asked for: choose another `out`, or resume that one.")
+            raise UsageError(f"`{path}` holds a different run: choose another `out`, or call `xladder.resume` on it.")
         lines: list[str] = []
 
-        def say(line: str) -> None:
+        def log(line: str) -> None:
             directory.log(line)
             lines.append(line)
 
-        checkpoint = resuming.find_checkpoint(directory, say, rung, mesh)
+        checkpoint = resuming.find_checkpoint(directory, log, rung, mesh)
         if directory.is_finished:
             return load(path)
-        resume_state = resuming.rewind(directory, checkpoint, say)
+        resume_state = resuming.rewind(directory, checkpoint, log)
         return _watch(directory.plan, callback, progress, directory=directory, resume_state=resume_state, lines=lines)
     finally:
         directory.lock.release()
@@ -202,7 +203,7 @@ def _watch(
     lines: Sequence[str] = (),
     on_nan: OnNan = "stop",
 ) -> Result:
-    """Train with what a Python program sees of it, into a directory if there is one."""
+    """Train with progress display, callback and Ctrl-C handling, into a directory if there is one."""
     with drawing(plan, progress) as drawn, Interrupts() as interrupts:
         observers: list[Observer] = [interrupts]
         called = (
@@ -228,21 +229,21 @@ def _watch(
             directory.log("".join(traceback.format_exception(called.error)))
         raise called.error
     if interrupts.signal:
-        way_on = f" Go on with: xladder.resume({str(directory.path)!r})" if directory else ""
-        raise Interrupted(f"Stopped after {result.units_done:,} {plan.workload.length}.{way_on}", result)
+        hint = f" Resume with: xladder.resume({str(directory.path)!r})" if directory else ""
+        raise Interrupted(f"Stopped after {result.units_done:,} {plan.workload.length}.{hint}", result)
     return result
 
 
 class Recorded(NamedTuple):
-    """What came of a run that was recorded."""
+    """A recorded run: its result, score and pictures."""
 
     result: Result
     score: dict[str, Any] | None
-    """What the agents reach at the end; None if they were not scored."""
+    """The evaluation at the end; None if there was none."""
     pictures: dict[str, Path]
-    """Files by name."""
+    """Picture files by name."""
     stopped: int
-    """The signal that has ended it, or 0."""
+    """The signal that stopped the run, or 0."""
 
 
 def record(
@@ -255,16 +256,17 @@ def record(
     prepare: Callable[[], None] = lambda: None,
     trained: Callable[[bool], None] = lambda saved: None,
 ) -> Recorded:
-    """Train into a run directory until its plan is fulfilled, and write all that belongs there.
+    """Train into a run directory until its plan is complete, and write everything that belongs there.
 
     Args:
-        directory: The run directory. Its lock is released in the end, whatever happens.
-        past: Where to go on from; from the beginning if None.
-        drawn: Who draws the progress.
-        observers: Who else hears of it, and may end it.
-        around: Makes another `start` out of the rung's: to debug what it runs, or to profile it.
+        directory: The run directory. Its lock is released at the end, whatever happens.
+        resume_state: The checkpoint to continue from; start afresh if None.
+        drawn: Shows the progress.
+        observers: Further observers, which may stop the run.
+        around: Wraps the rung's `start`, to debug or profile what it runs.
         prepare: Called first, to set up JAX.
-        trained: Called when training is over and the agents are written, with whether the last state is saved.
+        trained: Called when training is over and the agents are written; its argument says whether the final state
+            is checkpointed.
 
     Returns:
         The result, its score and its pictures.
@@ -274,8 +276,8 @@ def record(
         return _record(directory, resume_state, drawn or Drawing(), observers, around, trained)
     except OSError as error:
         raise ResourceError(
-            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What it holds by now is kept. "
-            f"Once it can be: {directory.way_on}"
+            f"`{directory.path}` cannot be written any more: {error.strerror or error}. What is already there is "
+            f"kept. Once it is writable again: {directory.way_on}"
         ) from None
     except Diverged as error:
         with suppress(OSError):
@@ -284,7 +286,7 @@ def record(
         raise
     except PeerLost as error:
         directory.log(str(error))
-        raise PeerLost(f"{error} Go on with: {directory.resume_command}") from None
+        raise PeerLost(f"{error} Resume with: {directory.resume_command}") from None
     except UsageError:
         raise
     except BaseException:
@@ -310,25 +312,25 @@ def _record(
     note = plan.workload.family.note(plan.config)
     if note:
         drawn.show(note)
-    checkpointer = DiskCheckpointer(directory, recorder.notify)
+    checkpointer = DiskCheckpointer(directory, recorder.announce)
     checkpointer.last = directory.checkpoints.newest()
     everybody = Observers([recorder, drawn, *observers])
     result = execute(plan, everybody, checkpointer, resume_state, directory.keeping.on_nan, around)
     result.plan, result.path = directory.plan, directory.path
-    directory.save_agents(result.params)  # before anything that may take long or be interrupted
+    directory.save_agents(result.params)  # first, because what follows may take long or be interrupted
     trained(checkpointer.keeps and not checkpointer.failures)
     if checkpointer.failures:
         raise ResourceError(
-            f"The last checkpoint could not be saved; the one before is {checkpointer.last or 'none'}. What was "
-            f"learned is in {directory.path / AGENTS}. Make room, then: {directory.way_on}"
+            f"The last checkpoint could not be saved; the one before is {checkpointer.last or 'none'}. The trained "
+            f"agents are in {directory.path / AGENTS}. Free some disk space, then: {directory.way_on}"
         )
     directory.write_pending()
     stopped = everybody.stop()
-    if stopped not in (0, STOPPED):  # by a signal, or an error of the user's own: nobody waits for scores now
+    if stopped not in (0, STOPPED):  # by a signal or an error in the callback: skip the evaluation
         return Recorded(result, None, directory.finish(result), stopped)
     score, episodes = None, episodes_of(directory)
     if episodes:
-        with drawn.busy("scoring the agents"):
+        with drawn.busy("evaluating the agents"):
             score = result.evaluate(episodes)
     with drawn.busy("drawing"):
         pictures = directory.finish(result, score)

@@ -1,12 +1,11 @@
-"""Code that users bring: worlds, networks and rewards, named `module:Name` or given as objects.
+"""The user's own code: worlds, networks and rewards, named `module:Name` or passed as objects.
 
-Nothing is imported because a file says so. A module may be imported if the user named it: on the command line (as
-`jax/my_worlds:Maze`, `--learner.torso my_nets:Torso` or `--import my_worlds`), in a call of the library, or by
-installing a package with an entry point. A run directory only records the names; whoever opens it names the module
-again. The folder a command is started in is on the path while such a module is imported.
+Nothing is imported just because a file names it. A module may be imported only if the user named it: on the command
+line (as `jax/my_worlds:Maze`, `--learner.torso my_nets:Torso` or `--import my_worlds`), in a call of the library, or
+by installing a package with an entry point. A run directory only records the names; whoever opens it has to name the
+module again. The working directory is on the path while such a module is imported.
 
-Objects that are given in Python are kept here under the name that `module:Name` would have, so that the settings of a
-run remain plain data.
+Objects passed from Python are registered here as `module:Name`, so that the config of a run remains plain data.
 """
 
 from __future__ import annotations
@@ -33,35 +32,35 @@ GROUPS = {"world": "xladder.worlds", "torso": "xladder.torsos", "workload": "xla
 _named: dict[str, None] = {}
 """Modules that the user has named, in order."""
 _given: dict[str, Any] = {}
-"""Objects given in Python, by `module:Name`."""
+"""Objects passed from Python, by `module:Name`."""
 _changes_accepted = False
 
 
 def allow(module: str) -> None:
-    """Let names of a module be resolved; it is imported when one is."""
+    """Allow names in a module to be resolved; it is imported on first use."""
     _named[module] = None
 
 
 def allow_typed(words: Iterable[str]) -> None:
-    """Allow the modules of all names `module:Name` that a user has typed."""
+    """Allow the modules of all names `module:Name` on a command line."""
     for module in modules_in([word.rpartition("=")[2] if word.startswith("--") else word for word in words]):
         allow(module)
 
 
 def allowed() -> list[str]:
-    """The modules that a child process has to be allowed as well."""
+    """The allowed modules; child processes have to be allowed the same."""
     return list(_named)
 
 
 def accept_changes() -> None:
-    """Use the code of a run's world though it is not what it was."""
+    """Accept code that has changed since a run was made."""
     global _changes_accepted
     _changes_accepted = True
 
 
 @contextmanager
 def accepting_changes(accepted: bool = True) -> Iterator[None]:
-    """The same for a while."""
+    """Accept changed code within a context, if `accepted`."""
     global _changes_accepted
     before = _changes_accepted
     _changes_accepted = before or accepted
@@ -72,7 +71,7 @@ def accepting_changes(accepted: bool = True) -> Iterator[None]:
 
 
 def import_module(module: str) -> Any:
-    """Import a module that the user has named, with the current folder on the path."""
+    """Import a module that the user has named, with the working directory on the path."""
     here = os.getcwd()
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -82,8 +81,8 @@ def import_module(module: str) -> Any:
         missing = error.name or module
         if module == missing or module.startswith(f"{missing}."):
             raise UsageError(
-                f"There is no module `{module}`: neither in this folder nor installed. Start the command in the folder "
-                f"that has `{module.split('.')[0]}.py`, or install it."
+                f"There is no module `{module}`: neither in this folder nor installed. Run the command in the folder "
+                f"that contains `{module.split('.')[0]}.py`, or install it."
             ) from None
         raise UsageError(f"`{module}` cannot be imported: it needs `{missing}`, which is not installed.") from None
     except Exception as error:
@@ -91,22 +90,22 @@ def import_module(module: str) -> Any:
 
 
 def require(module: str, what: str, shown: str) -> Any:
-    """Import a module if the user has named it; else a `UsageError` that says how to."""
+    """Import a module if the user has named it; otherwise raise a `UsageError` that says how to."""
     if module not in _named:
         raise UsageError(
-            f"The {what} `{shown}` is code of your own, and a file that names it does not make xladder import it. If "
+            f"The {what} `{shown}` is user code, and xladder does not import code just because a file names it. If "
             f"you trust it, add `--import {module}` (in Python: `imports=[{module!r}]`)."
         )
     return import_module(module)
 
 
 def find(name: str, what: str, where: str = "") -> Any:
-    """The object called `module:Name`.
+    """Find the object called `module:Name`.
 
     Args:
-        name: The name, without the prefix that says where it comes from.
-        what: What it should be, for complaints: "world", "torso" or "reward".
-        where: The name as the user typed it, where that is longer.
+        name: The name, without the prefix for its source.
+        what: What it should be, for error messages: "world", "torso" or "reward".
+        where: The name as the user typed it, if longer.
     """
     if name in _given:
         return _given[name]
@@ -118,53 +117,53 @@ def find(name: str, what: str, where: str = "") -> Any:
     thing = require(module, what, shown)
     for part in found["attribute"].split("."):
         if not hasattr(thing, part):
-            there = sorted(k for k, v in vars(thing).items() if inspect.isclass(v) and v.__module__ == module)
-            hint = f" It has {', '.join(f'`{k}`' for k in there)}." if there else ""
+            classes = sorted(k for k, v in vars(thing).items() if inspect.isclass(v) and v.__module__ == module)
+            hint = f" It has {', '.join(f'`{k}`' for k in classes)}." if classes else ""
             raise UsageError(f"`{module}` has no `{found['attribute']}`, so there is no {what} `{shown}`.{hint}")
         thing = getattr(thing, part)
     return thing
 
 
 def find_world(name: str, shown: str) -> Any:
-    """A world of the user's: `module:Name`, or the name of an installed entry point."""
+    """Find a user's world by `module:Name` or by the name of an installed entry point."""
     if ":" not in name and name in entry_points("world"):
         return load_entry_point("world", name)
     return find(name, "world", shown)
 
 
 def instantiate(thing: Any, shown: str) -> Any:
-    """What a name stands for: an instance as it is, or what a class or function without arguments makes."""
+    """Return an instance as it is; call a class or function without arguments to make one."""
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         return thing
     try:
         return thing()
     except Exception as error:
-        raise UsageError(f"`{shown}` cannot be made without arguments: {brief(error)}.") from error
+        raise UsageError(f"`{shown}` cannot be created without arguments: {brief(error)}.") from error
 
 
 def shown(thing: Any) -> str:
-    """What to call an object in a sentence."""
+    """The name of an object in a message."""
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
 def give(thing: Any) -> str:
-    """Keep an object under the name that its class or function has. Returns that name, `module:Name`."""
+    """Register an object under the name of its class or function. Returns that name, `module:Name`."""
     owner = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
     name = f"{owner.__module__}:{owner.__qualname__.replace('<locals>.', '').replace('<lambda>', 'function')}"
     known = _given.get(name)
     if known is not None and known is not thing:
-        taken = 2
-        while f"{name}.{taken}" in _given and _given[f"{name}.{taken}"] is not thing:
-            taken += 1
-        name = f"{name}.{taken}"
+        suffix = 2
+        while f"{name}.{suffix}" in _given and _given[f"{name}.{suffix}"] is not thing:
+            suffix += 1
+        name = f"{name}.{suffix}"
     _given[name] = thing
     return name
 
 
 def as_names(settings: Any) -> Any:
-    """Settings in which classes, functions and other objects that can be called are replaced by names.
+    """Replace classes, functions and other callables in settings by names.
 
-    They are kept under these names, and what is in their modules may be imported.
+    The objects are registered under these names, and their modules are allowed to be imported.
     """
     if isinstance(settings, Mapping):
         return {key: as_names(value) for key, value in settings.items()}
@@ -172,18 +171,18 @@ def as_names(settings: Any) -> Any:
         return settings
     name = give(settings)
     module = name.partition(":")[0]
-    if module != "__main__":  # which is another one in other processes
+    if module != "__main__":  # a different module in other processes
         allow(module)
     return name
 
 
 def is_given(name: str) -> bool:
-    """Whether an object was given in Python under this name; child processes cannot have it."""
+    """Whether an object was passed from Python under this name; child processes do not have it."""
     return name in _given
 
 
 def check_children_can_find(names: Sequence[str]) -> None:
-    """Raise a `UsageError` if a child process could not import what was given in this one."""
+    """Raise a `UsageError` if a child process cannot import an object that was passed to this one."""
     for name in names:
         module, _, attribute = name.partition(":")
         if not is_given(name):
@@ -191,13 +190,13 @@ def check_children_can_find(names: Sequence[str]) -> None:
         owner = sys.modules.get(module)
         if module == "__main__" or getattr(owner, attribute, None) is None:
             raise UsageError(
-                f"`{name}` exists in this process only, and this starts others: put it into a module of its own, and "
-                f"name it as `module:Name`."
+                f"`{name}` exists only in this process, and this rung starts others: put it into a module of its own, "
+                f"and name it as `module:Name`."
             )
 
 
 def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:
-    """The installed worlds, torsos or workloads by name; a `UsageError` if two packages use the same one."""
+    """The installed worlds, torsos or workloads by name; a `UsageError` if two packages use the same name."""
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=GROUPS[kind]):
         if point.name in found and found[point.name].value != point.value:
@@ -210,7 +209,7 @@ def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:
 
 
 def load_entry_point(kind: str, name: str) -> Any:
-    """The object of an installed entry point."""
+    """Load the object of an installed entry point."""
     point = entry_points(kind)[name]
     try:
         return point.load()
@@ -219,7 +218,7 @@ def load_entry_point(kind: str, name: str) -> Any:
 
 
 def modules_in(settings: Any) -> list[str]:
-    """The modules of all names `module:Name` in settings that are plain data."""
+    """The modules of all names `module:Name` in plain-data settings."""
     found: dict[str, None] = {}
     for value in _texts(settings):
         name = NAME.fullmatch(value)
@@ -229,12 +228,12 @@ def modules_in(settings: Any) -> list[str]:
 
 
 def digests(settings: Any) -> dict[str, str]:
-    """SHA-256 of the files of the modules that settings name."""
+    """SHA-256 of the files of the modules named in settings."""
     return {module: found for module in modules_in(settings) if (found := digest(module))}
 
 
 def digest(module: str) -> str | None:
-    """SHA-256 of a module's file; None where it has none. The module has to be imported by now."""
+    """SHA-256 of a module's file; None if it has none. The module has to be imported already."""
     file = getattr(sys.modules.get(module), "__file__", None)
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
@@ -243,19 +242,18 @@ def digest(module: str) -> str | None:
 
 
 def check_unchanged(recorded: Mapping[str, str], where: str) -> None:
-    """Raise a `UsageError` if code that a run was made with is not what it was.
+    """Raise a `UsageError` if the code a run was made with has changed.
 
     Args:
         recorded: Digests by module, from the run's config.
-        where: The run, for complaints.
+        where: The run, for error messages.
     """
     for module, before in recorded.items():
         now = digest(module)
         if now and now != before and not _changes_accepted:
             raise UsageError(
-                f"`{module}` is not what it was when `{where}` was made: its file has the digest {now[:12]} now and "
-                f"had {before[:12]} then. To use it all the same, add `--changed-code` (in Python: "
-                "`changed_code=True`)."
+                f"`{module}` has changed since `{where}` was made: its file has the digest {now[:12]} now and had "
+                f"{before[:12]} then. To use it anyway, add `--changed-code` (in Python: `changed_code=True`)."
             )
 
 

@@ -1,4 +1,4 @@
-"""`xladder check`: does a world keep its contract?"""
+"""`xladder check`: check that a world fulfils its contract."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARKS = {"kept": "ok    ", "noted": "note  ", "broken": "WRONG "}
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """Which world."""
+    """The world to check."""
 
     name: Annotated[str, tyro.conf.Positional]
     """module:Name for a world of your own, or any other world: cartpole, jaxmarl/NAME, gym/ID."""
@@ -31,7 +31,7 @@ class CheckOptions:
 
 
 def findings(source: str, name: str) -> Iterator[Finding]:
-    """What is found about a world, as it is found."""
+    """Yield the findings about a world as they are made."""
     from xladder.worlds.contract import broken, check_world, kept
 
     if source != "flow":
@@ -47,16 +47,16 @@ def findings(source: str, name: str) -> Iterator[Finding]:
 
 
 def run(words: Sequence[str]) -> int:
-    """Check, and say what was found in sentences; 0 if the contract is kept, else 2."""
+    """Check a world and print the findings; raise a `UsageError` if it breaks its contract."""
     options = parse(
-        CheckOptions, words, "xladder check", "Does a world keep its contract? Says in sentences what is wrong."
+        CheckOptions, words, "xladder check", "Check that a world fulfils its contract, and say what is wrong if not."
     )
     from xladder.cli import startup
     from xladder.worlds import names
 
     if options.name in WORKLOADS:
         raise UsageError(
-            f"`{options.name}` is a world of xladder's own, which its tests check; `xladder parity {options.name}` "
+            f"`{options.name}` is built into xladder, whose tests check it; `xladder parity {options.name}` "
             "compares it with its twin."
         )
     place = names.locate(options.name)
@@ -74,6 +74,6 @@ def run(words: Sequence[str]) -> int:
         {"world": options.name, "findings": [{"kind": f.kind, "sentence": f.sentence} for f in found]},
     )
     if wrong:
-        raise UsageError(f"`{options.name}` does not keep its contract: {wrong[0].sentence.removesuffix('.')}.")
-    console.print(f"`{options.name}` keeps its contract.")
+        raise UsageError(f"`{options.name}` breaks its contract: {wrong[0].sentence.removesuffix('.')}.")
+    console.print(f"`{options.name}` fulfils its contract.")
     return 0

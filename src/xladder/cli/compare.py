@@ -1,4 +1,4 @@
-"""`xladder compare`: the same experiment on each rung; a table, a bar chart, JSON."""
+"""`xladder compare`: run the same experiment on several rungs; writes a table, a bar chart and JSON."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """What to compare, and where the results go."""
+    """What to compare, and where to write the results."""
 
     rungs: str | None = None
-    """Rungs separated by commas, for example torch,fused; if not given, all that the workload has, but `actors`."""
+    """Rungs separated by commas, for example torch,fused; all single-device rungs of the workload if not given."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
-    """How many seeds; times are then per seed."""
+    """Number of seeds; times are per seed."""
     mesh: str | None = None
-    """For `mesh`: what lies over how many devices, such as data=2."""
+    """The device mesh of the `mesh` rung, such as data=2."""
     json: Path | None = None
     """Write the table as JSON to this file (- for standard output)."""
     chart: Path | None = None
     """The bar chart; runs/compare-WORKLOAD-TIME.png if not given."""
     device: Literal["cpu", "gpu"] | None = None
-    """Where to compute; the best device JAX finds if not given."""
+    """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
-    """Named settings to start from; a wrong name lists them."""
+    """The preset to start from; an unknown name lists them."""
     config: Path | None = None
     """The config.json of a run to start from."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Parse, measure, print, draw."""
+    """Compare the rungs, print the table and write the chart."""
     name, rest = split_workload(words, "compare")
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
     rungs = chosen_rungs(options.rungs, workload, config, options.mesh)
-    for rung in rungs:  # before anything is said or written
-        asked = options_of(rung, options.mesh)
-        plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=asked)
+    for rung in rungs:  # check all plans before anything is printed or written
+        only = options_of(rung, options.mesh)
+        plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=only)
     console = Console(stderr=str(options.json) == "-")
     stamp = f"{workload.name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
     chart = options.chart or Path("runs") / f"compare-{stamp}.png"
@@ -70,7 +70,7 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.compare import compare
 
     print_line(console, headline(workload, config, options.seeds))
-    # Signals end the process that measures, too; by themselves they would end this one and leave that behind.
+    # On a signal, the measuring process has to end as well, not only this one.
     with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
 
         def on_row(row: dict[str, Any]) -> None:
@@ -96,7 +96,8 @@ def run(words: Sequence[str]) -> int:
     console.print(table(found, workload))
     if not all(row["learning"] for row in found["rows"]):
         print_line(
-            console, f"So few {workload.length} are over before learning starts: these times are of acting alone."
+            console,
+            f"The run ended before learning started: these times are for acting only. Give more {workload.length}.",
         )
     print_line(console, f"chart {chart}")
     write_json_file(options.json, found)
@@ -104,20 +105,20 @@ def run(words: Sequence[str]) -> int:
 
 
 def chosen_rungs(text: str | None, workload: Workload, config: Any, mesh: str | None = None) -> list[str]:
-    """The rungs a user names, or all the workload has for these settings."""
+    """The rungs the user names, or all that can run this config."""
     if text is None:
         missing = {**workload.missing, **workload.family.missing(config)}
-        there = [name for name in RUNGS if name not in missing]
-        names = [name for name in there if RUNGS[name].one_device or (mesh and name == "mesh")]
+        available = [name for name in RUNGS if name not in missing]
+        names = [name for name in available if RUNGS[name].one_device or (mesh and name == "mesh")]
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
-        raise UsageError(f"`--rungs` names none. There are: {', '.join(RUNGS)}.")
+        raise UsageError(f"`--rungs` is empty. There are: {', '.join(RUNGS)}.")
     return [find_rung(name, workload).name for name in names]
 
 
 def headline(workload: Workload, config: Any, seeds: int) -> str:
-    """What is run, in a line."""
+    """One line on what is run."""
     what = workload.family.headline(config)
     length = f"{config.ticks * config.units_per_tick:,} {workload.length}"
     text = f"{workload.name}, {length} on each rung, one after another, {what}"
@@ -125,20 +126,20 @@ def headline(workload: Workload, config: Any, seeds: int) -> str:
 
 
 def table(found: dict[str, Any], workload: Workload) -> Table:
-    """The comparison as people read it; 80 columns are enough."""
+    """Format the comparison as a table of at most 80 columns."""
     per_seed = " and seed" if found["seeds"] > 1 else ""
     measured = [name for name in workload.family.last_measured if found["rows"][0][name] is not None]
     title = f"{workload.name} on {found['device']}: milliseconds per {workload.tick}{per_seed}"
     shown = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
     shown.add_column("rung", no_wrap=True)
-    # What has been measured exactly says more than the rewards met on the way.
+    # An exact measurement says more than the returns during training.
     reached = measured or ["return"]
     steps = ["steps/s"] if "steps_per_second" in found["rows"][0] else []
     for head in ("whole", "sampling", "update", *steps, "speed-up", "compile s", *reached, "peak MB"):
         shown.add_column(head.replace("_", " "), justify="right", no_wrap=True)
     for row in found["rows"]:
         first, last = row["return_first"], row["return_last"]
-        # Of a comparison's few steps many are over before a long game is.
+        # A comparison has few steps, so a long episode may not have ended.
         returns = f"{signed(first, 0)} → {signed(last, 0)}" if isfinite(first) and isfinite(last) else "–"
         shown.add_row(
             row["rung"],
@@ -155,10 +156,10 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
 
 
 def short(rate: float) -> str:
-    """A rate in seven letters."""
+    """Format a rate in at most seven characters."""
     return f"{rate:,.0f}" if rate < 999_999 else f"{rate / 1e6:.2f}M"
 
 
 def print_line(console: Console, line: str) -> None:
-    """Print a line as it is."""
+    """Print a line without markup, highlighting or wrapping."""
     console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)

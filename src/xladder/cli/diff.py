@@ -1,4 +1,4 @@
-"""`xladder diff`: where two runs part; exits 1 if their metrics do."""
+"""`xladder diff`: show where two runs differ; exits with 1 if their metrics do."""
 
 from __future__ import annotations
 
@@ -17,19 +17,24 @@ from xladder.runs.difference import Difference, Pair, compare_runs
 
 @dataclass(frozen=True)
 class DiffOptions:
-    """What to compare."""
+    """The runs to compare."""
 
     run_a: Annotated[Path, tyro.conf.Positional]
-    """A run directory."""
+    """The first run directory."""
     run_b: Annotated[Path, tyro.conf.Positional]
-    """Another one."""
+    """The second run directory."""
     json: Path | None = None
-    """Write what differs as JSON to this file (- for standard output)."""
+    """Write the differences as JSON to this file (- for standard output)."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Compare, print, exit 1 if the metrics differ."""
-    options = parse(DiffOptions, words, "xladder diff", "Show where two runs part, and what differs behind them.")
+    """Compare two runs and print the differences; returns 1 if the metrics differ."""
+    options = parse(
+        DiffOptions,
+        words,
+        "xladder diff",
+        "Show where the metrics of two runs first differ, and how their configs and environments differ.",
+    )
     found = compare_runs(options.run_a, options.run_b)
     console = Console(stderr=str(options.json) == "-")
     for line in describe(found):
@@ -39,20 +44,20 @@ def run(words: Sequence[str]) -> int:
 
 
 def describe(found: Difference) -> list[str]:
-    """What differs, in lines."""
+    """Format the differences as lines."""
     if found.identical:
         lines = [f"identical in {found.rows:,} rows of metrics" if found.rows else "identical: neither has any metrics"]
     elif found.parting:
         tick, seed = found.parting
-        lines = [f"the metrics part at {found.tick} {tick}, seed {seed}:", *pairs(found.columns)]
+        lines = [f"the metrics first differ at {found.tick} {tick}, seed {seed}:", *pairs(found.columns)]
     else:
-        lines = [f"the metrics agree as far as both go, and {found.missing:,} rows are in one run only"]
+        lines = [f"the metrics agree where both runs have them, but {found.missing:,} rows are in one run only"]
     for place, name in enumerate(("first", "second")):
         if columns := [printable(column) for column, has in found.only.items() if has[place]]:
-            lines.append(f"in the {name} only, and not compared: {', '.join(columns)}")
+            lines.append(f"in the {name} run only, not compared: {', '.join(columns)}")
     for seed, ends in found.ends.items():
-        first, second = ("nowhere" if last is None else f"at {found.tick} {last}" for last in ends)
-        lines.append(f"seed {seed} ends {first} in the first and {second} in the second")
+        first, second = ("is missing" if last is None else f"ends at {found.tick} {last}" for last in ends)
+        lines.append(f"seed {seed} {first} in the first run and {second} in the second")
     for title, values in (("config", found.config), ("environment", found.environment)):
         if values:
             lines += [f"{title}:", *pairs(values)]
@@ -60,18 +65,18 @@ def describe(found: Difference) -> list[str]:
 
 
 def pairs(values: Mapping[str, Pair]) -> list[str]:
-    """A line for each name: what the first run has, and the second."""
+    """One line per name with the values of the first and the second run."""
     width = max((len(printable(name)) for name in values), default=0)
     return [f"  {printable(name):<{width}}  {shown(a)} | {shown(b)}" for name, (a, b) in values.items()]
 
 
 def shown(value: Any) -> str:
-    """A value on one line."""
+    """Format a value on one line."""
     return "–" if value is None else printable(value)
 
 
 def as_json(found: Difference) -> dict[str, Any]:
-    """The same for programs; every pair is [first run, second run]."""
+    """Convert the differences to JSON-ready data; every pair is [first run, second run]."""
     parting = found.parting and {
         found.tick: found.parting[0],
         "seed": found.parting[1],

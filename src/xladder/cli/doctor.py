@@ -1,4 +1,4 @@
-"""`xladder doctor`: versions, devices, memory, and what is missing for which extra."""
+"""`xladder doctor`: show versions, devices, memory and which extras are installed."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from xladder.cli.options import parse
 
 EXTRAS = {
     "torch": (("torch",), "the rungs torch and hybrid, and parity"),
-    "gymnax": (("gymnax",), "worlds written in JAX: cartpole, minatar/breakout …"),
+    "gymnax": (("gymnax",), "gymnax worlds: cartpole, minatar/breakout …"),
     "atari": (("ale-py", "gymnasium", "chex"), "Atari games: atari/GAME"),
-    "gym": (("gymnasium",), "environments of Gymnasium: gym/ID"),
+    "gym": (("gymnasium",), "Gymnasium environments: gym/ID"),
     "ray": (("ray",), "asynchronous actors"),
 }
 
 
 @dataclass(frozen=True)
 class DoctorOptions:
-    """Nothing to choose."""
+    """No options."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Print what a bug report should say."""
-    parse(DoctorOptions, words, "xladder doctor", "Versions, devices, and what is missing for what.")
+    """Print the information that a bug report should include."""
+    parse(DoctorOptions, words, "xladder doctor", "Show versions, devices and which extras are installed.")
     from xladder import devices
     from xladder.cli import startup
     from xladder.runs.directory import versions
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
         limit = f", {stats['bytes_limit'] / 2**30:.0f} GiB" if "bytes_limit" in stats else ""
         print_line("device", f"{devices.describe(device)}{limit}")
     print_line("memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
-    print_line("cache", startup.cache_folder() or "none: the user's cache folder cannot be written")
+    print_line("cache", startup.cache_folder() or "none: the user's cache folder is not writable")
     for extra, (packages, use) in EXTRAS.items():
         try:
             found = [f"{package} {metadata.version(package)}" for package in packages]

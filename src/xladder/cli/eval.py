@@ -1,4 +1,4 @@
-"""`xladder eval`: play with the agents of a run, without exploring, and at random beside it."""
+"""`xladder eval`: evaluate the greedy agents of a run, and a random policy for comparison."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from xladder.errors import UsageError
 
 @dataclass(frozen=True)
 class EvalOptions:
-    """What to play."""
+    """What to evaluate."""
 
     run_dir: Annotated[Path, tyro.conf.Positional]
     """The run directory."""
     episodes: int | None = None
-    """Episodes for the agents of each seed, or objects that are sampled; 100 or 10,000 if not given."""
+    """Episodes per seed, or number of sampled objects; 100 or 10,000 if not given."""
     seed: int = 0
-    """What boards are played on or objects drawn from; apart from those of training."""
+    """Random seed of the evaluation; independent of the training seeds."""
     json: Path | None = None
     """Write the result as JSON to this file (- for standard output)."""
     device: Literal["cpu", "gpu"] | None = None
-    """Where to compute; the best device JAX finds if not given."""
+    """The device to use; the best one JAX finds if not given."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Load, play, report."""
-    options = parse(EvalOptions, words, "xladder eval", "Play with the agents of a run, against random play.")
+    """Evaluate a run and print its score."""
+    options = parse(
+        EvalOptions, words, "xladder eval", "Evaluate the agents of a run, and compare them with a random policy."
+    )
     if options.episodes is not None and options.episodes < 1:
         raise UsageError(f"`--episodes` is {options.episodes}, but it has to be 1 or more.")
     if not 0 <= options.seed < 2**31:

@@ -1,4 +1,4 @@
-"""`xladder export`: the trained networks of a run as a file for PyTorch, checked before it gets its name."""
+"""`xladder export`: write the trained networks of a run as a file for PyTorch, and check it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,28 @@ from xladder.cli.signals import cleaned_up
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What to write."""
+    """What to export."""
 
     run_dir: Annotated[Path, tyro.conf.Positional]
     """The run directory."""
     to: Literal["torch", "safetensors"]
-    """torch: what `torch.save` writes of a state_dict. safetensors: the same names, and PyTorch is not needed."""
+    """torch: a state_dict written by `torch.save`. safetensors: the same names, without needing PyTorch."""
     out: Path
-    """The file; one that exists is not overwritten."""
+    """The file to write; it must not exist."""
     seed: int | None = None
-    """Write the networks of this seed only."""
+    """Export only the networks of this seed."""
     agent: int | None = None
-    """Write the network of this agent only."""
+    """Export only the network of this agent."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Load, write, check, report."""
-    options = parse(ExportOptions, words, "xladder export", "Write trained networks as a file for PyTorch.")
+    """Export networks and print how they compare with PyTorch."""
+    options = parse(
+        ExportOptions, words, "xladder export", "Write the trained networks of a run as a file for PyTorch."
+    )
     from xladder.runs.directory import load, read_run_plan
 
-    read_run_plan(options.run_dir)  # a wrong path is told before JAX is imported
+    read_run_plan(options.run_dir)  # report a wrong path before importing JAX
     from xladder.cli import startup
 
     startup.prepare("cpu")  # rounding is compared, so both sides compute on the same processor
@@ -51,9 +53,9 @@ def run(words: Sequence[str]) -> int:
         console, f"{'one network' if count == 1 else several}, {done.parameters:,} parameters, read back bit for bit"
     )
     if done.level is None:
-        print_line(console, "PyTorch is not installed here, so what it makes of the file was not compared.")
+        print_line(console, "PyTorch is not installed here, so its outputs were not compared.")
     else:
         far, allowed = done.level.max_abs_diff, done.level.tolerance
-        print_line(console, f"Flax and PyTorch on random inputs: {far:.1e} apart at most, {allowed:.1e} allowed")
+        print_line(console, f"Flax and PyTorch on random inputs: largest difference {far:.1e}, {allowed:.1e} allowed")
     print_line(console, str(options.out))
     return 0

@@ -1,4 +1,4 @@
-"""What `train` and `resume` do where a run has several processes: meet, let host 0 write, and end together."""
+"""`train` and `resume` for runs with several processes: connect, let host 0 write, and end together."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ from xladder.runs.checkpoints import Checkpoints, Damaged
 from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, run_metadata, typed, versions
 from xladder.trainer import Checkpointer, Observer, ResumeState
 
-LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for what is said to the user
+LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for messages to the user
 VARIABLES = {"coordinator": "JAX_COORDINATOR_ADDRESS", "num_hosts": "JAX_NUM_PROCESSES", "host_id": "JAX_PROCESS_ID"}
 COMPARED = ("xladder", "jax", "jaxlib")
 
 
 @dataclass(frozen=True)
 class HostOptions:
-    """Where the processes of a run meet (`--rung hosts`)."""
+    """How the processes of a run connect (`--rung hosts`)."""
 
     coordinator: str | None = None
-    """HOST:PORT of host 0; the next port is used, too. Otherwise JAX_COORDINATOR_ADDRESS, or what SLURM says."""
+    """HOST:PORT of host 0; the next port is used as well. Default: JAX_COORDINATOR_ADDRESS, or detected from SLURM."""
     num_hosts: int | None = None
-    """How many processes there are. Otherwise JAX_NUM_PROCESSES, or what SLURM says."""
+    """Number of processes. Default: JAX_NUM_PROCESSES, or detected from SLURM."""
     host_id: int | None = None
-    """Which of them this is, from 0. Otherwise JAX_PROCESS_ID, or what SLURM says."""
+    """Index of this process, from 0. Default: JAX_PROCESS_ID, or detected from SLURM."""
     init_timeout: float = 60.0
     """Seconds to wait for the other hosts."""
     stall_timeout: float = 600.0
-    """Seconds without any progress after which a host counts as stuck."""
+    """Seconds without progress after which a host is considered stuck."""
 
 
 def membership(options: HostOptions) -> Membership:
-    """Which process this is: by flags, else by variables, else by what JAX finds out about the cluster."""
+    """Find out which process this is: from flags, else environment variables, else JAX's cluster detection."""
     found: dict[str, Any] = {name: getattr(options, name) for name in VARIABLES}
     for name, variable in VARIABLES.items():
         text = os.environ.get(variable)
@@ -65,14 +65,14 @@ def membership(options: HostOptions) -> Membership:
     missing = [f"--{name.replace('_', '-')}" for name, value in found.items() if value is None]
     if missing:
         raise UsageError(
-            f"`hosts` needs {', '.join(missing)} (no cluster was found that would say). To try it on this machine: "
+            f"`hosts` needs {', '.join(missing)} (no cluster was detected). To try it on this machine: "
             "xladder launch --hosts 2 train …, or resume …"
         )
     return Membership(**found, init_timeout=options.init_timeout, stall_timeout=options.stall_timeout)
 
 
 def _detected() -> dict[str, Any]:
-    """What JAX makes of the variables of SLURM and the like."""
+    """What JAX detects about a SLURM or similar cluster."""
     try:
         from jax._src.clusters import ClusterEnv
 
@@ -84,13 +84,23 @@ def _detected() -> dict[str, Any]:
                     "num_hosts": kind.get_process_count(),
                     "host_id": kind.get_process_id(),
                 }
-    except Exception:  # no public function of JAX says this, so whatever changes there is no fault of the user's
+    except Exception:  # JAX has no public function for this, so a change there must not become the user's problem
         return {}
     return {}
 
 
-def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see: Callable[[RunDirectory], int]) -> int:
-    """Train together. `see` trains into a directory, on host 0."""
+def train(
+    plan: Plan, keeping: Keeping, out: Path | None, among: Membership, train_run: Callable[[RunDirectory], int]
+) -> int:
+    """Train a run on several hosts.
+
+    Args:
+        plan: The run; the same on all hosts.
+        keeping: What to save of it.
+        out: The run directory.
+        among: Which of the processes this is.
+        train_run: Trains into a run directory, on host 0, and returns the exit code.
+    """
     team = Cluster(among)
     message = team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
     cluster.enter(team)
@@ -102,13 +112,19 @@ def train(plan: Plan, keeping: Keeping, out: Path | None, among: Membership, see
     directory.resumed_by = resume_command(directory.path)
     say_how_to_go_on(team, directory.path, directory.log)
     team.go({"path": str(directory.path)})
-    return _to_the_end(team, lambda: see(directory))
+    return _to_the_end(team, lambda: train_run(directory))
 
 
 def resume(
     run: Path, among: Membership, resume_run: Callable[[RunDirectory, Callable[[int | None, bool], None]], int]
 ) -> int:
-    """Go on together. `resume_run` finds the checkpoint, tells which, and trains the rest, on host 0."""
+    """Resume a run on several hosts.
+
+    Args:
+        run: The run directory.
+        among: Which of the processes this is.
+        resume_run: Finds the checkpoint, passes it to its second argument, and trains the rest, on host 0.
+    """
     from xladder.cli import startup
 
     team = Cluster(among)
@@ -129,7 +145,7 @@ def resume(
 
     def go_on() -> int:
         startup.prepare(directory.plan.device)
-        team.connect_jax()  # before checkpoints are read, for which JAX has to know who is there
+        team.connect_jax()  # before reading checkpoints, which needs JAX to know all processes
         return resume_run(directory, ready)
 
     return _to_the_end(team, go_on)
@@ -137,7 +153,7 @@ def resume(
 
 @contextmanager
 def refusing(team: Cluster) -> Iterator[None]:
-    """If host 0 cannot begin, the others hear why."""
+    """If host 0 cannot start, tell the others why."""
     try:
         yield
     except XladderError as error:
@@ -146,17 +162,17 @@ def refusing(team: Cluster) -> Iterator[None]:
 
 
 def say_how_to_go_on(team: Cluster, path: Path, log: Callable[[str], None] = lambda line: None) -> None:
-    """Should a peer be lost, that is written down, and the user told what to type."""
+    """If a peer is lost, log it and tell the user how to resume."""
 
     def note(sentence: str) -> str:
         log(sentence)
-        return f"Go on with: {resume_command(path)}"
+        return f"Resume with: {resume_command(path)}"
 
     team.on_loss = note
 
 
 def resume_worker(team: Cluster, run: Path, device: str | None) -> int:
-    """Another host than 0 resumes a run: the same plan from the same checkpoint."""
+    """Resume a run on a host other than 0, with host 0's plan and checkpoint."""
     from xladder.cli import startup
 
     startup.prepare(device)
@@ -164,15 +180,21 @@ def resume_worker(team: Cluster, run: Path, device: str | None) -> int:
     message = team.hear()
     if message is None:
         return team.code
-    plan, keeping, resume_state = parse_plan(message["plan"], "what host 0 says"), Keeping(**message["keeping"]), None
+    plan, keeping, resume_state = (
+        parse_plan(message["plan"], "the plan from host 0"),
+        Keeping(**message["keeping"]),
+        None,
+    )
     if message["step"] is not None:
         folder = run / "checkpoints"
         if not folder.is_dir():
-            raise UsageError(f"`{run}` is not here: every host has to see the run directory to resume it.")
+            raise UsageError(
+                f"`{run}` does not exist on this host: every host needs access to the run directory to resume it."
+            )
         try:
             found = Checkpoints(folder, run_metadata(plan), keeping.keep).load(message["step"])
         except (Damaged, OSError) as error:
-            raise DamagedRun(f"The checkpoint that host 0 goes on from cannot be read in `{folder}`: {error}") from None
+            raise DamagedRun(f"The checkpoint that host 0 resumes from cannot be read in `{folder}`: {error}") from None
         nothing = np.full((len(plan.seeds), found.facts["done"]), np.nan)
         loss = np.zeros_like(nothing) if message["learning"] else nothing
         resume_state = ResumeState(found.arrays, found.facts, {"loss": loss, "return": nothing})
@@ -180,7 +202,7 @@ def resume_worker(team: Cluster, run: Path, device: str | None) -> int:
 
 
 def run_worker(team: Cluster, plan: Plan, keeping: Keeping, resume_state: ResumeState | None) -> int:
-    """What another host than 0 does: its part of the numbers, and nothing else."""
+    """Run a host other than 0: it computes its share and writes nothing."""
     from xladder.cli import startup
 
     startup.prepare(plan.device)
@@ -191,7 +213,7 @@ def run_worker(team: Cluster, plan: Plan, keeping: Keeping, resume_state: Resume
 
 
 class Follower(Observer):
-    """Watches a run for signals only."""
+    """Handles signals on a host other than 0, and shows nothing."""
 
     leads = False
 
@@ -199,7 +221,7 @@ class Follower(Observer):
         self.signal, self.busy_starting, self.twice = 0, True, Debounce()
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
-        """From now on there is something to save."""
+        """Note that training has started, so there is something to save."""
         self.busy_starting = False
 
     def __enter__(self) -> Follower:
@@ -211,11 +233,11 @@ class Follower(Observer):
         return None
 
     def stop(self) -> int:
-        """The signal that has come, or 0."""
+        """The signal received, or 0."""
         return self.signal
 
     def stop_too(self, signal: int) -> None:
-        """Another process of the run has had a signal."""
+        """Stop because another process of the run has received a signal."""
         self.signal = signal
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
@@ -227,17 +249,17 @@ class Follower(Observer):
 
 
 class FollowingCheckpointer(Checkpointer):
-    """Takes part in saving, which gathers what all hosts have; host 0 writes it."""
+    """Takes part in gathering the state from all hosts; host 0 writes it."""
 
     def __init__(self, keeping: Keeping):
         self.keeps, self.every = keeping.checkpoint_every != 0, keeping.checkpoint_every or 0
 
     def save(self, step: int, arrays: Arrays, facts: Any, score: float) -> None:
-        """Nothing: host 0 writes."""
+        """Do nothing, because host 0 writes."""
 
 
 def resume_command(path: Path) -> str:
-    """What to type to go on with a run of several processes."""
+    """The command that resumes a run of several processes."""
     launched, team = os.environ.get(LAUNCHER), cluster.current()
     if launched or team is None:
         return f"{launched or 'xladder'} resume {typed(path)}"
@@ -247,7 +269,7 @@ def resume_command(path: Path) -> str:
 
 
 def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:
-    """Do something, tell the others how it ended, and end. Not as Python does: that would wait for all hosts."""
+    """Call a function, tell the other hosts how it ended, and exit at once; a normal exit would wait for all hosts."""
     why = ""
     try:
         code = call()
@@ -263,9 +285,9 @@ def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:
 
 
 def refuse_tools(tools: ToolOptions) -> None:
-    """Raise a `UsageError` for what would make one host run another program than the others."""
+    """Raise a `UsageError` for tools that would make one host run a different program than the others."""
     if tools.debug or tools.profile:
-        raise UsageError("`--debug` and `--profile` look into one process: use `--mesh` in one, or `--rung fused`.")
+        raise UsageError("`--debug` and `--profile` work in a single process: use `--rung mesh`, or `--rung fused`.")
 
 
 def _versions() -> dict[str, str]:
@@ -275,9 +297,10 @@ def _versions() -> dict[str, str]:
 
 
 def over_all(before: RungOptions, seeds: int, among: Membership, mesh: str | None) -> RungOptions:
-    """Options of a rung that lies over all hosts: as is asked for, else as it lay, else each seed's work shared by all.
+    """The options of a rung that spans all hosts.
 
-    Seeds that lay side by side stay so on another number of hosts, if it divides them.
+    The mesh is the requested one, else the previous one, else `data` parallelism over all hosts. A previous mesh over
+    seeds stays one over seeds on another number of hosts, if that divides the number of seeds.
     """
     hosts = among.num_hosts
     found = mesh or (before.mesh if before.hosts == hosts else None)
@@ -287,7 +310,7 @@ def over_all(before: RungOptions, seeds: int, among: Membership, mesh: str | Non
 
 
 def asked_for(options: HostOptions, rung: str | None) -> bool:
-    """Whether a command line is about several processes; a `UsageError` if it says both."""
+    """Whether a command line asks for several processes; a `UsageError` if its flags contradict each other."""
     given = next((name for name, default in asdict(HostOptions()).items() if getattr(options, name) != default), None)
     if rung not in (None, "hosts") and given:
         raise UsageError(f"`--{given.replace('_', '-')}` is for `--rung hosts`, not for `{rung}`.")

@@ -1,4 +1,4 @@
-"""`xladder import`: a run directory from a file of PyTorch or safetensors. Nothing in the file is ever executed."""
+"""`xladder import`: make a run directory from a PyTorch or safetensors file. Nothing in the file is ever executed."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ USAGE = "xladder import FILE --workload NAME --out RUN_DIR"
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Where it goes and how it is called; the settings have to be those that it was trained with."""
+    """What to write; the settings have to be those the network was trained with."""
 
     out: Path | None = None
     """The run directory; it has to be new or empty."""
     preset: str | None = None
-    """Named settings to start from; a wrong name lists them."""
+    """The preset to start from; an unknown name lists them."""
     config: Path | None = None
     """The config.json of another run to start from."""
     rung: str | None = None
-    """The rung to note in the run's config; the workload's usual one if not given."""
+    """The rung to record in the run's config; the workload's default if not given."""
     seed: int = 0
-    """What seed a network without one belongs to."""
+    """The seed to assign to a network without one."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Read, check, write, report."""
+    """Import a file and print what it holds."""
     file, name, rest = split(words)
     workload = find_workload(name)
-    about = "Make a run directory from a state_dict: of PyTorch, of sorrel, or as safetensors."
+    about = "Make a run directory from a state_dict: PyTorch's, sorrel's or a safetensors file."
     options, config = parse_with_config(ImportOptions, workload, rest, "xladder import FILE --workload", about)
     if options.out is None:
         raise UsageError(f"`--out` is missing: {USAGE}")
@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     console = Console()
     agents = len(imported.nets) // len(seeds)
     if imported.shared:
-        print_line(console, f"`{file}` holds one network per seed: each of the {agents} agents was given it.")
+        print_line(console, f"`{file}` holds one network per seed: all {agents} agents use it.")
     print_line(
         console, f"{name}, seed{'s' * (len(seeds) > 1)} {format_numbers(seeds)}, {agents} agent{'s' * (agents > 1)}"
     )
@@ -68,7 +68,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def split(words: Sequence[str]) -> tuple[Path, str, list[str]]:
-    """The file, the name of the workload, and the other words."""
+    """Split a command line into the file, the name of the workload, and the rest."""
     rest = list(words)
     asks = any(word in ("-h", "--help") for word in rest)
     name = "treasurehunt" if asks else ""

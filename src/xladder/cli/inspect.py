@@ -1,4 +1,4 @@
-"""`xladder inspect`: what a rung compiles, what a tick costs, and how near that is to what the machine can do."""
+"""`xladder inspect`: show what a rung compiles, what a tick costs, and how close that is to the machine's limits."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from xladder.registry import find_workload
 
 @dataclass(frozen=True)
 class InspectOptions:
-    """What to look into, and where the results go."""
+    """What to inspect, and where to write the results."""
 
     rung: str | None = None
     """torch, hybrid, sequential, parallel or fused (the default, where there is one): see `xladder rungs`."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
-    """How many seeds; `fused` runs them at once, of the others the first is looked at."""
+    """Number of seeds; `fused` runs them at once, on other rungs only the first is inspected."""
     json: Path | None = None
     """Write the facts as JSON to this file (- for standard output)."""
     jaxpr: Path | None = None
-    """Write what JAX made of the Python code to this file."""
+    """Write the jaxprs that JAX traced from the Python code to this file."""
     hlo: Path | None = None
-    """Write what XLA made of that, optimised, to this file."""
+    """Write XLA's optimised HLO to this file."""
     device: Literal["cpu", "gpu"] | None = None
-    """Where to compute; the best device JAX finds if not given."""
+    """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
-    """Named settings to start from; a wrong name lists them."""
+    """The preset to start from; an unknown name lists them."""
     config: Path | None = None
     """The config.json of a run to start from."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Parse, measure, print."""
+    """Inspect a workload on a rung and print the facts."""
     name, rest = split_workload(words, "inspect")
     workload = find_workload(name)
-    about = f"Look into {workload.name}: {workload.summary}."
+    about = f"Inspect {workload.name}: {workload.summary}."
     options, config = parse_with_config(InspectOptions, workload, rest, "xladder inspect", about)
     plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
     texts = {"jaxpr": options.jaxpr, "hlo": options.hlo}
@@ -63,7 +63,7 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.inspection import inspect
 
     console = Console(stderr=str(options.json) == "-")
-    with console.status(f"looking into {workload.name}/{plan.rung}"):
+    with console.status(f"inspecting {workload.name}/{plan.rung}"):
         facts, found = inspect(plan)
     console.print(f"{workload.name} on {plan.rung}, on {facts['device']}", highlight=False, soft_wrap=True)
     console.print(table(facts))
@@ -78,7 +78,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def check_writable(path: Path | None) -> None:
-    """Raise a `UsageError` now rather than after a minute of measuring."""
+    """Raise a `UsageError` if a file cannot be written, before a minute of measuring."""
     if path is None or str(path) == "-":
         return
     try:
@@ -89,7 +89,7 @@ def check_writable(path: Path | None) -> None:
 
 
 def table(facts: dict[str, Any]) -> Table:
-    """A line for each fact, with its unit."""
+    """Format the facts as a table, with units."""
     shown = Table(box=SIMPLE, show_header=False, pad_edge=False)
     for justify in ("left", "right", "left"):
         shown.add_column(justify=justify)
@@ -108,7 +108,7 @@ def table(facts: dict[str, Any]) -> Table:
     shown.add_row("traced again in a later call", str(facts["traced_again"]), "functions (0 is right)")
     shown.add_row("size", f"{sum(one['instructions'] for one in programs):,}", "HLO instructions")
     code = sum(one["memory"].get("code", 0) for one in programs)
-    shown.add_row("generated code", *(scaled(code, "B") if code else ("–", "XLA does not say here")))
+    shown.add_row("generated code", *(scaled(code, "B") if code else ("–", "not reported by XLA here")))
     largest = max(programs, key=lambda one: one["memory"].get("peak", 0))
     of = f", {largest['name']}" if several else ""
     for kind, bytes_ in largest["memory"].items():
@@ -127,31 +127,31 @@ def table(facts: dict[str, Any]) -> Table:
 
 
 def remarks(facts: dict[str, Any]) -> list[str]:
-    """What has to be known to read the table."""
+    """Remarks that help to read the table."""
     lines = [facts["note"]] if facts["note"] else []
     if not facts["learning"]:
-        lines.append(f"Learning had not started after {facts['ticks_timed']:,} {facts['tick']}s: this is acting alone.")
+        lines.append(f"Learning had not started after {facts['ticks_timed']:,} {facts['tick']}s: this is acting only.")
     for one in facts["programs"]:
         if one["calls_per_tick"] is not None and len(facts["programs"]) > 1:
             lines.append(f"{one['name']:<18} {one['calls_per_tick']:>5} calls per {facts['tick']}")
     cost = facts.get("per_tick")
     if cost and cost["loops_of_unknown_length"]:
         lines.append(
-            f"{cost['loops_of_unknown_length']} loops are as long as the data makes them. They are counted once, so "
+            f"{cost['loops_of_unknown_length']} loops have a length that depends on data. They are counted once, so "
             "arithmetic and traffic are larger than this."
         )
     if cost and cost["choices"]:
         lines.append(
-            f"Of {cost['choices']} choices the dearest branch is counted, whether or not it was taken: where a cheaper "
-            "one was, arithmetic and traffic are smaller than this."
+            f"For {cost['choices']} conditionals the most expensive branch is counted, whether or not it was taken: "
+            "arithmetic and traffic may be smaller than this."
         )
     if cost and facts["share"]["bytes"] > 1:
-        lines.append("More than the whole of a copy is reached where data stay in caches.")
+        lines.append("More than 100 % of a copy is possible because data stay in caches.")
     return lines
 
 
 def scaled(value: float, unit: str) -> tuple[str, str]:
-    """A number in three or four digits, and its unit with the prefix that it needs."""
+    """Format a number with four digits, and its unit with an SI prefix."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ")):
         if abs(value) >= factor:
             return f"{value / factor:.4g}", prefix + unit

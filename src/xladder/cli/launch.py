@@ -1,4 +1,4 @@
-"""`xladder launch`: the processes of a run on several hosts, all on this machine, to try it out."""
+"""`xladder launch`: start all processes of a multi-host run on this machine, to try it out."""
 
 from __future__ import annotations
 
@@ -27,25 +27,23 @@ from xladder.errors import PeerLost, UsageError
 COMMANDS = ("train", "resume")
 LAST_PORT = 65_000
 MOST_HOSTS = 64
-PASSED_ON_AS: dict[int, int] = {signal.SIGHUP: signal.SIGTERM}  # who loses their terminal save as well
+PASSED_ON_AS: dict[int, int] = {signal.SIGHUP: signal.SIGTERM}  # losing the terminal also saves
 PR_SET_PDEATHSIG = 1
-LAST_SECONDS = 30.0  # for the others, once one has failed
+LAST_SECONDS = 30.0  # given to the others to end, once one has failed
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How many processes; the command that each is to run follows."""
+    """How many processes to start; the command for each of them follows."""
 
     hosts: int = 2
-    """Processes to start."""
+    """Number of processes to start."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Start them, pass signals on, and wait."""
+    """Start the processes, pass signals on, and wait for them."""
     place = next((i for i, word in enumerate(words) if word in COMMANDS), len(words))
-    about = (
-        "Start the processes of a run on several hosts, all on this machine: xladder launch --hosts 2 train WORKLOAD …"
-    )
+    about = "Start all processes of a multi-host run on this machine: xladder launch --hosts 2 train WORKLOAD …"
     other = next((word for word in words[:place] if not word.startswith("-") and not word.isdecimal()), None)
     if other is not None and not words[words.index(other) - 1].startswith("--"):
         raise UsageError(f"`xladder launch` starts `train` or `resume`, not `{other}`.")
@@ -68,7 +66,7 @@ def run(words: Sequence[str]) -> int:
             env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
             stdout=None if number == 0 else subprocess.PIPE,
             stderr=None if number == 0 else subprocess.STDOUT,
-            # A group of its own: Ctrl-C comes to this process alone, which passes it on once.
+            # Its own process group, so that Ctrl-C reaches only the launcher, which passes it on once.
             start_new_session=True,
             preexec_fn=end_with_launcher,
         )
@@ -77,23 +75,23 @@ def run(words: Sequence[str]) -> int:
 
 
 def refuse_places(command: Sequence[str]) -> None:
-    """Raise a `UsageError` for what is said to each process, and differs from one to the other."""
+    """Raise a `UsageError` for flags that the launcher sets for each process."""
     for word, after in pairwise([*command, ""]):
         flag, _, value = word.partition("=")
         if flag in ("--coordinator", "--num-hosts", "--host-id"):
-            raise UsageError(f"`{flag}` is what `xladder launch` tells each of the processes: leave it out.")
+            raise UsageError(f"`{flag}` is set by `xladder launch` for each process: leave it out.")
         if flag == "--rung" and (value or after) != "hosts":
             raise UsageError(f"`xladder launch` is for `--rung hosts`, not for `{value or after}`: leave it out.")
 
 
 def end_with_launcher() -> None:
-    """In a new process: should the launcher be killed, it is told to end, and saves. Where the system can do that."""
+    """In a new process: ask the system, where possible, to send it SIGTERM if the launcher is killed, so it saves."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:
-    """Start them, and wait until all have ended. Returns the exit code of the whole."""
+    """Start the processes and wait until all have ended. Returns the exit code of the launcher."""
     processes: list[subprocess.Popen] = []
     signals: list[int] = []
 
@@ -108,18 +106,18 @@ def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         if signal.getsignal(number) is not signal.SIG_IGN  # as after `nohup`
     }
-    tellers: list[threading.Thread] = []
+    printers: list[threading.Thread] = []
     try:
         for number in range(hosts):
             if signals:
                 break
             processes.append(start(number))
             if number:
-                tellers.append(threading.Thread(target=repeat, args=(processes[number], number), daemon=True))
-                tellers[-1].start()
+                printers.append(threading.Thread(target=repeat, args=(processes[number], number), daemon=True))
+                printers[-1].start()
         codes = wait_for_all(processes)
-        for teller in tellers:
-            teller.join(5.0)
+        for printer in printers:
+            printer.join(5.0)
     finally:
         for process in processes:
             process.kill()
@@ -136,7 +134,7 @@ def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:
 
 
 def wait_for_all(processes: Sequence[subprocess.Popen]) -> list[int]:
-    """Their exit codes. Once one has failed the others have some time to end, and are then made to."""
+    """Wait for all processes and return their exit codes. Once one has failed, the rest are killed after a while."""
     until = None
     while any(process.poll() is None for process in processes):
         time.sleep(0.05)
@@ -149,7 +147,7 @@ def wait_for_all(processes: Sequence[subprocess.Popen]) -> list[int]:
 
 
 def repeat(process: subprocess.Popen, number: int) -> None:
-    """What a host other than 0 says, marked as its own."""
+    """Print the output of a host other than 0, prefixed with its number."""
     assert process.stdout is not None
     for line in process.stdout:
         text = line.decode(errors="replace").rstrip()
@@ -157,7 +155,7 @@ def repeat(process: subprocess.Popen, number: int) -> None:
 
 
 def free_ports() -> int:
-    """A port that is free, and the next one, too."""
+    """Find a free port such that the next one is free as well."""
     for _ in range(100):
         with socket.create_server(("127.0.0.1", 0)) as one:
             port = one.getsockname()[1]
@@ -171,18 +169,18 @@ def free_ports() -> int:
 
 
 def device_of(number: int, command: Sequence[str]) -> dict[str, str]:
-    """Each its own GPU if GPUs are asked for; otherwise the processor, which all can share."""
-    if asked_for(command) != "gpu":
+    """Environment variables that give each process its own GPU if requested, and otherwise the shared CPU."""
+    if requested_device(command) != "gpu":
         return {"JAX_PLATFORMS": "cpu"}
     visible_devices = os.environ.get("CUDA_VISIBLE_DEVICES")
     visible = visible_devices.split(",") if visible_devices else [str(number) for number in range(MOST_HOSTS)]
     if number >= len(visible):
-        raise UsageError(f"Every host needs a GPU of its own, and CUDA_VISIBLE_DEVICES names {len(visible)} of them.")
+        raise UsageError(f"Every host needs its own GPU, but CUDA_VISIBLE_DEVICES names only {len(visible)}.")
     return {"CUDA_VISIBLE_DEVICES": visible[number]}
 
 
-def asked_for(command: Sequence[str]) -> str | None:
-    """The device that a command names, or that the run was planned for that it resumes."""
+def requested_device(command: Sequence[str]) -> str | None:
+    """The device that a command names, or that of the run it resumes."""
     for word, after in pairwise([*command, ""]):
         if word == "--device":
             return after

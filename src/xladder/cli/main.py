@@ -1,4 +1,4 @@
-"""The `xladder` command: finds the subcommand, and turns whatever goes wrong into a sentence and an exit code."""
+"""The `xladder` command: finds the subcommand, and turns errors into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from xladder.errors import UsageError, XladderError, unknown
 
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
-    "resume": "go on with a run that was stopped or killed",
-    "launch": "several processes of a run on this machine, to try `--rung hosts`",
-    "compare": "the same experiment on several rungs: a table of speed and return",
-    "inspect": "what a rung compiles, what a tick costs, and how near that is to the machine's limits",
-    "check": "whether a world keeps its contract: shapes, dtypes, ends, spaces",
-    "parity": "prove that JAX and PyTorch learn the same, level by level",
-    "eval": "how good the agents of a run are, against chance",
-    "sample": "objects drawn from a trained sampler, as CSV",
-    "export": "the trained networks of a run as a file for PyTorch, or as safetensors",
-    "import": "a run directory from such a file, or from one of sorrel's",
-    "diff": "where two runs part, and in what settings and versions they differ",
-    "worlds": "every workload and world, and what each needs",
-    "rungs": "which workload runs on which rung",
-    "doctor": "versions, devices, and what is missing for what",
+    "resume": "continue a run that was stopped or killed",
+    "launch": "start several processes of a run on this machine, to try `--rung hosts`",
+    "compare": "run the same experiment on several rungs: a table of speed and return",
+    "inspect": "show what a rung compiles, what a tick costs, and how close that is to the machine's limits",
+    "check": "check that a world fulfils its contract: shapes, dtypes, episode ends, spaces",
+    "parity": "verify that JAX and PyTorch learn the same, level by level",
+    "eval": "evaluate the agents of a run, and compare them with a random policy",
+    "sample": "draw objects from a trained sampler, as CSV",
+    "export": "write the trained networks of a run as a file for PyTorch, or as safetensors",
+    "import": "make a run directory from such a file, or from one of sorrel's",
+    "diff": "show where the metrics of two runs first differ, and in which settings and versions",
+    "worlds": "list every workload and world, and what each needs",
+    "rungs": "show which workload runs on which rung",
+    "doctor": "show versions, devices and which extras are installed",
 }
 EXAMPLES = """\
   xladder train treasurehunt --preset demo
@@ -42,15 +42,17 @@ EXAMPLES = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
-    if arguments is None:  # not where another program calls this, which has its own ways
+    if arguments is None:  # only as a command: a calling program handles signals itself
         end_at_once_on_signals()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    # Before JAX is imported: take GPU memory as it is needed, and keep XLA's start-up lines off the screen.
+    # Before JAX is imported: allocate GPU memory as needed, and silence XLA's start-up messages.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without ε gets a question mark, not a traceback
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal that cannot show ε prints a question mark instead of a traceback
     try:
         words = take_imports(words)
         if not words or words[0] in ("-h", "--help", "help"):
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise unknown("command", words[0], COMMANDS)
         return import_module(f"xladder.cli.{words[0]}").run(words[1:])
     except BrokenPipeError:
-        # The reader (`| head`) has gone. Python would complain again when it flushes at exit.
+        # The reader (`| head`) has closed the pipe. Python would fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
@@ -73,7 +75,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def take_imports(words: Sequence[str]) -> list[str]:
-    """Take `--import MODULE` and `--changed-code` out of a command line, and allow what the user has named."""
+    """Remove `--import MODULE` and `--changed-code` from a command line, and allow the modules that the user names."""
     rest: list[str] = []
     named: list[str] = []
     given = iter(words)
@@ -96,23 +98,23 @@ def take_imports(words: Sequence[str]) -> list[str]:
 
 
 def overview() -> str:
-    """What `xladder --help` prints."""
+    """The text of `xladder --help`."""
     commands = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
     return (
         "xladder trains the same learner on a ladder of rungs, from PyTorch to one XLA program.\n\n"
-        f"Commands (each has its own --help):\n{commands}\n\nTo begin with:\n{EXAMPLES}\n\n"
-        "Worlds, networks and rewards of your own are named `module:Name`; every command takes `--import MODULE`."
+        f"Commands (each has its own --help):\n{commands}\n\nExamples:\n{EXAMPLES}\n\n"
+        "Your own worlds, networks and rewards are named `module:Name`; every command takes `--import MODULE`."
     )
 
 
 def complain(sentence: str, code: int) -> int:
-    """Say what went wrong on standard error; gives the exit code back."""
+    """Print an error message on standard error. Returns the exit code."""
     print(f"xladder: {sentence}", file=sys.stderr)
     return code
 
 
 def format_error(error: BaseException) -> tuple[str, int]:
-    """Whatever went wrong as a sentence, and the exit code."""
+    """Turn an exception into a message and an exit code."""
     if isinstance(error, XladderError):
         return str(error), error.exit_code
     if isinstance(error, OSError):
@@ -123,7 +125,7 @@ def format_error(error: BaseException) -> tuple[str, int]:
 
 
 def explain(error: BaseException) -> str:
-    """An unexpected error in a sentence; the traceback only for those who ask."""
+    """Describe an unexpected error; prints the traceback if XLADDER_TRACEBACK is set."""
     if os.environ.get("XLADDER_TRACEBACK"):
         traceback.print_exc()
     first = str(error).splitlines()[0][:300] if str(error) else ""
@@ -133,7 +135,7 @@ def explain(error: BaseException) -> str:
 
 
 def split_workload(words: Sequence[str], command: str) -> tuple[str, list[str]]:
-    """The workload that a command line names, and the rest of it."""
+    """Split a command line into the name of the workload and the rest."""
     if words and not words[0].startswith("-"):
         return words[0], list(words[1:])
     from xladder.registry import WORKLOADS

@@ -20,7 +20,7 @@ Options = TypeVar("Options")
 
 
 def parse(options: type[Options], words: Sequence[str], program: str, about: str) -> Options:
-    """Parse a command that has options of its own only."""
+    """Parse a command that has only its own options."""
     return tyro.cli(options, args=list(words), prog=program, description=about)
 
 
@@ -34,15 +34,25 @@ def parse_with_config(
 ) -> tuple[Options, Any]:
     """Parse a command's options together with the fields of the workload's config.
 
-    `--preset` and `--config` say where the fields' defaults come from, so they are looked at first. `compared`: the
-    short length of a comparison is the default, not that of a whole run.
+    `--preset` and `--config` determine the defaults of the fields, so they are read first.
+
+    Args:
+        options: The dataclass of the command's own options.
+        workload: The workload.
+        words: The command line.
+        program: The name of the program in the help text.
+        about: The description in the help text.
+        compared: Whether the defaults are those of a short comparison, not of a whole run.
+
+    Returns:
+        The options and the config.
     """
     settings = workload.family
     preset, file, protocol = (_value(words, flag) for flag in ("--preset", "--config", "--protocol"))
     if preset and file:
-        raise UsageError("`--preset` and `--config` both say where to start from: give one of them.")
+        raise UsageError("`--preset` and `--config` both set the defaults: give only one of them.")
     if protocol and file:
-        raise UsageError("`--config` has its protocol's settings already: leave `--protocol` out, or start without it.")
+        raise UsageError("`--config` already has its protocol's settings: leave out `--protocol`, or `--config`.")
     presets = settings.presets(workload.name, protocol)
     defaults: dict[str, Any] = {}
     start = chosen(presets, preset or "default", protocol)
@@ -57,7 +67,7 @@ def parse_with_config(
             known |= {"seed": plan.seeds[0], "seeds": len(plan.seeds)}
         elif not any(_value(words, flag) for flag in ("--seed", "--seeds")):
             raise UsageError(
-                f"`{file}` has the {format_seeds(plan)}, which `--seed` and `--seeds` cannot say: give others, or "
+                f"`{file}` has {format_seeds(plan)}, which `--seed` and `--seeds` cannot express: give others, or "
                 "use `xladder.train(seeds=[…])` in Python."
             )
         known |= dataclasses.asdict(_understood(_value(words, "--rung") or plan.rung, plan.options))
@@ -80,7 +90,7 @@ def parse_with_config(
 
 
 def _understood(rung: str, options: RungOptions) -> RungOptions:
-    """What the rung that is asked for can be told; of a wrong name it is said later that it is one."""
+    """Keep the options that the rung has; an unknown rung is reported later."""
     return options_for(rung, options) if rung in RUNGS else options
 
 

@@ -1,4 +1,4 @@
-"""`xladder parity`: JAX against PyTorch on the same draws, level by level; exits 1 where they differ."""
+"""`xladder parity`: compare JAX with PyTorch on the same random draws, level by level; exits with 1 if they differ."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class ParityOptions:
     """What to check."""
 
     updates: int = 100
-    """How many updates the last level makes."""
+    """Number of updates in the last level."""
     seed: int = 0
-    """What the parameters, batches and draws are made from."""
+    """Random seed of the parameters, batches and draws."""
     json: Path | None = None
     """Write the levels as JSON to this file (- for standard output)."""
     preset: str | None = None
-    """Named settings to start from; a wrong name lists them."""
+    """The preset to start from; an unknown name lists them."""
     config: Path | None = None
     """The config.json of a run to start from."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Check, print, exit 1 if a level fails."""
+    """Check all levels and print them; returns 1 if one fails."""
     name, rest = split_workload(words, "parity")
     workload = find_workload(name)
     about = f"Check that JAX and PyTorch learn the same on {name}."
@@ -47,7 +47,7 @@ def run(words: Sequence[str]) -> int:
     console = Console(stderr=str(options.json) == "-")
     with console.status("comparing JAX with PyTorch"):
         found = workload.family.parity_levels(config, options.updates, options.seed)
-    shown = Table(title=f"{name}: JAX against PyTorch and NumPy, on the same draws", title_justify="left")
+    shown = Table(title=f"{name}: JAX against PyTorch and NumPy, on the same random draws", title_justify="left")
     for head in ("level", "largest difference", "tolerance", ""):
         shown.add_column(head, justify="right" if head in ("largest difference", "tolerance") else "left")
     for level in found:
@@ -57,6 +57,6 @@ def run(words: Sequence[str]) -> int:
     passed = all(level.passed for level in found)
     if not passed:
         first = next(level.level for level in found if not level.passed)
-        console.print(f"The twins part at “{first}”; the levels before it agree.")
+        console.print(f"The twins first differ at “{first}”; the levels before it agree.")
     write_json_file(options.json, {"workload": name, "levels": [level._asdict() for level in found]})
     return 0 if passed else 1

@@ -1,4 +1,4 @@
-"""A run's progress as the command shows it: the bar, how to go on, and what signals do."""
+"""The command line's progress display: a bar, signal handling, and hints on how to resume."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from xladder.runs.directory import AGENTS, RunDirectory, command
 
 
 class Screen(ProgressBar):
-    """Shows a run, and ends it cleanly when a signal comes."""
+    """Shows a run, and stops it cleanly on a signal."""
 
     def __init__(self, plan: Plan, directory: RunDirectory, console: Console):
         self._compile_name = compile_name(plan)
@@ -29,7 +29,7 @@ class Screen(ProgressBar):
         self.something_done = False
         self.signal: int | None = None
         self.left: str | None = None
-        """Once all is trained: what a signal would leave undone, and how to have it."""
+        """After training: the message for a signal that skips the evaluation."""
         self._debounce = Debounce()
 
     def __enter__(self) -> Screen:
@@ -43,36 +43,36 @@ class Screen(ProgressBar):
             signal.signal(number, handler)
 
     def stop(self) -> int:
-        """The signal that has come, or 0."""
+        """The signal received, or 0."""
         return self.signal or 0
 
     def stop_too(self, signal: int) -> None:
-        """Another process of the run has had a signal."""
+        """Stop because another process of the run has received a signal."""
         self.signal = signal
         self.print_line("Another host was told to stop; saving.")
 
     def end_training(self, saved: bool) -> None:
-        """Nothing is left to train: the bar goes, and a signal has nothing to wait for any more."""
+        """Remove the bar; from now on a signal ends the process at once."""
         self.close()
         if saved:
-            self.left = f"All is trained and saved; for scores and pictures: {self.directory.resume_command}"
+            self.left = f"Training is complete and saved; for scores and pictures: {self.directory.resume_command}"
         else:
             scores = command("eval", self.directory.path)
-            self.left = f"All is trained; the agents are in {self.directory.path / AGENTS}. For scores: {scores}"
+            self.left = f"Training is complete; the agents are in {self.directory.path / AGENTS}. For scores: {scores}"
 
     def started(self, seeds: Sequence[int], running: Running) -> None:
-        """Remember how long compiling took, for the next time."""
+        """Store how long compiling took, to show it next time."""
         super().started(seeds, running)
         if running.compile_seconds >= startup.SHORTEST_COMPILE:
             startup.remember_compile(self._compile_name, running.compile_seconds)
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Move the bar; from now on there is something to save."""
+        """Move the bar, and note that there is something to save."""
         super().chunk(seeds, first, columns, seconds)
         self.something_done = True
 
     def print_line(self, line: str) -> None:
-        """A line above the bar, and in log.txt."""
+        """Print a line above the bar and log it."""
         self.directory.log(line)
         self.show(line)
 
@@ -80,7 +80,7 @@ class Screen(ProgressBar):
         if self._debounce.is_repeat():
             return
         if (self.busy_starting and not self.something_done) or self.signal is not None:
-            # Nothing to save yet, or the user means it.
+            # Nothing to save yet, or a second signal.
             self.close()
             sys.stdout.flush()
             end_at_once(number)
@@ -89,10 +89,10 @@ class Screen(ProgressBar):
             sys.stdout.flush()
             end_at_once(number)
         self.signal = number
-        self.print_line("Stopping after this chunk and saving; once more to end at once.")
+        self.print_line("Stopping after this chunk and saving; press Ctrl-C again to exit at once.")
 
 
 def compile_name(plan: Plan) -> str:
-    """Under what name it is remembered how long something compiles."""
+    """The key under which a plan's compile time is stored."""
     settings = zlib.crc32(repr(plan.config).encode())
     return f"{plan.workload.name}/{plan.rung}/{len(plan.seeds)}/{settings:08x}"

@@ -1,4 +1,4 @@
-"""`xladder resume`: go on with a run that was stopped, killed or unplugged."""
+"""`xladder resume`: continue a run that was stopped or killed."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ Ready = Callable[[int | None, bool], None]
 
 @dataclass(frozen=True)
 class ResumeOptions:
-    """Which run, and where it goes on."""
+    """Which run to resume, and where."""
 
     run: tyro.conf.Positional[Path]
     """The run directory."""
     rung: str | None = None
-    """Go on on another rung: any of sequential, parallel, fused, mesh and hosts may take over from another of them."""
+    """Continue on another rung; sequential, parallel, fused, mesh and hosts can replace each other."""
     mesh: str | None = None
-    """Go on on devices that lie otherwise, such as data=2 (implies `--rung mesh`)."""
+    """Continue on another device mesh, such as data=2 (implies `--rung mesh`)."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
 
 def run(words: Sequence[str]) -> int:
-    """Take the directory over and go on."""
-    options = parse(ResumeOptions, words, "xladder resume", "Go on with a run where its last checkpoint left it.")
+    """Resume a run and print its results."""
+    options = parse(ResumeOptions, words, "xladder resume", "Continue a run from its last checkpoint.")
     if hosts.asked_for(options.meeting, options.rung):
         among = hosts.membership(options.meeting)
         hosts.refuse_tools(options.tools)
@@ -58,16 +58,25 @@ def run(words: Sequence[str]) -> int:
 
 
 def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = lambda step, learning: None) -> int:
-    """Find the last sound checkpoint and train the rest; `ready` hears which it is, and whether learning had begun."""
+    """Find the last intact checkpoint and train the rest.
+
+    Args:
+        directory: The run.
+        options: The command's options.
+        ready: Called with the checkpoint's step, or None, and whether learning had started.
+
+    Returns:
+        The exit code.
+    """
 
     def print_line(line: str) -> None:
-        tell(directory, line)
+        log_and_print(directory, line)
 
     checkpoint = resuming.find_checkpoint(directory, print_line, options.rung, options.mesh)
     tools = Tools(directory, options.tools)
     if directory.is_finished:
         ticks, tick = directory.plan.config.ticks, directory.plan.workload.tick
-        print(f"`{directory.path}` is finished: all {ticks:,} {tick}s are done.")
+        print(f"`{directory.path}` is complete: all {ticks:,} {tick}s are done.")
         return 0
     if checkpoint is None:
         resuming.refuse_to_replace(directory)
@@ -80,7 +89,7 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
     return run_in_terminal(directory, resume_state, tools)
 
 
-def tell(directory: RunDirectory, line: str) -> None:
-    """Say it and write it down."""
+def log_and_print(directory: RunDirectory, line: str) -> None:
+    """Print a line and log it; lines about damage go to standard error."""
     directory.log(line)
     print(line, file=sys.stderr if "damaged" in line else sys.stdout, flush=True)

@@ -1,4 +1,4 @@
-"""`xladder rungs`: which workload runs on which rung, and why not where it does not."""
+"""`xladder rungs`: show which workload runs on which rung, and why others do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.table import Table
 from xladder.cli.options import parse
 from xladder.registry import RUNGS, SOURCES, WORKLOADS
 
-# What a family's worlds are called; short, because the matrix has to fit.
+# Short names for the worlds of a source, so that the matrix fits.
 SOURCE_NAMES = {
     "gymnax": "cartpole, minatar/…",
     "atari": "atari/GAME",
@@ -23,17 +23,17 @@ SOURCE_NAMES = {
     "flow": "flow/module:Name",
 }
 
-Missing = Mapping[str, tuple[str, str]]  # rungs: why, and the nearest one
+Missing = Mapping[str, tuple[str, str]]  # rung → why it is missing, and the nearest one
 
 
 @dataclass(frozen=True)
 class RungsOptions:
-    """Nothing to choose."""
+    """No options."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Print the matrix, the rungs and the gaps."""
-    parse(RungsOptions, words, "xladder rungs", "Which workload runs on which rung.")
+    """Print the matrix of workloads and rungs, the rungs, and the reasons for gaps."""
+    parse(RungsOptions, words, "xladder rungs", "Show which workload runs on which rung.")
     console = Console(highlight=False, markup=False)
     missing: dict[str, Missing] = {name: workload.missing for name, workload in WORKLOADS.items()}
     missing |= {SOURCE_NAMES[family]: workload.missing for family, workload in SOURCES.items()}
@@ -55,7 +55,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def reasons(missing: Mapping[str, Missing]) -> Iterator[str]:
-    """Why rungs are missing, what is the same said once."""
+    """Sentences on why rungs are missing; workloads with the same reason share one."""
     gaps: dict[tuple[tuple[str, ...], tuple[str, str]], list[str]] = {}
     for name, reason_of in missing.items():
         for reason in dict.fromkeys(reason_of.values()):

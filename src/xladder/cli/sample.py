@@ -1,4 +1,4 @@
-"""`xladder sample`: objects drawn from a trained sampler, as CSV."""
+"""`xladder sample`: draw objects from a trained sampler, as CSV."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class SampleOptions:
     run_dir: Annotated[Path, tyro.conf.Positional]
     """The run directory."""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1000
-    """How many objects."""
+    """Number of objects."""
     out: Path = Path("samples.csv")
     """The CSV file (- for standard output)."""
     seed: int = 0
-    """What the objects are drawn from; apart from training."""
+    """Random seed of the sampling; independent of the training seeds."""
     of_seed: int | None = None
-    """Which of the run's seeds to sample with; its first if not given."""
+    """The training seed whose sampler to use; the first if not given."""
     device: Literal["cpu", "gpu"] | None = None
-    """Where to compute; the best device JAX finds if not given."""
+    """The device to use; the best one JAX finds if not given."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Load, draw, write."""
+    """Draw objects and write them to a file."""
     options = parse(SampleOptions, words, "xladder sample", "Draw objects from a trained sampler.")
     if options.n < 1:
         raise UsageError(f"`-n` is {options.n}, but it has to be 1 or more.")
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
 
     plan = read_run_plan(options.run_dir)
     if not plan.workload.family.samples:
-        raise UsageError(f"`{plan.workload.name}` builds no objects to sample: `xladder eval` plays with its agents.")
+        raise UsageError(f"`{plan.workload.name}` has no objects to sample: use `xladder eval` to evaluate its agents.")
     of_seed = plan.seeds[0] if options.of_seed is None else options.of_seed
     if of_seed not in plan.seeds:
         allowed = ", ".join(map(str, plan.seeds))
@@ -68,10 +68,10 @@ def run(words: Sequence[str]) -> int:
     console = Console(stderr=str(options.out) == "-")
     with console.status("sampling"), jax.default_device(device):
         result = load(options.run_dir)
-        kept = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]
-        if of_seed not in kept:
+        trained = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]
+        if of_seed not in trained:
             raise UsageError(
-                f"This run was stopped before seed {of_seed} was trained: it has {', '.join(map(str, kept))}."
+                f"This run was stopped before seed {of_seed} was trained: it has {', '.join(map(str, trained))}."
             )
         draw = plan.config.family.draw_objects
         table = draw(plan.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
@@ -89,7 +89,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def write_table(file: IO[str], table: Mapping[str, np.ndarray]) -> None:
-    """Columns as CSV."""
+    """Write columns as CSV."""
     writer = csv.writer(file)
     writer.writerow(table)
     writer.writerows(zip(*(column.tolist() for column in table.values()), strict=True))

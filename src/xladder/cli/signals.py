@@ -1,4 +1,4 @@
-"""What SIGINT and SIGTERM do to a command. While a run goes on, its screen answers them instead."""
+"""How commands handle SIGINT and SIGTERM. During a run, its screen handles them instead."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ SHOW_CURSOR = b"\x1b[?25h"
 
 
 class Debounce:
-    """Tells a signal that comes twice from one that is meant twice: `timeout` and batch systems send to all of a group.
+    """Ignores duplicates of a signal: `timeout` and batch systems send it to the process and then to its group.
 
-    They tell the process, and then its group, within milliseconds.
+    Both arrive within milliseconds, and must not count as the user's second Ctrl-C.
     """
 
     SECONDS = 0.3
@@ -29,22 +29,22 @@ class Debounce:
         self.last = float("-inf")
 
     def is_repeat(self) -> bool:
-        """Whether one has come just before."""
+        """Whether another signal was received just before."""
         before, self.last = self.last, time.monotonic()
         return self.last - before < self.SECONDS
 
 
 def end_at_once_on_signals() -> None:
-    """For a program of its own, before anything else: an exception would be lost or worse inside JAX's callbacks."""
+    """Make signals end the process at once; an exception could get lost inside JAX's callbacks."""
     for number in BOTH:
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as it is in the background of a script
+        if signal.getsignal(number) is not signal.SIG_IGN:  # ignored, as in a script's background job
             signal.signal(number, end_at_once)
 
 
 def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
-    """End the process, where there is nothing to save; XLA cannot be interrupted, but this can."""
+    """End the process at once, when there is nothing to save; XLA itself cannot be interrupted."""
     for stream in (1, 2):
-        if os.isatty(stream):  # where a spinner may have hidden it
+        if os.isatty(stream):  # a spinner may have hidden it
             os.write(stream, SHOW_CURSOR)
     temporary_folders.remove_all()
     os._exit(128 + number)
@@ -52,7 +52,7 @@ def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
 
 @contextmanager
 def cleaned_up() -> Iterator[None]:
-    """A signal ends what is inside by an exception, so that it leaves neither half a file nor a process behind."""
+    """Turn signals into exceptions within a context, so that no partial file and no process is left behind."""
     before = {number: signal.signal(number, _exit) for number in BOTH}
     try:
         yield

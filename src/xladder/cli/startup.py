@@ -1,4 +1,4 @@
-"""What the command line sets up round JAX: the device it may see and a cache of compiled programs."""
+"""Set up JAX for the command line: the visible devices and a cache of compiled programs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from xladder.progress import SHORTEST_COMPILE as SHORTEST_COMPILE
 
 
 def prepare(device: str | None, cached: bool = True) -> None:
-    """Call before JAX is imported. `cached`: whether programs that were compiled before may serve."""
+    """Configure JAX; call before JAX is imported. `cached`: whether to use the cache of compiled programs."""
     if device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     import jax
 
     if device == "cpu":
-        jax.config.update("jax_platforms", "cpu")  # a torso of the user's own has imported it by now
-    jax.config.update("jax_enable_x64", False)  # the programs are written for 32 bits, whatever the environment says
+        jax.config.update("jax_platforms", "cpu")  # the user's own torso may have imported JAX already
+    jax.config.update("jax_enable_x64", False)  # the programs are written for 32 bits, whatever JAX_ENABLE_X64 says
     folder = cache_folder()
     if cached and folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        # Compiled programs are trusted code: the folder is the user's own and closed to others.
+        # Compiled programs are trusted code, so the folder belongs to the user and is closed to others.
         jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 def cache_folder() -> Path | None:
-    """Where xladder keeps compiled programs; None if there is no place to."""
+    """The folder for compiled programs; None if there is no suitable one."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     if home.startswith("~"):
         return None
@@ -43,12 +43,12 @@ def cache_folder() -> Path | None:
 
 
 def last_compile(name: str) -> float | None:
-    """How long this compiled last time, in seconds."""
+    """Seconds that compiling took last time; None if unknown."""
     return _compile_times().get(name)
 
 
 def remember_compile(name: str, seconds: float) -> None:
-    """Keep how long this compiled, for the next time."""
+    """Store how long compiling took, to show it next time."""
     folder = cache_folder()
     if folder:
         try:

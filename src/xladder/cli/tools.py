@@ -1,4 +1,4 @@
-"""What can be put round a run to look into it: the checks of `--debug`, the trace of `--profile`."""
+"""Tools that wrap a run: the checks of `--debug` and the trace of `--profile`."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from xladder.runs.directory import RunDirectory
 
 @dataclass(frozen=True)
 class ToolOptions:
-    """How to look into it."""
+    """Debugging and profiling."""
 
     debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """nans, checkify, nojit, keys, transfers or compiles, several with commas: see docs/debugging.md."""
+    """nans, checkify, nojit, keys, transfers or compiles, separated by commas: see docs/debugging.md."""
     profile: int | None = None
-    """Trace so many ticks, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
+    """Number of ticks to trace, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
 
     def check(self, plan: Plan, left: int | None = None) -> None:
-        """Raise a `UsageError` if a plan cannot be looked into so; `left`: ticks, if not all of them."""
+        """Raise a `UsageError` if a plan does not support these tools; `left`: ticks left, if the run is resumed."""
         debugging.check(debugging.parse(self.debug), plan)
         profiling.check(self.profile, plan, left)
 
 
 class Tools:
-    """Open while a run goes on."""
+    """The debugging and profiling tools of one run; a context manager."""
 
     def __init__(self, directory: RunDirectory, options: ToolOptions | None = None):
         options = options or ToolOptions()
@@ -40,7 +40,7 @@ class Tools:
         self.profile = Profile(directory.path / FOLDER, options.profile, self.plan.rung) if options.profile else None
 
     def around(self, start: Callable[..., Any]) -> Callable[..., Any]:
-        """The rung's `start` with what was asked for round it."""
+        """Wrap the rung's `start` with the requested tools."""
         if self.checks:
             from xladder.rungs.debugged import debugged
 
@@ -54,12 +54,12 @@ class Tools:
         self.close()
 
     def close(self) -> None:
-        """Write what was traced; may be called twice."""
+        """Write the trace; may be called twice."""
         if self.profile:
             self.profile.close()
 
     def report(self, console: Console) -> None:
-        """Say where the trace is."""
+        """Print where the trace is."""
         for line in self.profile.describe() if self.profile else []:
             self.directory.log(line)
             console.print(line, highlight=False, markup=False, soft_wrap=True)

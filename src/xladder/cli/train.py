@@ -1,4 +1,4 @@
-"""`xladder train`: train a workload on a rung and leave a run directory behind."""
+"""`xladder train`: train a workload on a rung and write a run directory."""
 
 from __future__ import annotations
 
@@ -29,48 +29,48 @@ from xladder.trainer import ResumeState
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """How and where to run it."""
+    """How and where to run."""
 
     rung: str | None = None
     """torch, hybrid, sequential, parallel, fused (the default, where there is one), mesh, hosts or actors."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
-    """How many seeds: seed, seed + 1, …; at once on `fused`, `mesh` and `hosts`, one after another elsewhere."""
+    """Number of seeds: seed, seed + 1, …; at once on `fused`, `mesh` and `hosts`, one after another elsewhere."""
     out: Path | None = None
     """The run directory; runs/WORKLOAD-RUNG-TIME if not given."""
     device: Literal["cpu", "gpu"] | None = None
-    """Where to compute; the best device JAX finds if not given."""
+    """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
-    """Named settings to start from; a wrong name lists them."""
+    """The preset to start from; an unknown name lists them."""
     config: Path | None = None
     """The config.json of another run to start from."""
     eval_episodes: int | None = None
-    """Episodes (20) or sampled objects (10,000) to score with at the end; 0 leaves scoring and the replay out."""
+    """Episodes (default 20) or sampled objects (10,000) of the evaluation at the end; 0 skips it and the replay."""
     checkpoint_every: int | None = None
-    """Ticks between two checkpoints; about once a minute if not given, never if 0."""
+    """Ticks between checkpoints; about once a minute if not given, never if 0."""
     keep: int = 2
-    """How many checkpoints stay, besides the best one."""
+    """Number of checkpoints to keep, besides the best."""
     on_nan: Literal["stop", "continue"] = "stop"
-    """What to do when a loss or a parameter is no longer a number."""
+    """What to do when a loss or parameter is nan or infinite."""
     mesh: str | None = None
-    """Lay seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
+    """Shard seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
     threads: int | None = None
-    """Threads of PyTorch on `torch` and `hybrid`; the best number is measured if not given."""
+    """PyTorch threads on `torch` and `hybrid`; the best number is measured if not given."""
     actors: int | None = None
-    """Processes that play on `actors`; as many as there are cores to spare if not given."""
+    """Number of actor processes on `actors`; as many as there are spare cores if not given."""
     shards: int | None = None
-    """Processes that remember on `actors`; 1 if not given."""
+    """Number of replay shards on `actors`, each its own process; 1 if not given."""
     ray: str | None = None
     """HOST:PORT of the Ray cluster to use on `actors`; a local Ray is started if not given."""
     lock_step: bool = False
-    """Have the actors wait for each other and the learner, which makes it the synchronous algorithm."""
+    """Make actors and learner wait for each other on `actors`, which gives the synchronous algorithm."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
 
 class PatientConsole(Console):
-    """Goes on in silence when nobody reads any more (`xladder train … | head`): the run matters more."""
+    """Keeps the run going silently when its output is closed (`xladder train … | head`)."""
 
     def on_broken_pipe(self) -> None:
         """Called by rich in place of a BrokenPipeError."""
@@ -79,11 +79,11 @@ class PatientConsole(Console):
 
 
 def run(words: Sequence[str]) -> int:
-    """Parse, check, train, report."""
+    """Train a workload and print its results."""
     name, rest = split_workload(words, "train")
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
-    asked = RungOptions(
+    rung_options = RungOptions(
         threads=options.threads,
         mesh=options.mesh,
         actors=options.actors,
@@ -99,7 +99,7 @@ def run(words: Sequence[str]) -> int:
         seeds=options.seeds,
         device=options.device,
         config=config,
-        options=hosts.over_all(asked, options.seeds, among, options.mesh) if among else asked,
+        options=hosts.over_all(rung_options, options.seeds, among, options.mesh) if among else rung_options,
     )
     keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
     keeping.check()
@@ -107,14 +107,14 @@ def run(words: Sequence[str]) -> int:
     if among:
         hosts.refuse_tools(options.tools)
 
-        def see(directory: RunDirectory) -> int:
+        def train_run(directory: RunDirectory) -> int:
             try:
                 return run_in_terminal(directory, None, Tools(directory, options.tools))
             except UsageError:
                 directory.discard()
                 raise
 
-        return hosts.train(plan, keeping, options.out, among, see)
+        return hosts.train(plan, keeping, options.out, among, train_run)
     directory = RunDirectory.create(options.out, plan, keeping)
     try:
         return run_in_terminal(directory, None, Tools(directory, options.tools))
@@ -124,7 +124,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, tools: Tools | None = None) -> int:
-    """Train into a directory with everything a user sees of it; gives the exit code."""
+    """Train into a directory with a progress bar and a report. Returns the exit code."""
     from xladder.cli.progress import Screen
     from xladder.training import record
 
@@ -150,7 +150,7 @@ def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, t
             console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)
             report_files(directory, console, found.pictures)
             if directory.checkpoints.newest():
-                console.print(f"Go on with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
+                console.print(f"Resume with: {directory.resume_command}", highlight=False, markup=False, soft_wrap=True)
             return 128 + found.stopped
         report_result(found.result, found.score, console)
         report_files(directory, console, found.pictures)
@@ -158,7 +158,7 @@ def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, t
 
 
 def report_result(result: Result, score: dict | None, console: Console) -> None:
-    """How training went, and how good what it has made is."""
+    """Print how training went and how the agents scored."""
     settings, tick = result.plan.workload.family, result.plan.workload.tick
     lines = settings.summary(result.config, result.metrics)
     if score:
@@ -175,7 +175,7 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
 
 
 def report_files(directory: RunDirectory, console: Console, pictures: Mapping[str, Path]) -> None:
-    """Where everything is."""
+    """Print where the files are."""
     files = {**pictures, "metrics": directory.path / "metrics.csv", "agents": directory.path / AGENTS}
     for name, file in files.items():
         console.print(f"{name:<8} {file}", highlight=False, markup=False, soft_wrap=True)

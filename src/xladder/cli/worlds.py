@@ -1,4 +1,4 @@
-"""`xladder worlds`: every workload and world, what it shows, and which extra it needs."""
+"""`xladder worlds`: list every workload and world, its observations, and which extra it needs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class WorldsOptions:
     """What to list."""
 
     family: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FAMILY]")] = None
-    """gymnax, atari, gym, jax, marl, zoo or flow; everything if not given."""
+    """gymnax, atari, gym, jax, marl, zoo or flow; all if not given."""
     json: Path | None = None
     """Write the list as JSON to this file (- for standard output)."""
 
 
 def run(words: Sequence[str]) -> int:
-    """List what can be trained on."""
-    options = parse(WorldsOptions, words, "xladder worlds", "Every workload and world, and what each needs.")
+    """List workloads and worlds."""
+    options = parse(WorldsOptions, words, "xladder worlds", "List every workload and world, and what each needs.")
     if options.family is not None and options.family not in SOURCES:
         raise unknown("family of worlds", options.family, SOURCES)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False)
@@ -51,7 +51,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def show_workloads(console: Console) -> None:
-    """The workloads that are their own world, which need no extra."""
+    """Print the built-in workloads, which need no extra."""
     shown = Table.grid(padding=(0, 2))
     for workload in WORKLOADS.values():
         shown.add_row(workload.name, workload.summary)
@@ -59,12 +59,12 @@ def show_workloads(console: Console) -> None:
 
 
 def show_gymnax(console: Console, whole: bool) -> None:
-    """The worlds of gymnax as a table; what is left out only where the family is asked for."""
-    console.print(f"Worlds of gymnax: {need('gymnax')}")
+    """Print gymnax's worlds as a table; with `whole`, also those that are left out."""
+    console.print(f"gymnax worlds: {need('gymnax')}")
     shown = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False)
-    for head in ("name", "shows", "actions"):
+    for head in ("name", "observation", "actions"):
         shown.add_column(head, no_wrap=True, justify="right" if head == "actions" else "left")
-    shown.add_column(" what to do")
+    shown.add_column(" task")
     for world in names.GYMNAX.values():
         shown.add_row(world.name, format_shape(world.shape), str(world.actions), f" {world.summary}")
     console.print(shown)
@@ -76,9 +76,9 @@ def show_gymnax(console: Console, whole: bool) -> None:
 
 
 def show_atari(console: Console, whole: bool) -> None:
-    """How many games there are, or all of them."""
+    """Print the number of Atari games, or with `whole` all of them."""
     console.print(f"Atari, {len(names.ATARI_GAMES)} games as atari/GAME: {need('atari')}")
-    console.print("A state is the last 4 screens, 84 × 84 each; the actions are the game's own.")
+    console.print("An observation is the last 4 frames, 84 × 84 each; the actions are the game's own.")
     if not whole:
         some = ", ".join(f"atari/{game}" for game in SOME_GAMES)
         console.print(f"For example {some};\n`xladder worlds atari` lists all.")
@@ -89,24 +89,24 @@ def show_atari(console: Console, whole: bool) -> None:
 
 
 def show_gym(console: Console, whole: bool) -> None:
-    """What Gymnasium's environments have to be like; which there are only Gymnasium knows."""
-    console.print(f"Environments of Gymnasium as gym/ID: {need('gym')}")
-    console.print("Actions have to be Discrete, and observations a vector or a picture: for example")
-    console.print("gym/CartPole-v1. Those of your own are gym/module:ID, whose module registers them.")
+    """Print what Gymnasium environments have to be like; only Gymnasium knows which there are."""
+    console.print(f"Gymnasium environments as gym/ID: {need('gym')}")
+    console.print("Actions have to be Discrete, and observations a vector or an image: for example")
+    console.print("gym/CartPole-v1. Your own are gym/module:ID, where the module registers them.")
 
 
 def show_jax(console: Console, whole: bool) -> None:
-    """How worlds of one's own are named."""
-    console.print("Worlds of your own with gymnax's API (`reset_env`, `step_env`, spaces) as jax/module:Name;")
-    console.print("what gymnax has besides as gymnax/ID. `xladder check jax/module:Name` says whether it keeps to it.")
+    """Print how the user's own JAX worlds are named."""
+    console.print("Your own worlds with gymnax's API (`reset_env`, `step_env`, spaces) as jax/module:Name;")
+    console.print("gymnax's other worlds as gymnax/ID. `xladder check jax/module:Name` checks a world's contract.")
 
 
 def show_marl(console: Console, whole: bool) -> None:
-    """JaxMARL's worlds, and those of one's own with its API."""
-    console.print(f"Worlds that several agents share, of JaxMARL, as jaxmarl/NAME: {need('marl')}")
-    console.print("Each agent has its own network and memory, or all share one (--world.shared).")
+    """Print JaxMARL's worlds, and how the user's own with its API are named."""
+    console.print(f"JaxMARL worlds, shared by several agents, as jaxmarl/NAME: {need('marl')}")
+    console.print("Each agent has its own network and replay memory, or all share one (--world.shared).")
     console.print("Actions have to be Discrete: for example jaxmarl/MPE_simple_spread_v3, jaxmarl/coin_game.")
-    console.print("Those of your own, with the same API, are marl/module:Name.")
+    console.print("Your own worlds with the same API are marl/module:Name.")
     if whole and is_installed("marl"):
         from xladder.worlds.marl_world import names as registered
 
@@ -114,15 +114,15 @@ def show_marl(console: Console, whole: bool) -> None:
 
 
 def show_zoo(console: Console, whole: bool) -> None:
-    """Worlds with PettingZoo's parallel API."""
+    """Print how worlds with PettingZoo's parallel API are named."""
     console.print(f"Worlds with PettingZoo's parallel API as zoo/module:parallel_env: {need('zoo')}")
     console.print("For example zoo/pettingzoo.sisl.pursuit_v5:parallel_env.")
 
 
 def show_flow(console: Console, whole: bool) -> None:
-    """Worlds in which objects are built step by step; all but one are users' own."""
+    """Print how GFlowNet worlds are named; all but one are the user's own."""
     console.print("Objects built step by step, for GFlowNets, as flow/NAME: flow/bits, strings of 8 bits.")
-    console.print("Those of your own are flow/module:Name, a `FlowWorld` of `xladder.worlds.flow`.")
+    console.print("Your own are flow/module:Name, a `FlowWorld` of `xladder.worlds.flow`.")
 
 
 SECTIONS = {
@@ -137,12 +137,12 @@ SECTIONS = {
 
 
 def need(family: str) -> str:
-    """Whether a family can be used, or what would install it."""
+    """Whether a family's package is installed, or how to install it."""
     return "installed" if is_installed(family) else f"not installed; pip install 'xladder[{SOURCES[family].extra}]'"
 
 
 def is_installed(family: str) -> bool:
-    """Whether the package of a family is there."""
+    """Whether the package of a family is installed."""
     package = SOURCES[family].package
     return package is None or registry.is_installed(package)
 
@@ -155,7 +155,7 @@ def format_shape(shape: tuple[int, ...]) -> str:
 
 
 def listed() -> Iterator[dict[str, Any]]:
-    """Everything as JSON-ready rows; what only a package knows is null."""
+    """All workloads and worlds as JSON-ready rows; values that only a package knows are null."""
     from xladder.families.value.atari_presets import SHAPE
 
     for workload in WORKLOADS.values():
@@ -173,7 +173,7 @@ def listed() -> Iterator[dict[str, Any]]:
 def row(
     name: str, family: str | None, summary: str, shape: list[int] | None = None, actions: int | None = None
 ) -> dict[str, Any]:
-    """One world."""
+    """One row of the list."""
     return {
         "name": name,
         "family": family,

@@ -1,16 +1,17 @@
-"""Checkpoints: the whole state of a run on disk, such that no crash and no damaged bit goes unnoticed.
+"""Checkpoints: the whole state of a run on disk, protected against crashes and silent corruption.
 
-    checkpoints/tick-000000120/manifest.json     what there is: leaves, files, facts, versions
+    checkpoints/tick-000000120/manifest.json     contents: leaves, files, facts, versions
     checkpoints/tick-000000120/manifest.sha256   of the manifest
     checkpoints/tick-000000120/state/            the arrays, written by Orbax
-    checkpoints/segments-0/SHA256/               pieces of large arrays, each written by Orbax once
+    checkpoints/segments-0/SHA256/               segments of large arrays, each written by Orbax once
 
-Orbax writes. What is added here: a digest of every array and of every file, `fsync` before the rename that makes a
-checkpoint count, verification of all of it when it is read, and, where one is damaged, the one before. The newest is
-found by its name, never by a pointer or by a time stamp.
+Orbax writes the arrays. This module adds a digest of every array and file, `fsync` before the rename that makes a
+checkpoint valid, full verification on reading, and a fallback to the previous checkpoint if one is damaged. The newest
+is found by its name, never by a pointer or a time stamp.
 
-A large array (the memory of a long Atari run) is cut along its longest axis, and pieces that have not changed are not
-written again. They lie in two folders that checkpoints use in turn, so that two in a row share nothing.
+A large array (the replay memory of a long Atari run) is split along its longest axis, and segments that have not
+changed are not written again. Segments are in two folders that checkpoints use alternately, so that two consecutive
+checkpoints share nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from xladder.runs.disk import sync
 
 FORMAT = 1
 PREFIX = "tick-"
-LIST = "files.json"  # of a segment
+LIST = "files.json"  # the files of a segment
 SEGMENT_BYTES = 32 * 2**20
 MOST_MANIFEST_BYTES = 64 * 2**20
 OPEN_FILES = Path("/proc/self/fd")
@@ -42,45 +43,45 @@ OPEN_FILES = Path("/proc/self/fd")
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What was saved."""
+    """The contents of one checkpoint."""
 
     step: int
-    """Ticks that were done; of seeds that go one after another, all of them together."""
+    """Ticks done so far; summed over seeds if they are trained one after another."""
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
-    """JSON: whatever else the run has to know."""
+    """Other metadata of the run, as JSON-ready values."""
 
 
 class Damaged(Exception):
-    """Why a checkpoint cannot be used."""
+    """A checkpoint cannot be used; the message says why."""
 
 
 class Checkpoints:
-    """The checkpoints of a run directory; `plan` is JSON that says which run they belong to."""
+    """The checkpoints of a run directory; `plan` is JSON that identifies the run they belong to."""
 
     def __init__(self, folder: Path, plan: Mapping[str, Any], keep: int = 2):
         self.folder, self.plan, self.keep = folder, json.loads(json.dumps(plan)), max(2, keep)
 
     def steps(self) -> list[int]:
-        """Of those that were written to the end, oldest first."""
+        """The steps of all complete checkpoints, oldest first."""
         numbers = [path.name.removeprefix(PREFIX) for path in self.folder.glob(f"{PREFIX}*") if path.is_dir()]
         return sorted(int(number) for number in numbers if re.fullmatch(r"[0-9]{9,12}", number))
 
     def newest(self) -> str | None:
-        """The name of the last one, if there is any."""
+        """The name of the newest checkpoint, if there is any."""
         steps = self.steps()
         return self.path(steps[-1]).name if steps else None
 
     def path(self, step: int) -> Path:
-        """Where the checkpoint of a step is."""
+        """The folder of a step's checkpoint."""
         return self.folder / f"{PREFIX}{step:09d}"
 
     def save(self, checkpoint: Checkpoint, score: float = math.nan) -> Path:
-        """Write a checkpoint, then take away those that are no longer wanted: the last few and the best score stay."""
+        """Write a checkpoint, then remove old ones; the last `keep` and the one with the best score are kept."""
         before = self.steps()
         turn = 1 - self._read_manifest(before[-1])["turn"] if before and self._is_readable(before[-1]) else 0
         self.folder.mkdir(exist_ok=True)
-        for left in self.folder.glob("draft-*"):  # by a session that ended while it saved
+        for left in self.folder.glob("draft-*"):  # left by a session that ended while saving
             _remove(left)
         draft = self.folder / f"draft-{checkpoint.step:09d}"
         reached("draft")
@@ -116,29 +117,29 @@ class Checkpoints:
         _sync_tree(draft)
         final = self.path(checkpoint.step)
         replaced = self.folder / f"draft-{final.name}"
-        if os.path.lexists(final):  # the run went over this tick before, in a session that ended
+        if os.path.lexists(final):  # an earlier session already saved this tick
             os.replace(final, replaced)
         reached("rename")
         os.replace(draft, final)
         reached("renamed")
         sync(self.folder)
-        with suppress(OSError):  # it is saved, and what is left over goes with the next one
+        with suppress(OSError):  # the checkpoint is saved; the next one cleans up
             _remove(replaced)
             self._prune()
         return final
 
     def load(self, step: int) -> Checkpoint:
-        """Read a checkpoint and verify all of it; `Damaged` says what is wrong with it."""
+        """Read a checkpoint and verify it completely; raise `Damaged` if anything is wrong."""
         folder = self.path(step)
         try:
             manifest = self._read_manifest(step)
             if manifest["step"] != step:
-                raise Damaged("its manifest is of another checkpoint")
+                raise Damaged("its manifest belongs to another checkpoint")
             if manifest["format"] != FORMAT:
-                raise UsageError(f"`{folder}` was written by another version of xladder, which is needed to go on.")
+                raise UsageError(f"`{folder}` was written by another version of xladder: use that version to resume.")
             if not _agree(manifest["plan"], self.plan):
                 raise UsageError(
-                    f"`{folder}` was saved with another config.json: put that back, or begin a new run with "
+                    f"`{folder}` was saved with a different config.json: restore that file, or start a new run with "
                     "`xladder train --config`."
                 )
             _verify_files(folder, manifest["files"], "manifest.json", "manifest.sha256")
@@ -148,17 +149,18 @@ class Checkpoints:
             raise
         except OSError as error:
             if not isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-                raise  # a disk or a permission that fails says nothing about what is on it
+                raise  # a failing disk or missing permission does not mean that the data are damaged
             raise Damaged(f"`{error.filename}` is missing") from None
         except Exception as error:
-            # Whatever a damaged file makes Orbax raise; there is nothing to do about any of it but to say so.
+            # A damaged file can make Orbax raise anything.
             first = (str(error).splitlines() or [""])[0][:200]
             raise Damaged(f"{type(error).__name__}: {first}") from None
 
     def latest(self, notify: Callable[[str], None]) -> Checkpoint | None:
-        """The newest sound checkpoint, or None if there has never been one.
+        """Load the newest intact checkpoint; None if none was ever saved.
 
-        Damaged ones are set aside as `*.corrupt`, with a line each. If none is sound: `DamagedRun`.
+        Damaged ones are renamed to `*.corrupt`, and `notify` is called with a line about each. If all are damaged,
+        `DamagedRun` is raised.
         """
         damaged: dict[int, str] = {}
         for step in reversed(self.steps()):
@@ -171,16 +173,16 @@ class Checkpoints:
                 aside = set_aside(self.path(bad))
                 notify(f"The checkpoint {self.path(bad).name} is damaged: {reason}. It is set aside as {aside.name}.")
             if damaged:
-                self._drop_segments(set(self.steps()))  # else a damaged piece would be taken for a good one
+                self._drop_segments(set(self.steps()))  # otherwise a damaged segment could be reused
             return found
         for step, reason in damaged.items():
             notify(f"The checkpoint {self.path(step).name} is damaged: {reason}.")
         if damaged:
-            raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to go on from.")
+            raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to resume from.")
         return None
 
     def read_digest(self, step: int) -> str:
-        """The digest of the whole state, which is equal for equal runs."""
+        """Read the digest of the whole state; identical runs have equal digests."""
         return str(self._read_manifest(step)["digest"])
 
     def _read_manifest(self, step: int) -> dict[str, Any]:
@@ -188,7 +190,7 @@ class Checkpoints:
         file = folder / "manifest.json"
         _refuse_link(folder)
         if file.is_symlink() or file.stat().st_size > MOST_MANIFEST_BYTES:
-            raise Damaged("its manifest is not one")
+            raise Damaged("its manifest is not a valid file")
         text = file.read_bytes()
         if (folder / "manifest.sha256").read_bytes() != hashlib.sha256(text).hexdigest().encode():
             raise Damaged("its manifest has changed since it was written")
@@ -222,7 +224,7 @@ class Checkpoints:
         name = digest(piece)
         place = self.folder / f"segments-{turn}" / name
         for link in (place.parent, place):
-            if link.is_symlink():  # it leads elsewhere, so that what is saved there would not count
+            if link.is_symlink():  # it leads elsewhere, so a checkpoint with data there would not be valid
                 link.unlink()
         if not place.exists():
             draft = place.with_name(f"draft-{name}")
@@ -238,7 +240,7 @@ class Checkpoints:
     def _read_segment(self, piece: Mapping[str, Any], dtype: np.dtype) -> np.ndarray:
         folder = self.folder / f"segments-{int(piece['turn'])}" / str(piece["sha256"])
         if folder.parent.parent != self.folder:
-            raise Damaged("a segment has a name that is none")
+            raise Damaged("a segment has an invalid name")
         _refuse_link(folder.parent)
         _refuse_link(folder)
         if _file_digest(folder / LIST) != piece["list"]:
@@ -251,21 +253,21 @@ class Checkpoints:
         return found
 
     def _prune(self) -> None:
-        """Take away what no longer counts. Nothing is lost if this is cut short."""
+        """Remove checkpoints that are no longer needed. Safe to interrupt."""
         steps = self.steps()
         readable = {step: self._read_manifest(step) for step in steps if self._is_readable(step)}
         scores = {step: m["score"] for step, m in readable.items() if m["score"] is not None}
         wanted = {*steps[-self.keep :]} | ({max(scores, key=scores.__getitem__)} if scores else set())
         for step in steps:
             if step not in wanted:
-                # First by a name that does not count, so that a kill in between leaves no half of a checkpoint.
+                # Rename it first, so that a kill in between does not leave half a checkpoint under a valid name.
                 gone = self.folder / f"draft-{step:09d}"
                 os.replace(self.path(step), gone)
                 _remove(gone)
         self._drop_segments(wanted)
 
     def _drop_segments(self, steps: set[int]) -> None:
-        """Take away the pieces that none of these checkpoints uses."""
+        """Remove segments that none of these checkpoints uses."""
         used = {
             (piece["turn"], piece["sha256"])
             for step in steps
@@ -281,34 +283,37 @@ class Checkpoints:
 
 
 def reached(point: str) -> None:
-    """Called before each step of a save that a crash could come before; tests let it crash there."""
+    """A hook before each step of a save; tests simulate crashes with it."""
 
 
 def digest(array: np.ndarray) -> str:
-    """SHA-256 of an array: its type, its shape and its bytes."""
+    """SHA-256 of an array's dtype, shape and bytes."""
     found = hashlib.sha256(f"{array.dtype.str}{list(array.shape)}".encode())
     found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data if array.size else b"")
     return found.hexdigest()
 
 
 def _joined(pieces: Iterable[Mapping[str, Any]]) -> str:
-    """SHA-256 of an array that was cut."""
+    """SHA-256 of an array that was split into segments."""
     return hashlib.sha256("".join(piece["sha256"] for piece in pieces).encode()).hexdigest()
 
 
 def _state_digest(leaves: Mapping[str, Mapping[str, Any]]) -> str:
-    """SHA-256 of a whole state: equal for equal runs."""
+    """SHA-256 of a whole state; identical runs have equal digests."""
     return hashlib.sha256("".join(f"{name}:{leaves[name]['sha256']};" for name in sorted(leaves)).encode()).hexdigest()
 
 
 def segments(array: np.ndarray) -> tuple[int, list[np.ndarray]]:
-    """Pieces of at most `SEGMENT_BYTES` or so along the longest axis, which in a memory is time; and that axis."""
+    """Split an array into segments of about `SEGMENT_BYTES` along its longest axis, in a replay memory that of time.
+
+    Returns the axis and the segments.
+    """
     axis = int(np.argmax(array.shape))
     return axis, np.array_split(array, math.ceil(array.nbytes / SEGMENT_BYTES), axis=axis)
 
 
 def set_aside(path: Path) -> Path:
-    """Rename what is damaged, so that it is kept and no longer counts."""
+    """Rename a damaged checkpoint, so that it is kept but no longer used."""
     aside, number = path.with_name(f"{path.name}.corrupt"), 1
     while aside.exists():
         number += 1
@@ -319,7 +324,7 @@ def set_aside(path: Path) -> Path:
 
 def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     reached("arrays")
-    if not arrays:  # of which Orbax would say that something is missing
+    if not arrays:  # Orbax rejects an empty tree
         folder.mkdir()
         return
     with _orbax() as orbax, _plainly_named(folder) as place:
@@ -327,19 +332,19 @@ def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Arrays of known types and shapes; nothing is allocated for others."""
+    """Read arrays of known dtypes and shapes; others are rejected before anything is allocated."""
     if not leaves:
         return {}
     import orbax.checkpoint as ocp
 
     with _orbax() as orbax, _plainly_named(folder) as place:
         metadata: Any = orbax.metadata(place).item_metadata
-        there = {name: metadata[name] for name in metadata}
-        if set(there) != set(leaves):
-            raise Damaged(f"it holds the arrays {sorted(there)[:3]} …, not those of its manifest")
+        stored = {name: metadata[name] for name in metadata}
+        if set(stored) != set(leaves):
+            raise Damaged(f"it holds the arrays {sorted(stored)[:3]} …, not those of its manifest")
         for name, leaf in leaves.items():
-            if tuple(there[name].shape) != tuple(leaf["shape"]):
-                raise Damaged(f"the array `{name}` has another shape than its manifest says")
+            if tuple(stored[name].shape) != tuple(leaf["shape"]):
+                raise Damaged(f"the array `{name}` has a different shape than its manifest says")
         arguments = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
         found: dict[str, np.ndarray] = orbax.restore(place, restore_args=arguments)
         return found
@@ -347,8 +352,8 @@ def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarra
 
 @contextmanager
 def _plainly_named(folder: Path) -> Iterator[Path]:
-    """The same folder by a path that Orbax takes as it is: in others it sees patterns (`[1]`) and protocols (`gs:`)."""
-    if not OPEN_FILES.is_dir():  # only Linux has them
+    """A path to the folder that Orbax takes literally; in others it may see patterns (`[1]`) and protocols (`gs:`)."""
+    if not OPEN_FILES.is_dir():  # exists only on Linux
         yield folder.absolute()
         return
     handle = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -364,10 +369,12 @@ def _orbax() -> Any:
     import jax
     import orbax.checkpoint as ocp
 
-    logging.getLogger("absl").setLevel(logging.ERROR)  # it tells of every step of every save
-    here = jax.process_index()
-    # Whoever writes or reads here does it alone: Orbax would wait for the other processes of the run.
-    alone = ocp.options.MultiprocessingOptions(here, {here}, f"host{here}") if jax.process_count() > 1 else None
+    logging.getLogger("absl").setLevel(logging.ERROR)  # it logs every step of every save
+    process = jax.process_index()
+    # Each process reads and writes alone; otherwise Orbax would wait for the run's other processes.
+    alone = (
+        ocp.options.MultiprocessingOptions(process, {process}, f"host{process}") if jax.process_count() > 1 else None
+    )
     if alone is None:
         return ocp.PyTreeCheckpointer()
     handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
@@ -375,7 +382,7 @@ def _orbax() -> Any:
 
 
 def _files(folder: Path) -> Iterable[Path]:
-    """Every file below a folder. A link could lead anywhere, so there may be none."""
+    """All files below a folder. Links are rejected, because they could lead anywhere."""
     for place, folders, files in os.walk(folder, onerror=_fail):
         for name in sorted([*folders, *files]):
             path = Path(place) / name
@@ -391,7 +398,7 @@ def _refuse_link(path: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Take away a folder, as far as that is possible; of a link the link alone."""
+    """Remove a folder as far as possible; of a link, only the link."""
     if path.is_symlink():
         path.unlink()
     else:
@@ -403,7 +410,7 @@ def _fail(error: OSError) -> None:
 
 
 def _agree(saved: Any, now: Any) -> bool:
-    """Whether all that was saved still holds; settings that came later are no reason to refuse it."""
+    """Whether all saved settings still have the same values; settings added since are ignored."""
     if isinstance(saved, Mapping):
         return isinstance(now, Mapping) and all(name in now and _agree(saved[name], now[name]) for name in saved)
     return bool(saved == now)
@@ -414,13 +421,13 @@ def _file_digests(folder: Path) -> dict[str, str]:
 
 
 def _verify_files(folder: Path, listed: Mapping[str, str], *besides: str) -> None:
-    """Every file that is listed is there as it was written, and no other is there but those besides."""
-    there = {str(file.relative_to(folder)): file for file in _files(folder)}
-    odd = set(there) ^ {*listed, *besides}
+    """Raise `Damaged` unless a folder has exactly the listed files, unchanged, and those in `besides`."""
+    present = {str(file.relative_to(folder)): file for file in _files(folder)}
+    odd = set(present) ^ {*listed, *besides}
     if odd:
-        raise Damaged(f"`{min(odd)}` is missing, or should not be there")
+        raise Damaged(f"`{min(odd)}` is missing or unexpected")
     for name, expected in listed.items():
-        if _file_digest(there[name]) != expected:
+        if _file_digest(present[name]) != expected:
             raise Damaged(f"`{name}` has changed since it was written")
 
 
@@ -430,7 +437,7 @@ def _file_digest(path: Path) -> str:
 
 
 def _sync_tree(folder: Path) -> None:
-    """Have everything below a folder reach the disk."""
+    """Sync everything below a folder to disk."""
     for path in [*folder.rglob("*"), folder]:
         reached("fsync")
         sync(path)

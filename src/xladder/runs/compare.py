@@ -1,7 +1,7 @@
-"""The same experiment on several rungs, one after another, each in a process of its own.
+"""Run the same experiment on several rungs, one after another, each in its own process.
 
-A process of its own, because peak memory only ever grows, and because PyTorch's and XLA's threads would otherwise
-share one process.
+Each has its own process because peak memory only ever grows, and because PyTorch's and XLA's threads would otherwise
+compete.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ def compare(
     imports: Sequence[str] = (),
     **fields: Any,
 ) -> dict[str, Any]:
-    """Run the same experiment on several rungs, one after another, each in a process of its own.
+    """Run the same experiment on several rungs, one after another, each in its own process.
 
     Args:
         workload: As in `train`.
         rungs: Keys of `xladder.RUNGS`.
         on_row: Called with every row as it is measured.
-        mesh: What lies over how many devices, for the rung of that name.
-        seed: The first seed.
-        seeds: How many seeds from there on, or a list of them; times are then per seed.
+            mesh: The device mesh, for the rung of that name.
+            seed: The first seed.
+        seeds: Number of consecutive seeds, or a list of seeds; times are then per seed.
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload.
         device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
-        imports: Modules of your own to import first, in the processes that measure as well.
+        imports: Modules of your own to import first, also in the measuring processes.
         **fields: Fields of the config, as in `train`.
 
     Returns:
-        `rows`, one dict per rung, and what they were measured with. `seconds_per_TICK` is the median after learning
-        has started, `sampling_seconds` and `update_seconds` are its two parts, timed on the jitted rungs after the
-        last tick, when trajectories may be longer than they were on the way. `speedup` is over the `torch` row, and
-        None where that was not asked for.
+        `rows`, one dict per rung, and the device, versions and config they were measured with. `seconds_per_TICK` is
+        the median after learning has started. `sampling_seconds` and `update_seconds` are its two parts; on the jitted
+        rungs they are timed after the last tick, when trajectories may be longer than during training. `speedup` is
+        relative to the `torch` row, and None if there is none.
     """
     allow_imports(imports)
     name = names.name_of(workload)
@@ -79,7 +79,7 @@ def compare(
         for rung in rungs
     ]
     if not plans:
-        raise UsageError("`--rungs` names none: give some, separated by commas.")
+        raise UsageError("`--rungs` is empty: give some, separated by commas.")
     time_key = f"seconds_per_{plans[0].workload.tick}"
     rows: list[dict[str, Any]] = []
     for one in plans:
@@ -100,7 +100,7 @@ def compare(
 
 
 def measure_apart(plan: Plan) -> dict[str, Any]:
-    """`measure` in a fresh process."""
+    """Call `measure` in a new process."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "xladder.runs.measure"],
         input=json.dumps(describe_plan(plan) | {"imports": user_code.allowed()}),
@@ -112,7 +112,7 @@ def measure_apart(plan: Plan) -> dict[str, Any]:
     try:
         answer = json.loads(last[0])
     except ValueError:
-        lines = done.stderr.strip().splitlines()[-1:] or [f"it ended with code {done.returncode} and said nothing"]
+        lines = done.stderr.strip().splitlines()[-1:] or [f"it exited with code {done.returncode} without a message"]
         raise XladderError(f"The `{plan.rung}` rung could not be measured: {lines[0]}") from None
     if "error" in answer:
         failed = XladderError(f"On the `{plan.rung}` rung: {answer['error']}")

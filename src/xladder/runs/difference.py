@@ -1,4 +1,4 @@
-"""Where two runs part: in their metrics, number by number, and in the settings, versions and devices behind them."""
+"""Find where two runs differ: in their metrics, number by number, and in config, versions and devices."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from xladder.errors import DamagedRun
 from xladder.runs.directory import describe_plan, read_run_plan
 
 Row = tuple[int, int]
-"""A tick and a seed, in the order in which a run comes to them."""
+"""A tick and a seed; rows sort in the order of training."""
 Pair = tuple[Any, Any]
-"""What the one has, and the other; None where it has nothing."""
+"""The values of the first and the second run; None if missing."""
 
-# What of environment.json can change a number. Not the command line and the time: no two runs share these.
+# Entries of environment.json that can change results. Command line and time cannot, and always differ.
 ENVIRONMENT = ("device", "processor", "cores", "threads", "python", "versions", "git_commit")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How two runs compare."""
+    """The differences between two runs."""
 
     tick: str
-    """What a tick is called."""
+    """The name of a tick."""
     rows: int
     """Rows of metrics that were compared."""
     missing: int = 0
     """Rows that only one of the runs has."""
     parting: Row | None = None
-    """The first tick and seed, of those that both have, at which the metrics differ."""
+    """The first tick and seed in both runs at which the metrics differ."""
     columns: dict[str, Pair] = field(default_factory=dict)
-    """What differs there."""
+    """The metrics that differ at that tick and seed."""
     ends: dict[int, Pair] = field(default_factory=dict)
-    """Seeds of which one run has more: the last tick in each."""
+    """Seeds that end at different ticks → the last tick in each run."""
     config: dict[str, Pair] = field(default_factory=dict)
     environment: dict[str, Pair] = field(default_factory=dict)
     only: dict[str, Pair] = field(default_factory=dict)
-    """Columns that one of the runs has, as those of `actors` that speak of its processes: whether the first does."""
+    """Columns in only one of the runs, such as those of `actors` about its processes → whether each run has it."""
 
     @property
     def identical(self) -> bool:
-        """Whether the metrics are."""
+        """Whether the metrics are identical."""
         return self.parting is None and not self.missing
 
 
@@ -62,7 +62,7 @@ def compare_runs(a: Path, b: Path) -> Difference:
     both = sorted(ours.keys() & theirs.keys())
     missing = len(ours) + len(theirs) - 2 * len(both)
     only: dict[str, Pair] = {}
-    if both and plans[0].rung != plans[1].rung:  # some say more than others
+    if both and plans[0].rung != plans[1].rung:  # rungs may report different columns
         has = [set().union(*table.values()) for table in (ours, theirs)]
         only = {name: (name in has[0], name in has[1]) for name in sorted(has[0] ^ has[1])}
     for table in (ours, theirs):
@@ -76,7 +76,7 @@ def compare_runs(a: Path, b: Path) -> Difference:
 
 
 def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
-    """The rows of a table of metrics without its timings; None is an empty cell."""
+    """Read a table of metrics without its timings; None is an empty cell."""
     if not path.is_file():
         return {}
     rows: dict[Row, dict[str, float | None]] = {}
@@ -88,9 +88,9 @@ def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
                     name: float(text) if text else None for name, text in row.items() if not _is_timing(name)
                 }
                 if any(text is None for text in row.values()):
-                    raise ValueError("a row is cut short")
+                    raise ValueError("a row is incomplete")
     except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-        raise DamagedRun(f"`{path}` is not a table of metrics any more ({error}).") from None
+        raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
     except OSError as error:
         raise DamagedRun(f"`{path}` cannot be read: {error.strerror or error}.") from None
     return rows
@@ -101,7 +101,7 @@ def _is_timing(name: str) -> bool:
 
 
 def _differences(ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> dict[Any, Pair]:
-    """What is not equal, or in one of them only."""
+    """Entries that differ or are in only one of the mappings."""
     names = [*ours, *(name for name in theirs if name not in ours)]
     return {name: pair for name in names if not _equal(*(pair := (ours.get(name), theirs.get(name))))}
 
@@ -116,7 +116,7 @@ def _lasts(rows: Mapping[Row, Any]) -> dict[int, int]:
 
 
 def _environment(folder: Path) -> dict[str, Any]:
-    """What environment.json says, as far as it can be read: it is no more than a note."""
+    """Read environment.json; empty if it cannot be read, because it is only informative."""
     try:
         data = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

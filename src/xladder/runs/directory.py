@@ -1,15 +1,15 @@
-"""The run directory: all that a run leaves behind, and how to open it again.
+"""The run directory: all files of a run, and how to open it again.
 
-config.json       what was asked for; `xladder train --config` takes it back
+config.json       the plan of the run; `xladder train --config` reads it
 environment.json  versions, device, git commit, command line
 metrics.csv       one row per tick and seed
-events/           the same for TensorBoard
+events/           the same metrics for TensorBoard
 timings.json      compile time and time per tick
-checkpoints/      the whole state of the run, now and then; the agents' parameters and snapshots, as safetensors
+checkpoints/      full training states; the agents' parameters and snapshots, as safetensors
 media/            curves and a replay
-log.txt           what was said, and the traceback if something broke
-finished.json     that nothing is left to do
-diverged.json     where numbers stopped being numbers, if they did
+log.txt           messages, and the traceback if something failed
+finished.json     exists once the run is complete
+diverged.json     where the first nan or infinity was found, if the run diverged
 lock              held by the process that writes here
 """
 
@@ -49,41 +49,41 @@ from xladder.trainer import OnNan, first_bad
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
-NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # it may go on elsewhere and is the same run
+NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
-FEWEST_KEPT = 2  # checkpoints
-MOST_SESSIONS = 20  # of a run that is resumed again and again, whose environments are remembered
+FEWEST_KEPT = 2  # checkpoints, in case one is damaged
+MOST_SESSIONS = 20  # environments of earlier sessions to keep, for a run that is resumed often
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """How a run is kept; written down with it, so that taking it up again needs no flags."""
+    """What to save of a run; stored in its config, so that resuming needs no flags."""
 
     checkpoint_every: int | None = None
-    """Ticks between two checkpoints; about once a minute if not given, never if 0."""
+    """Ticks between checkpoints; about once a minute if not given, never if 0."""
     keep: int = 2
-    """How many checkpoints stay, besides the best."""
+    """Number of checkpoints to keep, besides the best."""
     on_nan: OnNan = "stop"
-    """What to do when a loss or parameter is no longer a number."""
+    """What to do when a loss or parameter is nan or infinite."""
     eval_episodes: int | None = None
-    """Of the evaluation at the end."""
+    """Episodes of the evaluation at the end."""
 
     def check(self) -> None:
-        """Raise a `UsageError` that names the flag, its value and what is allowed."""
+        """Raise a `UsageError` for an invalid value; it names the flag, its value and what is allowed."""
         for name in ("eval_episodes", "checkpoint_every"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
                 raise UsageError(f"`--{name.replace('_', '-')}` is {value}, but it has to be 0 or more.")
         if type(self.keep) is not int or self.keep < FEWEST_KEPT:
-            raise UsageError(f"`--keep` is {self.keep}, but should one be damaged, there has to be a second.")
+            raise UsageError(f"`--keep` is {self.keep}, but it has to be 2 or more, in case one checkpoint is damaged.")
         if self.on_nan not in get_args(OnNan):
             raise UsageError(f"`--on-nan` is {self.on_nan!r}, but it has to be one of {', '.join(get_args(OnNan))}.")
 
 
 @dataclass
 class RunDirectory:
-    """A folder that belongs to one run."""
+    """The folder of one run."""
 
     path: Path
     plan: Plan
@@ -91,19 +91,19 @@ class RunDirectory:
     lock: Lock
     keeping: Keeping
     was_there: bool
-    """Whether the folder existed before, empty."""
+    """Whether the folder already existed, empty, before the run."""
     pending: list[tuple[Sequence[int], int, Mapping[str, np.ndarray], float]] = field(default_factory=list)
     """Chunks that could not be written yet."""
     resumed_by: str = ""
-    """The command that goes on with it, where `xladder resume` alone does not."""
+    """The command that resumes the run, if it is not a plain `xladder resume`."""
 
     @classmethod
     def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
-        """Claim a new folder and write the config into it. Needs nothing heavy, so a bad path is told at once."""
+        """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{plan.workload.name.replace('/', '-')}-{plan.rung}-{stamp}"
         if not _is_utf8(str(folder.absolute())):
-            raise UsageError(f"`{folder}` is not UTF-8, which what is written there needs: choose another `--out`.")
+            raise UsageError(f"`{folder}` is not valid UTF-8: choose another `--out`.")
         was_there, directory = folder.is_dir(), None
         try:
             if was_there and any(folder.iterdir()):
@@ -115,7 +115,7 @@ class RunDirectory:
                 (folder / name).mkdir()
             directory.write_config()
         except OSError as error:
-            with suppress(OSError):  # the next try is to find the folder as this one did
+            with suppress(OSError):  # leave the folder as it was found
                 if directory:
                     directory.discard()
                 elif not was_there:
@@ -125,7 +125,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: str | Path) -> RunDirectory:
-        """Take over the folder of a run that is to go on."""
+        """Open and lock the folder of a run to resume it."""
         folder = Path(path)
         found = read_run_plan(folder)
         keeping = read_keeping(folder / "config.json")
@@ -140,22 +140,22 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Checkpoints:
-        """What it may go on from."""
+        """The run's checkpoints."""
         return Checkpoints(self.path / "checkpoints", run_metadata(self.plan), self.keeping.keep)
 
     @property
     def resume_command(self) -> str:
-        """What to type to go on."""
+        """The command that resumes the run."""
         return self.resumed_by or command("resume", self.path)
 
     @property
     def way_on(self) -> str:
-        """What to type when the run has ended too early: where agents would be lost by beginning anew, not that."""
+        """The command to suggest when a run ended early: resume it, unless that would overwrite trained agents."""
         lost = (self.path / AGENTS).exists() and not self.checkpoints.newest()
         return command("eval", self.path) if lost else self.resume_command
 
     def discard(self) -> None:
-        """Take back a folder in which nothing has been trained."""
+        """Remove the folder again if nothing has been trained in it."""
         if (self.path / "metrics.csv").exists():
             return
         self.lock.release()
@@ -168,52 +168,52 @@ class RunDirectory:
             self.path.rmdir()
 
     def log(self, text: str) -> None:
-        """Add a line to log.txt, if that is possible: what is said there is not worth ending a run for."""
+        """Append a line to log.txt; failures are ignored, because a log is not worth ending a run for."""
         with suppress(OSError), (self.path / "log.txt").open("a", encoding="utf-8", errors="replace") as file:
             file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
     def write_config(self) -> None:
-        """Write what was asked for."""
+        """Write config.json."""
         write_json(self.path / "config.json", describe_plan(self.plan) | {"run": asdict(self.keeping)})
 
     def write_environment(self, device: Any, note: str) -> None:
-        """Record where the run takes place, and where it did before; no environment variables."""
+        """Record the environment of this session and of earlier ones; without environment variables."""
         before = self.read_environment()
         earlier = before.pop("earlier", [])
         sessions = [*(earlier if isinstance(earlier, list) else []), *([before] if before else [])]
-        metadata = environment(device) | {"note": note} | ({"earlier": sessions[-MOST_SESSIONS:]} if sessions else {})
-        write_json(self.path / "environment.json", metadata)
+        current = environment(device) | {"note": note} | ({"earlier": sessions[-MOST_SESSIONS:]} if sessions else {})
+        write_json(self.path / "environment.json", current)
 
     def read_environment(self) -> dict[str, Any]:
-        """What was recorded, as far as it can be read: it is no more than a note."""
+        """Read environment.json; empty if it cannot be read, because it is only informative."""
         try:
-            metadata = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
+            data = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return {}
-        return metadata if isinstance(metadata, dict) else {}
+        return data if isinstance(data, dict) else {}
 
     def record_rung(self, note: str, threads: int | None) -> None:
-        """Record how the rung runs. Threads that were measured belong to the plan from now on: they change sums."""
+        """Record the rung's note. A measured thread count becomes part of the plan, because it affects rounding."""
         with suppress(OSError):
-            metadata = {"rung": note} | ({"threads": threads} if threads else {})
-            write_json(self.path / "environment.json", self.read_environment() | metadata)
+            facts = {"rung": note} | ({"threads": threads} if threads else {})
+            write_json(self.path / "environment.json", self.read_environment() | facts)
             if threads and threads != self.plan.options.threads:
                 self.plan = replace(self.plan, options=replace(self.plan.options, threads=threads))
                 self.write_config()
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
-        """Add a chunk to the metrics. Should that fail, the next one brings it, too."""
+        """Append a chunk to the metrics. If that fails, it is written with the next one."""
         self.pending.append((seeds, first, columns, elapsed))
         self.write_pending()
 
     def write_pending(self) -> None:
-        """Write the chunks that have not been."""
+        """Write the chunks that could not be written yet."""
         while self.pending:
             self.writer.append(*self.pending[0])
             del self.pending[0]
 
     def write_metrics(self, result: Result) -> None:
-        """Write the metrics of a run that was not followed while it went on."""
+        """Write the metrics of a run that was not recorded during training."""
         self.append(result.plan.seeds, 0, result.metrics, sum(result.tick_seconds))
 
     def save_agents(self, params: Params) -> None:
@@ -221,11 +221,11 @@ class RunDirectory:
         self._save_arrays(AGENTS, dict(flatten(params)))
 
     def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
-        """Write what was seen of the first seed while it trained, so that it can be drawn again."""
+        """Write the pictures of the first seed, so that they can be drawn again."""
         if snapshots:
-            metadata = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
+            labels = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
             arrays = {str(i): snapshot.picture for i, snapshot in enumerate(snapshots)}
-            self._save_arrays(SNAPSHOTS, arrays, {"snapshots": metadata})
+            self._save_arrays(SNAPSHOTS, arrays, {"snapshots": labels})
 
     def _save_arrays(
         self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
@@ -240,26 +240,26 @@ class RunDirectory:
                 draft,
                 dict(metadata) if metadata else None,
             )
-        except SafetensorError as error:  # as which a full disk comes, too
+        except SafetensorError as error:  # also raised for a full disk
             raise OSError(str(error)) from None
         replace_synced(draft, self.path / name)
 
     @property
     def is_finished(self) -> bool:
-        """Whether all has been done that was to be done."""
+        """Whether the run is complete."""
         return (self.path / FINISHED).exists()
 
     def mark_begun(self) -> None:
-        """Something is left to do; and what an earlier session left behind does not hold any more."""
+        """Mark the run as unfinished, and remove the results of earlier sessions that are no longer valid."""
         for name in (FINISHED, "diverged.json"):
             (self.path / name).unlink(missing_ok=True)
 
     def mark_finished(self) -> None:
-        """Nothing is left to do."""
+        """Mark the run as complete."""
         write_json(self.path / FINISHED, {"ticks": self.plan.config.ticks, "seeds": len(self.plan.seeds)})
 
     def finish(self, result: Result, score: Mapping[str, Any] | None = None) -> dict[str, Path]:
-        """Write what comes at the end: agents, timings and pictures. Returns where the pictures are."""
+        """Write agents, timings and pictures at the end of a run. Returns the pictures by name."""
         from xladder.pictures.curves import draw_curves
 
         self.writer.close()
@@ -282,36 +282,36 @@ class RunDirectory:
         unit = None if length == f"{tick}s" else length
         draw_curves(media / "curves.png", result.metrics, title, tick, panels, references, unit, each)
         curves = {"curves": media / "curves.png"}
-        if first_bad(capture(result.params, "params.")):  # of numbers that are none there is nothing else to show
+        if first_bad(capture(result.params, "params.")):  # with nan in the parameters there is nothing else to draw
             return curves
         return curves | family.draw(result, score, media, title)
 
 
 def command(name: str, folder: Path) -> str:
-    """A command on a run directory as it has to be typed."""
+    """The command line that runs a command on a run directory."""
     return f"xladder {name} {typed(folder)}"
 
 
 def typed(folder: Path) -> str:
-    """A folder as a word of a command line, whatever it is called: a dash at its start would make it an option."""
+    """Quote a folder for a command line; one that starts with a dash would be taken for an option."""
     return shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
 
 
 def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
-    """Who writes the metrics of a run."""
+    """Create the writer of a run's metrics."""
     return metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
 
 
 def load(path: str | Path, *, imports: Sequence[str] = (), changed_code: bool = False) -> Result:
-    """Open a run directory: its settings, metrics and trained agents.
+    """Load a run directory: its config, metrics and trained agents.
 
     Args:
         path: The run directory.
-        imports: Modules of your own that the run needs: it imports nothing by itself.
-        changed_code: Whether to use them though they are not what they were when the run was made.
+        imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
-        The run as `xladder.train` gave it; it can be evaluated, played with and saved elsewhere.
+        The run as `xladder.train` returned it; it can be evaluated, used as a policy and saved elsewhere.
     """
     folder = Path(path)
     allow_imports(imports)
@@ -332,14 +332,14 @@ def evaluate(
     imports: Sequence[str] = (),
     changed_code: bool = False,
 ) -> dict[str, Any]:
-    """Score the agents of a run, without exploring, and chance beside them.
+    """Evaluate the greedy agents of a run, and a random policy for comparison.
 
     Args:
         run: A run directory, or a result.
-        episodes: Episodes for the agents of each seed, or objects that are sampled; 100 or 10,000 if not given.
-        seed: What boards are played on or objects drawn from; apart from the seeds of training.
-        imports: Modules of your own that the run needs: it imports nothing by itself.
-        changed_code: Whether to use them though they are not what they were when the run was made.
+        episodes: Episodes per seed, or number of sampled objects; 100 or 10,000 if not given.
+        seed: Random seed of the evaluation; independent of the training seeds.
+        imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
         The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
@@ -349,31 +349,29 @@ def evaluate(
 
 
 def _read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
-    """Seconds of compiling and per tick, as far as they can be read: they are no more than a note."""
+    """Read compile seconds and seconds per tick; nothing if they cannot be read, because they are only informative."""
     try:
-        metadata = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
-        compile_seconds, each = metadata["compile_seconds"], metadata[f"seconds_per_{plan.workload.tick}"]
+        data = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
+        compile_seconds, each = data["compile_seconds"], data[f"seconds_per_{plan.workload.tick}"]
         return float(compile_seconds), [] if each is None else [float(each)]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return 0.0, []
 
 
 def _read_snapshots(folder: Path) -> list[Snapshot]:
-    """What was seen of the first seed while it trained, as far as it can be read: pictures are made of it, no more."""
+    """Read the pictures of the first seed; none if they cannot be read, because they are only drawn."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(folder / SNAPSHOTS, framework="numpy") as file:
-            metadata = json.loads(file.metadata()["snapshots"])
-            return [
-                Snapshot(int(tick), file.get_tensor(str(i)), str(label)) for i, (tick, label) in enumerate(metadata)
-            ]
+            labels = json.loads(file.metadata()["snapshots"])
+            return [Snapshot(int(tick), file.get_tensor(str(i)), str(label)) for i, (tick, label) in enumerate(labels)]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
 def load_agents(folder: Path, plan: Plan) -> Params:
-    """The agents of a run, checked against its config."""
+    """Load the agents of a run and check them against its config."""
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
@@ -393,12 +391,12 @@ def load_agents(folder: Path, plan: Plan) -> Params:
     if not sound or shapes != {name: leaf.shape[1:] for name, leaf in expected.items()}:
         raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
     if not all(np.isfinite(leaf).all() for leaf in found.values()):
-        raise DamagedRun(f"`{file}` holds parameters that are not numbers.")
+        raise DamagedRun(f"`{file}` holds nan or infinite parameters.")
     return unflatten(found)
 
 
 def read_keeping(file: Path) -> Keeping:
-    """How the run of a config.json is kept; one from elsewhere may not say. `read_plan` says whether it is one."""
+    """Read what a config.json says about saving; defaults if it says nothing. Call `read_plan` first to validate it."""
     settings = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
     try:
         keeping = Keeping(**settings)
@@ -407,12 +405,12 @@ def read_keeping(file: Path) -> Keeping:
     except TypeError:
         sound = False
     if not sound or keeping.on_nan not in ("stop", "continue"):
-        raise UsageError(f"`run` in `{file}` is not what xladder wrote.")
+        raise UsageError(f"`run` in `{file}` was not written by xladder.")
     return keeping
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
-    """A plan as JSON-ready data."""
+    """Convert a plan to JSON-ready data."""
     return {
         "workload": plan.workload.name,
         "rung": plan.rung,
@@ -426,19 +424,19 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
 
 
 def run_metadata(plan: Plan) -> dict[str, Any]:
-    """What says which run a checkpoint belongs to, wherever that goes on."""
+    """The metadata that identify the run of a checkpoint, on whatever rung and device it is resumed."""
     return {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
 
 
 def read_run_plan(folder: Path) -> Plan:
-    """The plan of a run directory."""
+    """Read the plan of a run directory."""
     if not (folder / "config.json").is_file():
         raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
     return read_plan(folder / "config.json")
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan in a config.json, checked as a command line would be."""
+    """Read the plan in a config.json, with the same checks as for a command line."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -447,7 +445,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def parse_plan(data: Any, where: str) -> Plan:
-    """The inverse of `describe_plan`; `where` names the source in complaints."""
+    """The inverse of `describe_plan`; `where` names the source in error messages."""
     kinds: dict[str, Any] = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
     listed = isinstance(data, dict) and type(data.get("seeds")) is list and all(type(s) is int for s in data["seeds"])
     if listed:
@@ -462,13 +460,13 @@ def parse_plan(data: Any, where: str) -> Plan:
     if not isinstance(rung_options, dict) or any(
         k not in kinds or not _is_kind(v, kinds[k]) for k, v in rung_options.items()
     ):
-        raise UsageError(f"`options` in {where} is {rung_options!r}, which is not what xladder wrote.")
+        raise UsageError(f"`options` in {where} is {rung_options!r}, which was not written by xladder.")
     options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
     changes = _read(data["config"])
     found = make_plan(data["workload"], **options, device=device, options=RungOptions(**rung_options), changes=changes)
     recorded = data.get("code") or {}
     if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
-        raise UsageError(f"`code` in {where} is {recorded!r}, which is not what xladder wrote.")
+        raise UsageError(f"`code` in {where} is {recorded!r}, which was not written by xladder.")
     user_code.check_unchanged(recorded, where.strip("`"))
     return found
 
@@ -487,7 +485,7 @@ def _is_kind(value: Any, kind: Any) -> bool:
 
 
 def environment(device: Any) -> dict[str, Any]:
-    """What a figure depends on besides the config."""
+    """Everything besides the config that results depend on: device, versions, commit, command line."""
     return {
         "device": devices.describe(device),
         "processor": devices.processor(),
@@ -500,7 +498,7 @@ def environment(device: Any) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """The installed packages that matter, and their versions."""
+    """The versions of the installed packages that affect results."""
     found = {}
     for name in PACKAGES:
         try:
@@ -511,14 +509,14 @@ def versions() -> dict[str, str]:
 
 
 def write_json(path: Path, data: Any) -> None:
-    """Write JSON that people can read, whole or not at all."""
+    """Write indented JSON atomically."""
     draft = path.with_name(path.name + ".tmp")
     draft.write_text(to_json(data), encoding="utf-8", errors="backslashreplace")
     replace_synced(draft, path)
 
 
 def to_json(data: Any) -> str:
-    """JSON text that people can read; what is not a number becomes null."""
+    """Format indented JSON; nan and infinity become null."""
     return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -531,7 +529,7 @@ def _finite(data: Any) -> Any:
 
 
 def _spelled(config: Any) -> Any:
-    """Settings with infinity as a word, because JSON has no number for it."""
+    """Spell infinity in a config as a string, because JSON has no number for it."""
     if isinstance(config, Mapping):
         return {name: _spelled(value) for name, value in config.items()}
     return str(config) if isinstance(config, float) and np.isinf(config) else config
@@ -545,7 +543,7 @@ def _read(config: Any) -> Any:
 
 
 def _git_commit() -> str | None:
-    """The commit of the working directory, if it is one of git's."""
+    """The git commit of the working directory, if there is one."""
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has

@@ -1,4 +1,4 @@
-"""What has to have reached the disk before it counts."""
+"""Durable writes: sync files and folders to disk."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def sync(path: Path) -> None:
-    """Have a file, or the names in a folder, reach the disk."""
+    """Sync a file, or the entries of a folder, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -16,7 +16,7 @@ def sync(path: Path) -> None:
 
 
 def replace_synced(draft: Path, path: Path) -> None:
-    """Give a file its name once it has reached the disk, and have that reach it, too."""
+    """Sync a draft to disk, rename it to `path`, and sync the rename."""
     sync(draft)
     os.replace(draft, path)
     sync(path.parent)

@@ -1,8 +1,8 @@
-"""Trained networks out of a run into a file that PyTorch reads, and from such a file into a run directory.
+"""Export the trained networks of a run to a file for PyTorch, and import such a file as a run directory.
 
-One network goes under its plain names. Several are told apart by a prefix, `seed0.agent0.`, on every name. What was
-written is read back and, where PyTorch is installed, given to its network, before the file gets its name: so a file
-that is there has been found to say what the run says.
+A single network is stored under its plain names; several are distinguished by a prefix, `seed0.agent0.`, on every
+name. Before the file gets its final name it is read back and, if PyTorch is installed, loaded into its network there.
+So every exported file has been checked against the run.
 """
 
 from __future__ import annotations
@@ -37,33 +37,41 @@ _PREFIX = re.compile(r"seed(0|[1-9]\d{0,9})\.agent(0|[1-9]\d{0,5})\.")
 
 
 class Exported(NamedTuple):
-    """What an export has found out."""
+    """What was exported, and how it compares with PyTorch."""
 
     places: list[Place]
     parameters: int
-    """Numbers in all networks together."""
+    """Number of parameters in all networks together."""
     level: Level | None
-    """How far Flax and PyTorch are apart on random inputs; None where PyTorch is not installed."""
+    """The difference between Flax and PyTorch on random inputs; None if PyTorch is not installed."""
 
 
 class Imported(NamedTuple):
-    """What a file held."""
+    """The networks of an imported file."""
 
     nets: dict[Place, Params]
     shared: bool
-    """Whether a single network was given to several agents."""
+    """Whether a single network is used for several agents."""
 
 
 def export(result: Result, form: str, out: Path, seed: int | None = None, agent: int | None = None) -> Exported:
-    """Write networks of a run to a file that is not there yet: all, or those of one seed or one agent."""
+    """Write networks of a run to a new file.
+
+    Args:
+        result: The run.
+        form: The format, `torch` or `safetensors`.
+        out: The file; it must not exist.
+        seed: Write only the networks of this seed.
+        agent: Write only the networks of this agent.
+    """
     plan = result.plan
     layers = plan.workload.family.layer_names
     nets.check_twin(plan)
     if out.exists() or out.is_symlink():
         raise UsageError(f"`{out}` exists: choose another `--out`, nothing is overwritten.")
-    meant = state_files.SUFFIXES.get(out.suffix.lower(), form)
-    if meant != form:
-        raise UsageError(f"`{out.name}` is a name for `--to {meant}`, not for `--to {form}`.")
+    by_suffix = state_files.SUFFIXES.get(out.suffix.lower(), form)
+    if by_suffix != form:
+        raise UsageError(f"`{out.name}` is a file name for `--to {by_suffix}`, not for `--to {form}`.")
     chosen = {place: nets.take(result, place) for place in nets.places(result, seed, agent)}
     torso = plan.workload.family.torso_names(plan.config)
     named = {
@@ -75,7 +83,7 @@ def export(result: Result, form: str, out: Path, seed: int | None = None, agent:
         for place, net in named.items()
         for name, values in net.items()
     }
-    # The draft keeps the ending, by which it is read back.
+    # The draft keeps the suffix, because the format is read from it.
     draft = out.with_name(f".{os.getpid()}-{out.name}")
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +99,7 @@ def export(result: Result, form: str, out: Path, seed: int | None = None, agent:
 
 
 def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
-    """The networks in a file, each checked against what the plan's settings need; None is the place of one alone."""
+    """Read the networks in a file and check them against the plan's config; a single one has the key None."""
     layers = plan.workload.family.layer_names
     torso = plan.workload.family.torso_names(plan.config)
     expected = parameters.state_shapes(layers, nets.shapes(plan), torso)
@@ -110,7 +118,7 @@ def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
     values = state_files.read(file, [prefixes[place] + name for place in declared for name in expected])
     for name, array in values.items():
         if not np.isfinite(array).all():
-            raise UsageError(f"`{file}` holds something that is not a number in {name!r}.")
+            raise UsageError(f"`{file}` holds nan or infinity in {name!r}.")
     return {
         place: parameters.to_tree(layers, {name: values[prefixes[place] + name] for name in expected}, torso)
         for place in declared
@@ -118,12 +126,12 @@ def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
 
 
 def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imported:
-    """Networks by seed and agent, for every agent that the settings have."""
+    """Assign the networks of a file to seeds and agents, for all agents of the plan."""
     agents = plan.config.num_learners if plan.config.agent_axis else 1
     first = plan.seeds[0]
     placed = {place or (first, 0): net for place, net in found.items()}
     if None in found and len(found) > 1:
-        raise UsageError(f"`{file}` holds names with `seed0.agent0.` before them and names without.")
+        raise UsageError(f"`{file}` mixes names with the prefix `seed0.agent0.` and names without one.")
     seeds = sorted({seed for seed, _ in placed})
     if seeds[-1] >= 2**31 or seeds != list(range(seeds[0], seeds[0] + len(seeds))):
         raise UsageError(f"`{file}` holds seeds with gaps between them: export them one by one.")
@@ -134,19 +142,19 @@ def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imp
     for seed, numbers in by_seed.items():
         if numbers != list(range(agents)):
             raise UsageError(
-                f"`{file}` holds agents {format_numbers(numbers)} of seed {seed}, and with these settings "
+                f"`{file}` holds agents {format_numbers(numbers)} of seed {seed}, but with these settings "
                 f"there are {agents}."
             )
     return Imported(dict(placed), shared=False)
 
 
 def write_run(out: Path, plan: Plan, imported: Imported, file: Path) -> Path:
-    """A run directory with these networks, and without any training."""
+    """Write a run directory with imported networks and no training."""
     directory = RunDirectory.create(out, plan)
     try:
-        said = f"imported from {file}"
-        directory.log(said)
-        directory.write_environment(devices.find(plan.device), said)
+        note = f"imported from {file}"
+        directory.log(note)
+        directory.write_environment(devices.find(plan.device), note)
         directory.save_agents(nets.put_together(plan, imported.nets))
     except OSError as error:
         directory.discard()
@@ -161,31 +169,31 @@ def write_run(out: Path, plan: Plan, imported: Imported, file: Path) -> Path:
 def _check_declared(
     file: Path, plan: Plan, entries: state_files.Declared, expected: Mapping[str, tuple[int, ...]], prefix: str
 ) -> None:
-    """Raise a `UsageError` unless a file claims to hold what one network needs, and nothing else."""
+    """Raise a `UsageError` unless a file declares exactly the parameters of one network."""
     where = f"`{file}`" + (f" ({prefix[:-1]})" if prefix else "")
     missing, extra = expected.keys() - entries.keys(), entries.keys() - expected.keys()
     if missing or extra:
         raise UsageError(
-            f"{where} is not a network of `{plan.workload.name}` with these settings: it lacks {some(missing)} and "
-            f"has {some(extra)} besides."
+            f"{where} is not a network of `{plan.workload.name}` with these settings: missing {some(missing)}, "
+            f"unexpected {some(extra)}."
         )
     for name, (dtype, shape) in entries.items():
         if shape != expected[name]:
             raise UsageError(
-                f"{where} has {name!r} in shape {list(shape)}, and these settings need {list(expected[name])}: "
-                "give the settings that it was trained with."
+                f"{where} has {name!r} with shape {list(shape)}, but these settings need {list(expected[name])}: "
+                "give the settings it was trained with."
             )
         if dtype != "float32":
-            raise UsageError(f"{where} has {name!r} as {dtype[:20]!r}, and it has to be float32.")
+            raise UsageError(f"{where} has {name!r} as {dtype[:20]!r}, but it has to be float32.")
 
 
 def _check_written(plan: Plan, draft: Path, chosen: Mapping[Place, Params]) -> Level | None:
-    """Read a file back and compare it with what went into it, bit for bit and by what PyTorch makes of it."""
+    """Read a file back and compare it with the run, bit for bit and by PyTorch's outputs."""
     found = read(draft, plan)
     returned: dict[Place, Params] = {place: found[place if len(chosen) > 1 else None] for place in chosen}
     for place, params in chosen.items():
         if not _same(params, returned[place]):
-            raise Mismatch(f"What was written of seed {place[0]}, agent {place[1]} is not what was read back.")
+            raise Mismatch(f"The file differs from the run when read back, for seed {place[0]}, agent {place[1]}.")
     if not is_installed("torch"):
         return None
     family = plan.config.family
@@ -196,8 +204,8 @@ def _check_written(plan: Plan, draft: Path, chosen: Mapping[Place, Params]) -> L
         level = forward(plan.config, params, state)
         if not level.passed:
             raise Mismatch(
-                f"PyTorch says something else than Flax of seed {place[0]}, agent {place[1]}: they are "
-                f"{level.max_abs_diff:.1e} apart, and {level.tolerance:.1e} is allowed. Nothing was written."
+                f"PyTorch and Flax disagree for seed {place[0]}, agent {place[1]}: their outputs differ by "
+                f"{level.max_abs_diff:.1e}, and {level.tolerance:.1e} is allowed. Nothing was written."
             )
         if worst is None or level.max_abs_diff * worst.tolerance > worst.max_abs_diff * level.tolerance:
             worst = level

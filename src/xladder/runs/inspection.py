@@ -1,4 +1,4 @@
-"""What a rung makes of a workload: its programs, their cost, the time of a tick, and how near that is to a limit."""
+"""Inspect a workload on a rung: its compiled programs, their cost, the time per tick and the machine's limits."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xladder.registry import find_rung
 from xladder.rungs.running import HostRun, Running
 from xladder.runs import limits
 
-TIMED_SECONDS = 0.4  # that a measurement of several ticks takes at least, so that starting it does not count
+TIMED_SECONDS = 0.4  # the least duration of a measurement, so that its overhead is negligible
 REPEATS = 5
-PATIENCE = 20.0  # seconds that learning is waited for
+PATIENCE = 20.0  # seconds to wait for learning to start
 MOST_TICKS = 200  # in one measurement
 
 
 def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
-    """The facts, as `xladder inspect --json` writes them, and the texts of all programs, `jaxpr` and `hlo`."""
+    """Measure a plan; returns the facts of `xladder inspect --json`, and all programs as `jaxpr` and `hlo` text."""
     rung, device = find_rung(plan.rung, plan.workload), devices.find(plan.device)
     together = rung.population and plan.workload.population
     seeds = plan.seeds if together else plan.seeds[:1]
@@ -33,7 +33,7 @@ def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
     }
     if plan.rung == "torch":
         running = rung.start(plan.config, seeds, device)
-        why = "PyTorch runs one operation after another and compiles nothing, so there is no program to look into."
+        why = "PyTorch runs one operation after another and compiles nothing, so there is no program to inspect."
         facts |= {"programs": [], "note": f"{running.note} {why}".strip()} | timings(running)
         return facts, {}
     from xladder.rungs.inspected import InspectingCompiler, traces
@@ -61,7 +61,7 @@ def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
 
 
 def timings(running: Running) -> dict[str, Any]:
-    """Median seconds of a tick of all seeds together once they learn, and of its parts if they are known."""
+    """Median seconds per tick of all seeds together after learning has started, and of its parts if known."""
     begun, learning, count = time.perf_counter(), False, 1
     while not learning and time.perf_counter() - begun < PATIENCE:
         learning = bool(np.isfinite(running.advance(count)["loss"][:, -1]).all())
@@ -75,19 +75,19 @@ def timings(running: Running) -> dict[str, Any]:
         "tick_seconds": float(np.median(times)),
         "ticks_timed": count * REPEATS,
         "learning": learning,
-        # Only where a loop on the host has kept them; to time them apart in a program is `compare`'s long work.
+        # Only host loops record them; timing the parts of a compiled program takes long and is left to `compare`.
         "phases": running.phases() if isinstance(running, HostRun) else {},
     }
 
 
 def costs(plan: Plan, running: Any, compiler: Any, calls: list[int]) -> dict[str, Any]:
-    """Size and cost of each program, and of a tick."""
+    """The size and cost of each program and of a tick."""
     from xladder.rungs.costs import Cost, account
 
     whole = list(compiler.built)
     counted = list(zip(whole, calls, strict=True))
     if plan.rung == "fused":
-        # A chunk is a loop whose length is an argument, so that XLA would count one tick and whatever is round it.
+        # A chunk is a loop whose length is an argument, so XLA would count one tick and everything around the loop.
         tick = compiler.program(running.program.tick, (0, 1), running.counters, running.runs)
         counted = [(tick, 1)]
         compiler.built.remove(tick)

@@ -1,4 +1,4 @@
-"""What a machine can do at best, measured: one large matrix product, one large copy. Best of several, as a limit is."""
+"""Measure a machine's peak rates with one large matrix product and one large copy, taking the best of several."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ REPEATS = 7
 
 
 def measure(device: Any) -> dict[str, float]:
-    """FLOP/s of a float32 product as JAX does it by default, and bytes/s that are read and written again."""
+    """Peak FLOP/s of a float32 matrix product with JAX's default precision, and peak bytes/s read plus written."""
     side, length = SIDES.get(device.platform, GPU_SIDE), LENGTHS.get(device.platform, GPU_LENGTH)
     with jax.default_device(device):
         square, line = jnp.ones((side, side), jnp.float32), jnp.ones(length, jnp.float32)
-        # In place, because fresh memory would cost a CPU more than what is measured.
+        # In place, because allocating new memory would cost a CPU more than the copy itself.
         product, copy = compiled(_product), compiled(_copy, (1,))
         return {
             "flops_per_second": 2 * side**3 / _best(lambda last: product(None, square), square),

@@ -1,4 +1,4 @@
-"""One process at a time in a run directory."""
+"""A lock that allows only one process at a time to write to a run directory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xladder.errors import UsageError
 
 
 class Lock:
-    """Held as long as this process lives: the system lets go of it however the process ends."""
+    """An exclusive lock on a file. The operating system releases it however the process ends."""
 
     def __init__(self, path: Path):
         self._file: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
@@ -25,12 +25,12 @@ class Lock:
             raise UsageError(
                 f"`{path.parent}` is in use by {holder}: wait for it, or stop it, and try again."
             ) from None
-        with suppress(OSError):  # whose it is, is no more than a note, and a full disk is told of elsewhere
+        with suppress(OSError):  # the holder's name is only informative, and a full disk is reported elsewhere
             os.ftruncate(self._file, 0)
             os.write(self._file, f"process {os.getpid()} on {socket.gethostname()} since {time.ctime()}\n".encode())
 
     def release(self) -> None:
-        """Let go of it before the process ends; may be called twice."""
+        """Release the lock before the process ends; may be called twice."""
         if self._file is not None:
             os.close(self._file)
             self._file = None

@@ -2,7 +2,7 @@
 
     echo PLAN | python -m xladder.runs.measure
 
-No cache of compiled programs is used, so `compile_seconds` is what a first run pays.
+No cache of compiled programs is used, so `compile_seconds` is that of a first run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xladder.trainer import Observer
 
 
 class Stopwatch(Observer):
-    """Keeps the time per tick of every chunk in which learning was on."""
+    """Records the time per tick of every chunk after learning has started."""
 
     def __init__(self) -> None:
         self.times: list[float] = []
@@ -35,11 +35,11 @@ class Stopwatch(Observer):
         self.phases: list[dict[str, float]] = []
 
     def started(self, seeds: Sequence[int], running: Running) -> None:
-        """A seed begins: what its first learning tick compiles or warms up is not counted."""
+        """Start timing a group of seeds; its first chunk with learning is warm-up and not counted."""
         self.note, self.warm = running.note, False
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """One entry per tick, so that the median is over ticks."""
+        """Record one entry per tick, so that the median is over ticks."""
         ticks = columns["loss"].shape[1]
         entries = [seconds / ticks / len(seeds)] * ticks
         self.all_times += entries
@@ -49,12 +49,12 @@ class Stopwatch(Observer):
         self.warm = learning
 
     def ended(self, running: Running) -> None:
-        """Time sampling and update apart."""
+        """Time sampling and update separately."""
         self.phases.append(running.phases())
 
 
 def measure(plan: Plan) -> dict[str, Any]:
-    """Train a plan and say how long a tick took, what it needed and what it reached."""
+    """Train a plan and return its row of the comparison: times, memory and returns."""
     watch = Stopwatch()
     result = execute(plan, watch)
     device = devices.find(plan.device)
@@ -78,17 +78,17 @@ def measure(plan: Plan) -> dict[str, Any]:
 
 
 def mean(values: np.ndarray) -> float:
-    """The mean of what was measured; NaN where nothing was."""
+    """The mean of the finite values; nan if there are none."""
     return float(mean_and_interval(values.ravel())[0])
 
 
 def last(values: np.ndarray | None) -> float | None:
-    """The mean over seeds of the last entry of [seeds, ticks]; None where nothing was measured."""
+    """The mean over seeds of the last entry of [seeds, ticks]; None if nothing was measured."""
     return None if values is None else float(values[:, -1].mean())
 
 
 def peak_memory_mb(device: Any, rung: str) -> float:
-    """The most memory held: on the device where that is a GPU, else by this process."""
+    """Peak memory in MiB: of the device if it is a GPU, otherwise of this process."""
     if device.platform != "cpu":
         if rung == "torch":
             from xladder.rungs.torch import peak_memory
@@ -100,7 +100,7 @@ def peak_memory_mb(device: Any, rung: str) -> float:
 
 
 def main() -> int:
-    """Read a plan from standard input, print a row."""
+    """Read a plan from standard input, measure it and print its row."""
     from xladder.runs.directory import parse_plan
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

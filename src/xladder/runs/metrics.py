@@ -17,8 +17,8 @@ import numpy as np
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import DamagedRun
 
-MOST_SEEDS_IN_EVENTS = 16  # beyond that TensorBoard shows the mean over seeds only
-MOST_EVENTS = 2000  # of one curve: it shows half as many, and writing one takes longer than an iteration of some runs
+MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seeds
+MOST_EVENTS = 2000  # per curve: TensorBoard shows half as many, and writing one can take longer than an iteration
 
 
 class MetricsWriter:
@@ -29,22 +29,22 @@ class MetricsWriter:
         self.path = folder / "metrics.csv"
         self.by_seed = len(seeds) <= MOST_SEEDS_IN_EVENTS
         self.position = 0
-        """Bytes of metrics.csv that count."""
+        """Number of valid bytes in metrics.csv."""
         self.elapsed = 0.0
         self._digest = hashlib.sha256()  # of those bytes
         self._events: dict[str, Any] = {}
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
-        """Add ticks `first` …; `columns` are [seeds, ticks]. What is not a number stays empty."""
+        """Append a chunk whose first tick is `first`; `columns` are [seeds, ticks]. nan becomes an empty cell."""
         lines = [] if self.position else [",".join(["seed", self.tick, *columns, "elapsed_seconds"]) + "\r\n"]
         for s, seed in enumerate(seeds):
             rows = zip(*(map(_cell, values[s].tolist()) for values in columns.values()), strict=True)
-            # Numbers need no quotes, so a join does what `csv` takes several times as long for.
+            # Numbers need no quotes, so a join suffices; `csv` would be several times slower.
             lines += [f"{seed},{t},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first)]
         text = "".join(lines).encode()
         with self.path.open("r+b" if self.position else "wb") as file:
             if file.seek(0, os.SEEK_END) < self.position:
-                raise OSError("something else has cut it")
+                raise OSError("another process has truncated it")
             # A write that failed may have left half a line.
             file.truncate(self.position)
             file.seek(self.position)
@@ -52,11 +52,11 @@ class MetricsWriter:
         self.position += len(text)
         self._digest.update(text)
         self.elapsed = elapsed
-        with suppress(OSError):  # they are a copy, and are written anew when a run is resumed
+        with suppress(OSError):  # they are only a copy, rewritten when a run is resumed
             self._add_events(seeds, first, columns)
 
     def sync(self) -> dict[str, Any]:
-        """Have the metrics reach the disk. Returns what a checkpoint has to know of them."""
+        """Sync the metrics to disk. Returns the metadata that a checkpoint stores about them."""
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         return {
@@ -65,14 +65,14 @@ class MetricsWriter:
             "elapsed_seconds": self.elapsed,
         }
 
-    def begin_anew(self) -> None:
-        """Forget what was written. The old metrics are kept under another name."""
+    def start_over(self) -> None:
+        """Discard everything written so far. The old metrics are kept under another name."""
         shutil.rmtree(self.folder / "events", ignore_errors=True)
         if self.path.exists():
             os.replace(self.path, self.path.with_suffix(".csv.old"))
 
-    def go_back(self, metadata: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """Forget what was written after a checkpoint, and write the events anew. Returns the metrics by then."""
+    def rewind(self, metadata: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Discard what was written after a checkpoint, and rewrite the events. Returns the metrics up to it."""
         position = metadata["metrics_bytes"]
         digest = hashlib.sha256()
         if self.path.is_file():
@@ -80,8 +80,8 @@ class MetricsWriter:
                 digest.update(file.read(position))
         if digest.hexdigest() != metadata["metrics_sha256"]:
             raise DamagedRun(
-                f"`{self.path}` is not what it was when the checkpoint was saved, so the run cannot go on from it: put "
-                "the file back, or begin a new run with `xladder train --config`."
+                f"`{self.path}` has changed since the checkpoint was saved, so the run cannot resume from it: restore "
+                "the file, or start a new run with `xladder train --config`."
             )
         shutil.rmtree(self.folder / "events", ignore_errors=True)
         self.position, self.elapsed, self._digest = position, metadata["elapsed_seconds"], digest
@@ -101,7 +101,7 @@ class MetricsWriter:
             events.flush()
 
     def _chosen(self, series: np.ndarray, first: int) -> list[int]:
-        """The ticks of a chunk that become events: in a long run some of them, but all of what is measured rarely."""
+        """Choose the ticks of a chunk to write as events: a subset in long runs, but every rarely measured value."""
         measured = first + np.flatnonzero(np.isfinite(series))
         rarely = len(measured) * self.stride <= len(series)
         return measured.tolist() if rarely else measured[measured % self.stride == 0].tolist()
@@ -113,7 +113,7 @@ class MetricsWriter:
         self._events = {}
 
     def _writer(self, name: str) -> Any:
-        # Not `SummaryWriter`: its queue blocks for ever once the disk is full and its thread has died.
+        # Not `SummaryWriter`: its queue blocks forever once the disk is full and its thread has died.
         if name not in self._events:
             from tensorboardX.event_file_writer import EventsWriter
 
@@ -124,20 +124,20 @@ class MetricsWriter:
 
 
 def read_seeds(path: Path) -> list[int]:
-    """The seeds that `metrics.csv` has rows of, in the order of the first axis of `read`."""
+    """The seeds in `metrics.csv`, in the order of the first axis of `read`."""
     with path.open(newline="", encoding="utf-8") as file:
         return list(dict.fromkeys(int(row["seed"]) for row in csv.DictReader(file)))
 
 
 def read(path: Path, tick: str) -> dict[str, np.ndarray]:
-    """`metrics.csv` as name → float [seed, tick]; nan where a cell is empty or a seed came less far."""
+    """Read `metrics.csv` as name → float [seed, tick]; nan where a cell is empty or a seed ended earlier."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         if not rows:
             return {}
         names = [name for name in rows[0] if name not in ("seed", tick, "elapsed_seconds")]
-        # In the order in which they were written, which is that of the plan.
+        # In the order they were written, which is the plan's.
         seeds = {seed: i for i, seed in enumerate(dict.fromkeys(int(row["seed"]) for row in rows))}
         ticks = 1 + max(int(row[tick]) for row in rows)
         if ticks > len(rows):
@@ -149,7 +149,7 @@ def read(path: Path, tick: str) -> dict[str, np.ndarray]:
                 if row[name]:
                     table[name][s, t] = float(row[name])
     except (ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError, csv.Error) as error:
-        raise DamagedRun(f"`{path}` is not a table of metrics any more ({error}).") from None
+        raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
     return table
 
 

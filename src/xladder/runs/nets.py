@@ -1,4 +1,4 @@
-"""The single networks of a run, by seed and agent: taken out of what was learned, and put together again."""
+"""Split the parameters of a run into single networks by seed and agent, and combine them again."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from xladder.results import Result
 from xladder.rungs.running import stack_seeds
 
 Place = tuple[int, int]
-"""A seed and the number of an agent."""
+"""A seed and the index of an agent."""
 
 
 def places(result: Result, seed: int | None = None, agent: int | None = None) -> list[Place]:
-    """Where there are networks: all of them, or those of one seed or one agent."""
+    """List the networks of a run by seed and agent: all, or those of one seed or one agent."""
     plan = result.plan
-    kept = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]  # a stopped run may not have come to all
+    trained = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]  # a stopped run may not have trained all
     agents = range(plan.config.num_learners if plan.config.agent_axis else 1)
-    if seed is not None and seed not in kept:
-        raise UsageError(f"There is no seed {seed} in this run: it has {format_numbers(kept)}.")
+    if seed is not None and seed not in trained:
+        raise UsageError(f"There is no seed {seed} in this run: it has {format_numbers(trained)}.")
     if agent is not None and agent not in agents:
         raise UsageError(f"There is no agent {agent} in this run: it has {format_numbers(agents)}.")
-    return [(s, a) for s in kept for a in agents if seed in (None, s) and agent in (None, a)]
+    return [(s, a) for s in trained for a in agents if seed in (None, s) and agent in (None, a)]
 
 
 def take(result: Result, place: Place) -> Params:
@@ -40,14 +40,14 @@ def take(result: Result, place: Place) -> Params:
 
 
 def policy(result: Result, seed: int | None = None, agent: int = 0) -> Policy:
-    """What one agent of a run does, as a function of what it sees; of the run's first seed, if none is named."""
+    """Return one agent as a function from observations to actions; of the run's first seed if none is given."""
     place = places(result, result.plan.seeds[0] if seed is None else seed, agent)[0]
     params = jax.device_put(take(result, place), devices.find(result.plan.device))
     return result.config.family.policy(result.config, params, compiled)
 
 
 def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:
-    """Networks of all seeds and agents of a plan as one pytree, leaves [seed, …] or [seed, agent, …]."""
+    """Combine the networks of all seeds and agents into one pytree, leaves [seed, …] or [seed, agent, …]."""
     if not plan.config.agent_axis:
         return stack_seeds([nets[seed, 0] for seed in plan.seeds])
     agents = range(plan.config.num_learners)
@@ -55,13 +55,13 @@ def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:
 
 
 def shapes(plan: Plan) -> Params:
-    """The shapes of one network's parameters, without making any."""
+    """The shapes of one network's parameters, without initialising them."""
     lead = 2 if plan.config.agent_axis else 1
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), shapes_of_one_seed(plan))
 
 
 def shapes_of_one_seed(plan: Plan) -> Params:
-    """The shapes of all that one seed learns, leaves [1, …] or [1, agent, …]."""
+    """The shapes of all parameters of one seed, leaves [1, …] or [1, agent, …]."""
     program = plan.config.family.program(plan.config)
 
     found: Params = jax.eval_shape(jax.vmap(program.fresh_params), np.zeros(1, np.int32))
@@ -72,7 +72,7 @@ def check_twin(plan: Plan) -> None:
     """Raise a `UsageError` if no PyTorch network corresponds to the plan's."""
     why = plan.config.family.why_no_torch(plan.config)
     if why:
-        raise UsageError(f"Its networks have no names in PyTorch: {why}.")
+        raise UsageError(f"Its networks have no PyTorch twin: {why}.")
 
 
 def format_numbers(numbers: Iterable[int]) -> str:

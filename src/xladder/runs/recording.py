@@ -1,4 +1,4 @@
-"""What is written while a run goes on, and when it has ended. Whoever started it, command or library: all goes here."""
+"""Record a run in its directory, while it trains and when it ends; for the command line and the library alike."""
 
 from __future__ import annotations
 
@@ -17,41 +17,41 @@ from xladder.results import Result
 from xladder.runs.directory import Keeping, RunDirectory
 from xladder.trainer import Observer
 
-LOG_SECONDS = 30.0  # between two lines of progress in log.txt
+LOG_SECONDS = 30.0  # between progress lines in log.txt
 
 
 class Recorder(Observer):
-    """Writes a run into its directory: environment, metrics, and in log.txt what has happened.
+    """Writes a run's environment, metrics and log into its directory.
 
     Args:
         directory: The run directory.
-        show: Prints a line that the user should see; it is in the log already.
+        show: Prints a line for the user.
     """
 
     def __init__(self, directory: RunDirectory, show: Callable[[str], None] = lambda line: None):
         self.directory, self.plan, self.show = directory, directory.plan, show
         self.elapsed = directory.writer.elapsed
         self.unwritten = False
-        """Whether rows of metrics.csv wait for room on the disk."""
+        """Whether rows of metrics.csv could not be written yet, for example because the disk is full."""
         self._meter = Meter(self.plan)
         self._logged = float("-inf")
         self._starting = ""
 
     def begin(self, device: Any) -> str:
-        """Record where the run takes place. Returns that in a line."""
+        """Record the environment of the run. Returns it as a headline."""
         line = headline(self.plan, device)
         self.directory.log(line)
         self.directory.mark_begun()
         self.directory.write_environment(device, line)
         return line
 
-    def notify(self, line: str) -> None:
-        """Write a line into log.txt, and show it."""
+    def announce(self, line: str) -> None:
+        """Log a line and show it to the user."""
         self.directory.log(line)
         self.show(line)
 
     def waiting(self, what: str, seconds: float) -> None:
-        """Log what a rung does before it trains, once."""
+        """Log what the rung does before training, once per activity."""
         if what not in AFTER_START and what != self._starting:
             self._starting = what
             self.directory.log(f"{what} {self._meter.name} …")
@@ -72,8 +72,8 @@ class Recorder(Observer):
             self.directory.append(seeds, first, columns, self.elapsed)
             self.unwritten = False
         except OSError as error:
-            if not self.unwritten:  # once, until it works again: whether the run can go on, checkpoints decide
-                self.notify(
+            if not self.unwritten:  # announced once until writing works again; only failing checkpoints end the run
+                self.announce(
                     f"metrics.csv could not be written ({error.strerror or error}); its rows are kept for later."
                 )
             self.unwritten = True
@@ -83,32 +83,32 @@ class Recorder(Observer):
             self._logged = time.monotonic()
             self.directory.log(f"{meter.title}: {meter.text()}")
 
-    def metadata(self, line: str) -> None:
-        """Log what has happened on the rung."""
+    def notify(self, line: str) -> None:
+        """Log a message from the rung; another observer shows it."""
         self.directory.log(line)
 
 
 def headline(plan: Plan, device: Any) -> str:
-    """What is trained where, in a line."""
+    """One line: workload, rung, seeds and device."""
     return f"{plan.workload.name} on {plan.rung}, {format_seeds(plan)}, on {devices.describe(device)}"
 
 
 def episodes_of(directory: RunDirectory) -> int:
-    """Episodes of the evaluation at the end of a run."""
-    asked = directory.keeping.eval_episodes
-    return directory.plan.workload.family.train_episodes if asked is None else asked
+    """Number of episodes of the evaluation at the end of a run."""
+    episodes = directory.keeping.eval_episodes
+    return directory.plan.workload.family.train_episodes if episodes is None else episodes
 
 
 def save(result: Result, path: str | Path, eval_episodes: int | None = None) -> Path:
-    """Write the run directory of a result that was not recorded while it was trained."""
+    """Write a run directory for a result that was not recorded during training."""
     keeping = Keeping(eval_episodes=eval_episodes)
     keeping.check()
     directory = RunDirectory.create(path, result.plan, keeping)
     try:
         recorder = Recorder(directory)
         recorder.begin(devices.find(result.plan.device))
-        come_from = f"the run in {result.path}" if result.path else "a run that Python had trained"
-        directory.log(f"Saved from {come_from}.")
+        origin = f"the run in {result.path}" if result.path else "a run trained from Python"
+        directory.log(f"Saved from {origin}.")
         if result.metrics:
             directory.write_metrics(result)
         episodes = episodes_of(directory)

@@ -1,4 +1,4 @@
-"""How a run goes on: the checkpoint it continues from, the rung it may continue on, and what is taken back."""
+"""Resume a run: find its checkpoint, check the rung it may continue on, and discard what came after."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.trainer import ResumeState
 
-EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs whose state is the same
-Say = Callable[[str], None]
+EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs that share a state format
+Notify = Callable[[str], None]
 
 
 def find_checkpoint(
-    directory: RunDirectory, notify: Say, rung: str | None = None, mesh: str | None = None
+    directory: RunDirectory, notify: Notify, rung: str | None = None, mesh: str | None = None
 ) -> Checkpoint | None:
-    """Find the newest sound checkpoint, and plan the rest of the run.
+    """Find the newest intact checkpoint, and plan the rest of the run.
 
     Args:
-        directory: The run; its plan is on the rung to go on on afterwards.
-        say: Hears of checkpoints that are damaged.
-        rung: The rung to go on on, if it is to be another.
-        mesh: What lies over how many devices from now on.
+        directory: The run; its plan is changed to the rung and mesh it continues on.
+        notify: Called with a line about each damaged checkpoint.
+        rung: The rung to continue on, if not the same.
+        mesh: The device mesh to continue on, if not the same.
 
     Returns:
-        The checkpoint, or None if there has never been one.
+        The checkpoint, or None if none was ever saved.
     """
     checkpoint = directory.checkpoints.latest(notify)
     chosen = choose_rung(directory.plan, checkpoint, rung or ("mesh" if mesh else None))
@@ -37,44 +37,44 @@ def find_checkpoint(
     return checkpoint
 
 
-def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Say) -> ResumeState | None:
-    """Take a run directory back to a checkpoint, or to its beginning if there is none.
+def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Notify) -> ResumeState | None:
+    """Rewind a run directory to a checkpoint, or to its start if there is none.
 
     Args:
         directory: The run.
-        checkpoint: Where it goes on from.
-        say: Hears of where that is.
+        checkpoint: The checkpoint to continue from.
+        notify: Called with a line that says where the run continues.
 
     Returns:
-        What `execute` goes on from.
+        The state that `execute` continues from.
     """
     if checkpoint is None:
         refuse_to_replace(directory)
-        notify("There is no checkpoint yet: the run begins anew.")
-        directory.write_config()  # nothing else says on which rung it is from now on
-        directory.writer.begin_anew()
+        notify("There is no checkpoint yet: the run starts over.")
+        directory.write_config()  # records the rung it now runs on
+        directory.writer.start_over()
         return None
-    metrics = directory.writer.go_back(checkpoint.facts)
-    notify(f"Going on from {directory.checkpoints.path(checkpoint.step).name}.")
+    metrics = directory.writer.rewind(checkpoint.facts)
+    notify(f"Resuming from {directory.checkpoints.path(checkpoint.step).name}.")
     if not directory.plan.config.world.jittable and not any(".worlds." in n for n in checkpoint.arrays):
-        notify("Its games could not be saved, so new ones begin: not quite the run that it would have been.")
+        notify("The state of its envs could not be saved, so new episodes start: the run will differ slightly.")
     return ResumeState(checkpoint.arrays, checkpoint.facts, metrics)
 
 
 def refuse_to_replace(directory: RunDirectory) -> None:
-    """Raise a `UsageError` if agents would be lost by beginning anew: a run that was killed early has none."""
+    """Raise a `UsageError` if starting over would overwrite trained agents; a run that was killed early has none."""
     if not (directory.path / AGENTS).exists():
         return
     if not directory.writer.path.exists():
         raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
     raise UsageError(
-        f"`{directory.path}` has agents and no checkpoint to go on from, and they are not replaced. To score them: "
-        f"{directory.way_on}"
+        f"`{directory.path}` has agents but no checkpoint to resume from, and starting over would overwrite them. To "
+        f"evaluate them: {directory.way_on}"
     )
 
 
 def ticks_left(plan: Plan, checkpoint: Checkpoint | None) -> int:
-    """How many ticks the seeds that are next have before them."""
+    """Ticks left for the group of seeds that is trained next."""
     if checkpoint is None:
         return int(plan.config.ticks)
     left = int(plan.config.ticks - checkpoint.facts["done"])
@@ -82,30 +82,30 @@ def ticks_left(plan: Plan, checkpoint: Checkpoint | None) -> int:
     return left or (int(plan.config.ticks) if more else 0)
 
 
-def choose_rung(plan: Plan, checkpoint: Checkpoint | None, asked: str | None) -> str:
-    """The rung to go on on; a sentence if its state is another."""
+def choose_rung(plan: Plan, checkpoint: Checkpoint | None, requested: str | None) -> str:
+    """Choose the rung to continue on; a `UsageError` if it cannot use the checkpoint's state."""
     saved = checkpoint.facts["rung"] if checkpoint else plan.rung
-    if asked is None or asked == saved:
+    if requested is None or requested == saved:
         return str(saved)
-    find_rung(asked, plan.workload)
-    check_rung(asked, plan.workload, plan.config)
+    find_rung(requested, plan.workload)
+    check_rung(requested, plan.workload, plan.config)
     if checkpoint is None:
-        return asked
+        return requested
     reason = ""
-    if asked not in EXCHANGEABLE or saved not in EXCHANGEABLE:
-        alone = saved if saved not in EXCHANGEABLE else asked
-        reason = f"what `{alone}` holds no other can resume from; {', '.join(EXCHANGEABLE)} hold the same state"
-    elif len(plan.seeds) > 1 and seed_groups(plan) != seed_groups(replace(plan, rung=asked)):
-        reason = "one has all seeds side by side, the other one after another"
-    elif "fused" in (asked, saved) and not plan.config.world.jittable:
-        reason = "on `fused` the games are inside the program and cannot be carried"
+    if requested not in EXCHANGEABLE or saved not in EXCHANGEABLE:
+        alone = saved if saved not in EXCHANGEABLE else requested
+        reason = f"the state of `{alone}` fits no other rung; only {', '.join(EXCHANGEABLE)} share theirs"
+    elif len(plan.seeds) > 1 and seed_groups(plan) != seed_groups(replace(plan, rung=requested)):
+        reason = "one trains all seeds at once, the other one after another"
+    elif "fused" in (requested, saved) and not plan.config.world.jittable:
+        reason = "on `fused` the envs are inside the compiled program, and their state cannot be moved"
     if reason:
-        raise UsageError(f"A run saved on `{saved}` cannot go on on `{asked}`: {reason}.")
-    return asked
+        raise UsageError(f"A run saved on `{saved}` cannot resume on `{requested}`: {reason}.")
+    return requested
 
 
 def on_rung(plan: Plan, rung: str, mesh: str | None) -> Plan:
-    """The plan on that rung, over those devices; what is learned stays the same."""
+    """Move a plan to a rung and device mesh, without changing what is learned."""
     if "mesh" not in RUNGS[rung].options:
         return replace(plan, rung=rung, options=options_for(rung, plan.options))
     if not (mesh or plan.options.mesh):
@@ -114,7 +114,7 @@ def on_rung(plan: Plan, rung: str, mesh: str | None) -> Plan:
     found = layout.fit(plan.workload.family, plan.config, layout.parse(str(options.mesh)), len(plan.seeds))
     if found != plan.config:
         raise UsageError(
-            f"`--mesh {options.mesh}` would need batches in {found.learner.strata} groups, and the run has "
-            f"{plan.config.learner.strata} (`--learner.strata`), which cannot change while it goes on."
+            f"`--mesh {options.mesh}` would need batches in {found.learner.strata} groups, but the run has "
+            f"{plan.config.learner.strata} (`--learner.strata`), which cannot change when it is resumed."
         )
     return replace(plan, rung=rung, options=options)

@@ -1,4 +1,4 @@
-"""Files that hold a state_dict: PyTorch's, and safetensors, which needs no PyTorch. Names to arrays, both ways."""
+"""Read and write state_dicts as arrays by name, in PyTorch's format or as safetensors, which needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import numpy as np
 from xladder.errors import UsageError
 
 Declared = dict[str, tuple[str, tuple[int, ...]]]
-"""What a file says it holds, before any of it is read: name → dtype and shape."""
+"""A file's declared contents, before any data is read: name → dtype and shape."""
 
 SUFFIXES = {".safetensors": "safetensors", ".pt": "torch", ".pth": "torch", ".pkl": "torch"}
-ARCHIVE = b"PK\x03\x04"  # how PyTorch's files begin
+ARCHIVE = b"PK\x03\x04"  # the first bytes of PyTorch's files
 
 
 def declared(path: Path) -> Declared:
-    """What a file says it holds."""
+    """Read a file's declared contents: name → dtype and shape."""
     if kind(path) == "torch":
         from xladder import bridge
 
@@ -27,14 +27,14 @@ def declared(path: Path) -> Declared:
 
     try:
         with safe_open(path, framework="numpy") as file:
-            views = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - it is no dict
+            views = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
             return {name: (_dtype(view.get_dtype()), tuple(view.get_shape())) for name, view in views.items()}
     except (SafetensorError, OSError, ValueError) as error:
-        raise UsageError(f"`{path}` is not a safetensors file, or only a part of one: {_first_line(error)}.") from None
+        raise UsageError(f"`{path}` is not a safetensors file, or it is truncated: {_first_line(error)}.") from None
 
 
 def read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Some arrays of a file. Ask `declared` first what they are."""
+    """Read some arrays of a file. Call `declared` first to see names and sizes."""
     if kind(path) == "torch":
         from xladder import bridge
 
@@ -49,7 +49,7 @@ def read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
 
 
 def write(path: Path, form: str, state: Mapping[str, np.ndarray]) -> None:
-    """Write a file, in the form `torch` or `safetensors`. It has to reach the disk before this returns."""
+    """Write a file in the format `torch` or `safetensors`, and sync it to disk."""
     if form == "torch":
         from xladder import bridge
 
@@ -65,9 +65,9 @@ def write(path: Path, form: str, state: Mapping[str, np.ndarray]) -> None:
 
 
 def kind(path: Path) -> str:
-    """`torch` or `safetensors`: what a file's name says, or if it says nothing, how the file begins."""
+    """The format of a file, `torch` or `safetensors`, by its suffix or else by its first bytes."""
     try:
-        if path.exists() and not path.is_file():  # a pipe would be waited for, and a device has no end
+        if path.exists() and not path.is_file():  # reading a pipe could block, and a device has no end
             raise UsageError(f"`{path}` is not a file.")
         with path.open("rb") as file:
             beginning = file.read(len(ARCHIVE))
@@ -77,7 +77,7 @@ def kind(path: Path) -> str:
 
 
 def _dtype(name: str) -> str:
-    """safetensors' name of a dtype as NumPy and PyTorch have it."""
+    """Convert safetensors' name of a dtype to NumPy's."""
     return {"F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16"}.get(name, name.lower())
 
 
