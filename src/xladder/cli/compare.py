@@ -20,6 +20,7 @@ from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
+from xladder.runs.directory import file_name
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def run(words: Sequence[str]) -> int:
         only = options_of(rung, options.mesh)
         plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=only)
     console = Console(stderr=str(options.json) == "-")
-    stamp = f"{workload.name.replace('/', '-')}-{time.strftime('%Y%m%d-%H%M%S')}"
+    stamp = f"{file_name(workload.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     chart = options.chart or Path("runs") / f"compare-{stamp}.png"
     if chart.suffix != ".png" or chart.is_dir():
         raise UsageError(f"`--chart` is {chart}, but it has to be a file that ends in .png.")

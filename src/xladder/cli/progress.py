@@ -57,7 +57,7 @@ class Screen(ProgressBar):
         if saved:
             self.left = f"Training is complete and saved; for scores and pictures: {self.directory.resume_command}"
         else:
-            scores = command("eval", self.directory.path)
+            scores = command("eval", self.directory.path, self.directory.plan)
             self.left = f"Training is complete; the agents are in {self.directory.path / AGENTS}. For scores: {scores}"
 
     def started(self, seeds: Sequence[int], running: Running) -> None:

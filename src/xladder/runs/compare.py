@@ -42,8 +42,8 @@ def compare(
         workload: As in `train`.
         rungs: Keys of `xladder.RUNGS`.
         on_row: Called with every row as it is measured.
-            mesh: The device mesh, for the rung of that name.
-            seed: The first seed.
+        mesh: The device mesh, for the rung of that name.
+        seed: The first seed.
         seeds: Number of consecutive seeds, or a list of seeds; times are then per seed.
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.

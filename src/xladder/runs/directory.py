@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -101,7 +102,7 @@ class RunDirectory:
     def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
         """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
         stamp = time.strftime("%Y%m%d-%H%M%S")
-        folder = Path(path) if path else Path("runs") / f"{plan.workload.name.replace('/', '-')}-{plan.rung}-{stamp}"
+        folder = Path(path) if path else Path("runs") / f"{file_name(plan.workload.name)}-{plan.rung}-{stamp}"
         if not _is_utf8(str(folder.absolute())):
             raise UsageError(f"`{folder}` is not valid UTF-8: choose another `--out`.")
         was_there, directory = folder.is_dir(), None
@@ -146,13 +147,13 @@ class RunDirectory:
     @property
     def resume_command(self) -> str:
         """The command that resumes the run."""
-        return self.resumed_by or command("resume", self.path)
+        return self.resumed_by or command("resume", self.path, self.plan)
 
     @property
     def way_on(self) -> str:
         """The command to suggest when a run ended early: resume it, unless that would overwrite trained agents."""
         lost = (self.path / AGENTS).exists() and not self.checkpoints.newest()
-        return command("eval", self.path) if lost else self.resume_command
+        return command("eval", self.path, self.plan) if lost else self.resume_command
 
     def discard(self) -> None:
         """Remove the folder again if nothing has been trained in it."""
@@ -287,9 +288,15 @@ class RunDirectory:
         return curves | family.draw(result, score, media, title)
 
 
-def command(name: str, folder: Path) -> str:
-    """The command line that runs a command on a run directory."""
-    return f"xladder {name} {typed(folder)}"
+def file_name(workload: str) -> str:
+    """The name of a workload as part of a file name."""
+    return re.sub(r"[^\w.-]+", "-", workload)
+
+
+def command(name: str, folder: Path, plan: Plan | None = None) -> str:
+    """The command line that runs a command on a run directory; code of the user's own has to be named again."""
+    modules = user_code.modules_in(to_dict(plan.config)) if plan else []
+    return f"xladder {name} {typed(folder)}" + "".join(f" --import {module}" for module in modules)
 
 
 def typed(folder: Path) -> str:

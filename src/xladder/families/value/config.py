@@ -23,6 +23,7 @@ from xladder.protocols import Family
 SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
 COMPARED_TICKS = 400
 MOST_STRATA = 8
+MOST_AGENTS = 6  # whose returns are printed one by one
 # Columns that only `actors` reports: how many parameter versions the actors lag behind, the age of sampled rows in
 # ticks, samples per environment step, chunks queued for the replay memories, and batches queued for the learner.
 OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
@@ -424,6 +425,16 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         f"mean return {mean}, median {signed(score['median_return'])}, ε = {score['epsilon']:g}, {count}",
         f"random play {_with_interval(score['random_return'], score['random_ci95'])}",
     ]
+    if "agents" in score:
+        by_agent = {
+            "per agent": score["per_agent"],
+            "while the others act at random": score["against_random"],
+            "all at random": score["random_per_agent"],
+        }
+        for what, values in by_agent.items():
+            each = [f"{name} {signed(value)}" for name, value in zip(score["agents"], values, strict=True)]
+            more = f", and {len(each) - MOST_AGENTS} more" if len(each) > MOST_AGENTS else ""
+            lines.append(f"{what}: {', '.join(each[:MOST_AGENTS])}{more}")
     humans = {49: score.get("human49"), 57: score.get("human57")}
     known = [
         f"{signed(human, 2)} by the table of {games} games" for games, human in humans.items() if human is not None
