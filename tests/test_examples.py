@@ -1,0 +1,37 @@
+"""The examples, run as a user would: from another folder, with nothing of the package's own around."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PRINTED = {
+    "own_gridworld": ["fused: return", "losses after 2,000 steps are"],
+    "own_network": [],
+    "own_gflownet": [],
+    "own_loop": ["steps per episode"],
+    "sweep_from_python": ["over 4 seeds after"],
+}
+
+
+def test_every_example_is_run():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED)
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_runs_from_anywhere_and_is_short(name, tmp_path):
+    source = EXAMPLES / f"{name}.py"
+    assert len(source.read_text().splitlines()) < 100
+    shutil.copy(source, tmp_path)
+    done = subprocess.run(
+        [sys.executable, f"{name}.py"], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    for text in PRINTED[name]:
+        assert text in done.stdout
+    if name == "own_gridworld":
+        words = done.stdout.split()
+        assert float(words[2].rstrip(",")) > float(words[5]) + 1, done.stdout  # trained against random play
