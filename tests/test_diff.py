@@ -82,7 +82,7 @@ def test_settings_and_versions_are_shown_even_where_the_metrics_are_the_same(tmp
 def test_json_says_the_same(first, tmp_path, capsys):
     code, out, err = diff(first, write(tmp_path / "b", change=(3, 1), learner={"lr": 0.5}), capsys, "--json", "-")
     found = json.loads(out)
-    assert code == 1 and "part at epoch 3" in err
+    assert code == 1 and "differ at epoch 3" in err
     assert found["first_difference"] == {"epoch": 3, "seed": 1, "columns": {"loss": [0.5, 0.75]}}
     assert found["identical"] is False and found["config"] == {"config.learner.lr": [0.00025, 0.5]}
 

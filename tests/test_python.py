@@ -67,7 +67,7 @@ def test_a_saved_result_opens_as_it_was(result, tmp_path):
 def test_what_was_saved_is_finished_and_not_trained_again(result, tmp_path, capsys):
     folder = result.save(tmp_path / "run")
     assert main(["resume", str(folder)]) == 0
-    assert "is finished" in capsys.readouterr().out
+    assert "is complete" in capsys.readouterr().out
 
 
 def test_an_evaluation_disturbs_nothing_and_can_be_repeated(result):
@@ -226,7 +226,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(rung, recorde
 def test_train_resumes_what_is_there_if_it_is_the_same_run(tmp_path):
     options = {"config": PLAIN, "seeds": 1, "eval_episodes": 0, "resume": True}
     record(tmp_path / "run", callback=stop_at(5), **options)
-    with pytest.raises(UsageError, match="another run"):
+    with pytest.raises(UsageError, match="a different run"):
         record(tmp_path / "run", seed=3, **options)
     assert record(tmp_path / "run", **options).is_complete
     assert record(tmp_path / "run", **options).is_complete  # which is only loaded

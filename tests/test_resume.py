@@ -195,7 +195,7 @@ def test_killed_twice_and_taken_up_again_is_the_same_run(workload, tmp_path, cap
     assert (cut / "media/curves.png").exists()
     capsys.readouterr()
     assert main(["resume", str(cut)]) == 0
-    assert "is finished" in capsys.readouterr().out
+    assert "is complete" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
