@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+from xladder import user_code
 from xladder.core.packages import is_installed
 from xladder.errors import UsageError, missing_extra, unknown
 from xladder.families.gflownet import FAMILY as GFLOWNET
@@ -291,6 +292,11 @@ def find_workload(name: str) -> Workload:
     """Find a workload by its name or by the name of a world."""
     if name in WORKLOADS:
         return WORKLOADS[name]
+    if "/" not in name and name in user_code.entry_points("workload"):
+        installed = user_code.load_entry_point("workload", name)
+        if not isinstance(installed, Workload):
+            raise UsageError(f"The installed workload `{name}` is not a `Workload` of `xladder.registry`.")
+        return installed
     place = names.locate(name)
     found = SOURCES[place.family]
     # A user's own world may have JaxMARL's API without needing the package.

@@ -16,7 +16,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -181,18 +181,27 @@ def is_given(name: str) -> bool:
     return name in _given
 
 
-def check_children_can_find(names: Sequence[str]) -> None:
-    """Raise a `UsageError` if a child process cannot import an object that was passed to this one."""
-    for name in names:
-        module, _, attribute = name.partition(":")
-        if not is_given(name):
+def for_children(settings: Any) -> list[str]:
+    """Modules that a child process has to be allowed to import for these settings.
+
+    Args:
+        settings: Settings as plain data.
+
+    Returns:
+        Names of modules; a `UsageError` if an object was passed to this process that no other can import.
+    """
+    for text in _texts(settings):
+        found = NAME.fullmatch(text)
+        name = f"{found['module']}:{found['attribute']}" if found else ""
+        if name not in _given:
             continue
-        owner = sys.modules.get(module)
-        if module == "__main__" or getattr(owner, attribute, None) is None:
+        owner = sys.modules.get(name.partition(":")[0])
+        if found and (found["module"] == "__main__" or not hasattr(owner, found["attribute"])):
             raise UsageError(
-                f"`{name}` exists only in this process, and this rung starts others: put it into a module of its own, "
-                f"and name it as `module:Name`."
+                f"`{name}` exists only in this process, and this starts others: put it into a module of its own, and "
+                "name it as `module:Name`."
             )
+    return list(dict.fromkeys([*allowed(), *modules_in(settings)]))
 
 
 def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:

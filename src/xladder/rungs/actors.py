@@ -28,6 +28,7 @@ from xladder.distributed.remote import Engine
 from xladder.distributed.workers import ActorLayout, WorkerGroup
 from xladder.errors import UsageError
 from xladder.rungs.running import USUAL, Compiler, Metrics, stack_seeds
+from xladder.settings import to_dict
 
 MOST_ACTORS = 8  # by default
 
@@ -42,7 +43,7 @@ class ActorsRun:
             begun = time.perf_counter()
             learner = Learner(config, seed, device.platform, compiler.function, *cpu_and_device(device))
             self.compile_seconds = time.perf_counter() - begun
-            make = partial(make_actor, user_code.allowed(), os.getcwd())
+            make = partial(make_actor, user_code.for_children(to_dict(config)), os.getcwd())
             self.workers = WorkerGroup.spawn(config, seed, layout, engine, make, lock_step, self.lines.append)
             kind = LockStep if lock_step else Asynchronous
             self.loop: Any = kind(config, self.workers, learner)

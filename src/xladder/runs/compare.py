@@ -103,7 +103,7 @@ def measure_apart(plan: Plan) -> dict[str, Any]:
     """Call `measure` in a new process."""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "xladder.runs.measure"],
-        input=json.dumps(describe_plan(plan) | {"imports": user_code.allowed()}),
+        input=json.dumps(describe_plan(plan) | {"imports": user_code.for_children(to_dict(plan.config))}),
         capture_output=True,
         text=True,
         check=False,
