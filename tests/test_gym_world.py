@@ -208,7 +208,7 @@ def test_a_world_that_fails_on_the_way_is_named():
 def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     """Two copies play two games each; the first game of one of them never ends."""
     monkeypatch.setattr(Probe, "count", 0, raising=False)
-    monkeypatch.setattr(value.Ticks, "longest_game", 9)
+    monkeypatch.setattr(value.ValueConfig, "longest_game", 9)
     step, reset = Probe.step, Probe.reset
 
     def counting(self, **given):

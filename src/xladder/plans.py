@@ -9,6 +9,7 @@ from typing import Any
 
 from xladder import user_code
 from xladder.errors import UsageError
+from xladder.protocols import Config
 from xladder.registry import (
     RUNGS,
     RungOptions,
@@ -30,7 +31,7 @@ class Plan:
     """Everything that defines a run: workload, config, rung, seeds, device and rung options."""
 
     workload: Workload
-    config: Any
+    config: Config
     rung: str
     seeds: tuple[int, ...]
     device: str | None = None

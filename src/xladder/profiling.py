@@ -14,6 +14,7 @@ import numpy as np
 
 from xladder.errors import UsageError
 from xladder.plans import Plan
+from xladder.protocols import Config
 from xladder.rungs.running import Metrics, Running
 
 FOLDER = "profile"
@@ -24,9 +25,9 @@ def check(ticks: int | None, plan: Plan, left: int | None = None) -> None:
     """Raise a `UsageError` if a run has too few ticks to trace.
 
     Args:
-        ticks: Ticks to trace; they start after the first chunk, which is one tick long.
+        ticks: ValueConfig to trace; they start after the first chunk, which is one tick long.
         plan: The run.
-        left: Ticks left to train, if the run is resumed.
+        left: ValueConfig left to train, if the run is resumed.
     """
     if ticks is None:
         return
@@ -58,7 +59,7 @@ class Profile:
     def around(self, start: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a rung's `start` so that its run is traced."""
 
-        def start_traced(config: Any, seeds: Sequence[int], device: Any = None) -> Any:
+        def start_traced(config: Config, seeds: Sequence[int], device: Any = None) -> Any:
             running = start(config, seeds, device)
             return ProfiledRun(running, self) if self.left else running
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 Missing = Mapping[str, tuple[str, str]]
 """Rungs that are not available → why not, and the closest one that is."""
+
+
+C = TypeVar("C", contravariant=True)
+"""The settings that a family takes."""
 
 
 class World(Protocol):
@@ -64,7 +68,7 @@ class Config(Protocol):
 
     @property
     def interval(self) -> int:
-        """Ticks between evaluations during training; 0 for none."""
+        """ValueConfig between evaluations during training; 0 for none."""
 
     @property
     def num_learners(self) -> int:
@@ -147,7 +151,7 @@ class Measurement(Protocol):
         """An image of what the first seed has learned; None if there is nothing to draw."""
 
 
-class Family:
+class Family(Generic[C]):
     """Everything specific to one kind of learning problem. Subclasses override what differs.
 
     `config` is always one of the family's own config objects.
@@ -175,61 +179,61 @@ class Family:
         """The presets of the workload called `name`."""
         raise NotImplementedError
 
-    def check(self, config: Any) -> None:
+    def check(self, config: C) -> None:
         """Raise a `UsageError` for an invalid field; it names the field, its value and what is allowed."""
         raise NotImplementedError
 
-    def compared(self, config: Any) -> Any:
+    def compared(self, config: C) -> Any:
         """The config that `compare` runs: short, with learning starting early."""
         raise NotImplementedError
 
-    def for_mesh(self, config: Any, devices: int) -> Any:
+    def for_mesh(self, config: C, devices: int) -> Any:
         """Adapt a config so that `devices` devices can share its work; a `UsageError` if they cannot."""
         raise NotImplementedError
 
-    def missing(self, config: Any) -> Missing:
+    def missing(self, config: C) -> Missing:
         """Rungs that cannot run this config."""
         return {}
 
-    def memory_bytes(self, config: Any) -> int:
+    def memory_bytes(self, config: C) -> int:
         """Size of the replay memory of one seed in bytes."""
         return 0
 
     # Programs and backends.
 
-    def program(self, config: Any) -> Program:
+    def program(self, config: C) -> Program:
         """The program, not specialised for any platform."""
         raise NotImplementedError
 
-    def program_for(self, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Any:
+    def program_for(self, config: C, platform: str, seeds: Sequence[int] = (0,)) -> Any:
         """The program specialised for a platform, including the worlds."""
         raise NotImplementedError
 
-    def host_loop(self, config: Any, actor: Any, learner: Any) -> HostLoop:
+    def host_loop(self, config: C, actor: Any, learner: Any) -> HostLoop:
         """The same tick as a Python loop; `actor` and `learner` may be one backend or two."""
         raise NotImplementedError
 
-    def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Any:
+    def jax_backend(self, config: C, seed: int, compiled: Compiled) -> Any:
         """The agents in JAX, each operation its own compiled call."""
         raise NotImplementedError
 
-    def torch_backend(self, config: Any, seed: int, device: str) -> Any:
+    def torch_backend(self, config: C, seed: int, device: str) -> Any:
         """The agents in PyTorch."""
         raise NotImplementedError
 
-    def why_no_torch(self, config: Any) -> str:
+    def why_no_torch(self, config: C) -> str:
         """Why this config has no PyTorch twin, as a clause; empty if it has one."""
         return ""
 
-    def torso_names(self, config: Any) -> Any:
+    def torso_names(self, config: C) -> Any:
         """A `parameters.TorsoNames` if the network's torso is the user's own; None otherwise."""
         return None
 
-    def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Any:
+    def overlapped(self, config: C, seed: int, platform: str, compiled: Compiled) -> Any:
         """A run that steps its worlds on the host while the device learns."""
         raise NotImplementedError
 
-    def sharded_fields(self, config: Any) -> Mapping[str, int]:
+    def sharded_fields(self, config: C) -> Mapping[str, int]:
         """Fields of the training state that a mesh may shard → the axis to shard; seeds are axis 0."""
         return {}
 
@@ -243,15 +247,15 @@ class Family:
 
     # Results.
 
-    def columns(self, config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def columns(self, config: C, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The columns of metrics.csv, float [seeds, ticks], from the metrics of the ticks."""
         raise NotImplementedError
 
-    def measured(self, config: Any) -> Mapping[str, Any]:
+    def measured(self, config: C) -> Mapping[str, Any]:
         """The columns that evaluations fill, with the empty values used between evaluations."""
         return {}
 
-    def measure(self, config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
+    def measure(self, config: C, params: Params, tick: int, compiled: Compiled) -> Measurement:
         """Evaluate params [S, …] during training."""
         raise NotImplementedError
 
@@ -259,27 +263,27 @@ class Family:
         """A short label for an evaluation of the first seed."""
         return ""
 
-    def score(self, config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    def score(self, config: C, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
         """Evaluate a trained population and a random policy; returns the keys of `xladder eval --json`."""
         raise NotImplementedError
 
-    def policy(self, config: Any, params: Params, compiled: Compiled) -> Policy:
+    def policy(self, config: C, params: Params, compiled: Compiled) -> Policy:
         """A trained agent as a function from observations to actions."""
         raise NotImplementedError
 
-    def draw_objects(self, config: Any, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    def draw_objects(self, config: C, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, Any]:
         """Draw objects from a trained sampler."""
         raise NotImplementedError
 
-    def note(self, config: Any) -> str:
+    def note(self, config: C) -> str:
         """A note to print before a run starts, or an empty string."""
         return ""
 
-    def headline(self, config: Any) -> str:
+    def headline(self, config: C) -> str:
         """A few words on what `compare` runs."""
         return ""
 
-    def summary(self, config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
+    def summary(self, config: C, metrics: Mapping[str, np.ndarray]) -> list[str]:
         """Sentences that summarise how training went."""
         raise NotImplementedError
 
@@ -289,17 +293,17 @@ class Family:
 
     # Parity.
 
-    def parity_levels(self, config: Any, updates: int, seed: int) -> list[Any]:
+    def parity_levels(self, config: C, updates: int, seed: int) -> list[Any]:
         """Compare JAX with PyTorch and NumPy, level by level."""
         raise NotImplementedError
 
-    def parity_forward(self, config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Any:
+    def parity_forward(self, config: C, params: Params, state: Mapping[str, np.ndarray]) -> Any:
         """Compare the outputs of one network in JAX and in PyTorch."""
         raise NotImplementedError
 
     # Pictures.
 
-    def panels(self, config: Any) -> tuple[Panel, ...]:
+    def panels(self, config: C) -> tuple[Panel, ...]:
         """The panels of the learning curves."""
         raise NotImplementedError
 

@@ -12,7 +12,7 @@ from xladder.errors import UsageError, missing_extra, unknown
 from xladder.families.gflownet import FAMILY as GFLOWNET
 from xladder.families.multi_agent import FAMILY as MULTI_AGENT
 from xladder.families.value import FAMILY as VALUE
-from xladder.protocols import Family, Missing
+from xladder.protocols import Config, Family, Missing
 from xladder.worlds import names
 
 Start = Callable[..., Any]
@@ -319,7 +319,7 @@ def find_rung(name: str, workload: Workload) -> Rung:
     return RUNGS[name]
 
 
-def check_name(workload: Workload, config: Any) -> None:
+def check_name(workload: Workload, config: Config) -> None:
     """Raise a `UsageError` if a config belongs to another world than the workload's name."""
     if config.name != workload.name:
         raise UsageError(
@@ -327,7 +327,7 @@ def check_name(workload: Workload, config: Any) -> None:
         )
 
 
-def check_rung(name: str, workload: Workload, config: Any) -> None:
+def check_rung(name: str, workload: Workload, config: Config) -> None:
     """Raise a `UsageError` if a rung cannot run this config, although it can run others of the workload."""
     missing = workload.family.missing(config)
     if name in missing:

@@ -19,6 +19,7 @@ from xladder.cli.signals import cleaned_up
 from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.plans import plan
+from xladder.protocols import Config
 from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
 from xladder.runs.directory import file_name
 
@@ -105,7 +106,7 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def chosen_rungs(text: str | None, workload: Workload, config: Any, mesh: str | None = None) -> list[str]:
+def chosen_rungs(text: str | None, workload: Workload, config: Config, mesh: str | None = None) -> list[str]:
     """The rungs the user names, or all that can run this config."""
     if text is None:
         missing = {**workload.missing, **workload.family.missing(config)}
@@ -118,7 +119,7 @@ def chosen_rungs(text: str | None, workload: Workload, config: Any, mesh: str | 
     return [find_rung(name, workload).name for name in names]
 
 
-def headline(workload: Workload, config: Any, seeds: int) -> str:
+def headline(workload: Workload, config: Config, seeds: int) -> str:
     """One line on what is run."""
     what = workload.family.headline(config)
     length = f"{config.ticks * config.units_per_tick:,} {workload.length}"

@@ -18,6 +18,7 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.types import Compiled, Params
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Program
 from xladder.families.value.stepping import Stepper
 from xladder.replay.history import History, action_dtype
@@ -45,7 +46,7 @@ class EnvSlice:
 class Actor:
     """Steps envs `first` … `first` + `count` − 1 of a run."""
 
-    def __init__(self, config: Any, seed: int, first: int, count: int, compiled: Compiled):
+    def __init__(self, config: ValueConfig, seed: int, first: int, count: int, compiled: Compiled):
         self.env_slice, self.seed, self.compiled = EnvSlice(Program(config), first, count), seed, compiled
         self.key = keys.root(seed)
         self._choose = compiled(_choose)

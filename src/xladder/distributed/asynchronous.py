@@ -22,6 +22,7 @@ from xladder.distributed.prefetch import Prefetcher, TickBatch, ticks_per_order
 from xladder.distributed.remote import Lost, Remote, RemoteFuture
 from xladder.distributed.workers import WorkerGroup
 from xladder.errors import PeerLost
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Ended, Report
 from xladder.replay.limiter import Limiter
 from xladder.replay.shard import Held
@@ -48,7 +49,7 @@ class Asynchronous(Stateful):
 
     STATE = ("tick", "steps", "learner", "limiter")
 
-    def __init__(self, config: Any, workers: WorkerGroup, learner: Learner):
+    def __init__(self, config: ValueConfig, workers: WorkerGroup, learner: Learner):
         self.config, self.workers, self.learner, self.engine = config, workers, learner, workers.engine
         self.program = learner.program
         self.chunk = max(1, min(CHUNK_STEPS, self.program.window.length // 4))

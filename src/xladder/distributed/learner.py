@@ -17,6 +17,7 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Program, Samples
 from xladder.learners.value import Agent
 from xladder.replay.packed import PackedTrajectories, batch_of, nothing
@@ -42,7 +43,9 @@ class Learner(Stateful):
 
     STATE = ("agent",)
 
-    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled, on_cpu: OnCpu, to_device: ToDevice):
+    def __init__(
+        self, config: ValueConfig, seed: int, platform: str, compiled: Compiled, on_cpu: OnCpu, to_device: ToDevice
+    ):
         self.config, self.program, self.key = config, Program.for_device(config, platform), keys.root(seed)
         self.on_cpu, self.to_device = on_cpu, to_device
         self.draws_from = on_cpu(keys.root, seed)

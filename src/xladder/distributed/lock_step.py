@@ -20,6 +20,7 @@ from xladder.distributed.action_log import Call, LoggedRemote
 from xladder.distributed.learner import Learner
 from xladder.distributed.remote import Remote
 from xladder.distributed.workers import SILENT_SECONDS, WorkerGroup, silent
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Ended, Report
 from xladder.replay.packed import PackedTrajectories, placed, weighted
 from xladder.replay.shard import Offer, Sample
@@ -32,7 +33,7 @@ class LockStep(Stateful):
 
     STATE = ("tick", "learner")
 
-    def __init__(self, config: Any, workers: WorkerGroup, learner: Learner):
+    def __init__(self, config: ValueConfig, workers: WorkerGroup, learner: Learner):
         self.config, self.workers, self.learner, self.program = config, workers, learner, learner.program
         self.tick, engine = 0, workers.engine
         carried = bool(engine.get(workers.actors[0].call("save")))

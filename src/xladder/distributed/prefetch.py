@@ -17,6 +17,7 @@ from xladder.distributed.health import HealthMonitor
 from xladder.distributed.learner import Learner
 from xladder.distributed.remote import Remote, RemoteFuture
 from xladder.distributed.workers import WorkerGroup
+from xladder.families.value.config import ValueConfig
 from xladder.replay.limiter import Limiter
 from xladder.replay.packed import PackedTrajectories, placed, weighted
 from xladder.replay.shard import Held, RowIds, Sample, apportion
@@ -58,7 +59,9 @@ class Prefetcher:
         health: watches the calls.
     """
 
-    def __init__(self, config: Any, workers: WorkerGroup, learner: Learner, limiter: Limiter, health: HealthMonitor):
+    def __init__(
+        self, config: ValueConfig, workers: WorkerGroup, learner: Learner, limiter: Limiter, health: HealthMonitor
+    ):
         self.config, self.workers, self.learner, self.limiter = config, workers, learner, limiter
         self.health, self.rows = health, learner.rows_per_tick
         self.ticks = ticks_per_order(config, learner)
@@ -170,8 +173,8 @@ class Prefetcher:
                 self.sent_errors[future] = shard, future, shard.generation
 
 
-def ticks_per_order(config: Any, learner: Learner) -> int:
-    """Ticks per request, so that a reply has a reasonable size."""
+def ticks_per_order(config: ValueConfig, learner: Learner) -> int:
+    """ValueConfig per request, so that a reply has a reasonable size."""
     spec, window = learner.program.spec, learner.program.window
     row = min(window.stack + window.n_step, 2 * window.stack) * int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize
     return int(np.clip(MOST_BYTES // (row * learner.rows_per_tick), 1, MOST_TICKS))

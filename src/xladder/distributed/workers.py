@@ -14,6 +14,7 @@ import numpy as np
 
 from xladder.distributed.remote import Engine, Lost, Remote, RemoteFuture
 from xladder.errors import PeerLost, UsageError
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Program
 from xladder.replay.shard import Shard
 
@@ -74,7 +75,7 @@ class WorkerGroup:
     @classmethod
     def spawn(
         cls,
-        config: Any,
+        config: ValueConfig,
         seed: int,
         layout: ActorLayout,
         engine: Engine,

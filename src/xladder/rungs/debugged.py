@@ -19,6 +19,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from xladder.errors import Diverged, FaultFound, XladderError
+from xladder.protocols import Config
 from xladder.rungs.running import Compiler, Metrics, Running
 
 PACKAGE = Path(__file__).parents[1]
@@ -43,7 +44,7 @@ def debugged(start: Function, checks: Sequence[str], tick: str, log: Callable[[s
         log: takes lines about compilations.
     """
 
-    def start_checked(config: Any, seeds: Sequence[int], device: Any = None) -> DebuggedRun:
+    def start_checked(config: Config, seeds: Sequence[int], device: Any = None) -> DebuggedRun:
         with during(checks, tick, 0, log):
             running = start(config, seeds, device, CheckingCompiler(checks))
         return DebuggedRun(running, checks, tick, log)

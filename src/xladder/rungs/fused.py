@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import dynamic_update_index_in_dim
 
+from xladder.protocols import Config
 from xladder.rungs.parallel import SAMPLED_TICKS
 from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
@@ -26,7 +27,7 @@ class FusedRun:
 
     note = ""
 
-    def __init__(self, config: Any, seeds: Sequence[int], device: Any, compiler: Compiler = USUAL):
+    def __init__(self, config: Config, seeds: Sequence[int], device: Any, compiler: Compiler = USUAL):
         self.seeds, self.device = tuple(seeds), device
         self.program = program = self.make_program(config)
 
@@ -56,7 +57,7 @@ class FusedRun:
 
     # The `mesh` rung overrides these, to shard the same chunk over several devices.
 
-    def make_program(self, config: Any) -> Any:
+    def make_program(self, config: Config) -> Any:
         """The workload's program for this device."""
         return config.family.program_for(config, self.device.platform, self.seeds)
 
@@ -121,6 +122,6 @@ class FusedRun:
         self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> FusedRun:
+def start(config: Config, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> FusedRun:
     """Start a population of runs, one per seed."""
     return FusedRun(config, seeds, device or jax.devices()[0], compiler)

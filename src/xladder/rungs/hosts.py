@@ -20,6 +20,7 @@ from jax.sharding import Mesh, PartitionSpec
 
 from xladder.distributed import cluster
 from xladder.errors import Diverged, UsageError
+from xladder.protocols import Config
 from xladder.rungs import layout
 from xladder.rungs.mesh import MeshRun, describe
 from xladder.rungs.running import USUAL, Compiler, Metrics
@@ -31,7 +32,7 @@ PIECE_BYTES = 256 * 2**20  # size above which an array is gathered in pieces
 class HostsRun(MeshRun):
     """A population of runs on the devices of several processes."""
 
-    def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
+    def __init__(self, config: Config, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
         self.done, self.compared = 0, 0
         super().__init__(config, seeds, mesh, compiler)
         self.note = f"{describe(mesh)} They belong to {jax.process_count()} processes."
@@ -160,7 +161,7 @@ def make_mesh(shape: layout.MeshShape) -> Mesh:
 
 
 def start(
-    config: Any,
+    config: Config,
     seeds: Sequence[int],
     device: Any = None,
     compiler: Compiler = USUAL,

@@ -14,6 +14,7 @@ import jax
 import torch
 
 from xladder.core.state import Stateful
+from xladder.protocols import Config
 from xladder.rungs.running import USUAL, Compiler, HostRun
 from xladder.rungs.torch import choose_threads, find_device
 
@@ -44,7 +45,7 @@ class ParamMirror(Stateful):
 
 
 def start(
-    config: Any,
+    config: Config,
     seeds: Sequence[int],
     device: Any = None,
     compiler: Compiler = USUAL,

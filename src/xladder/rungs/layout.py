@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xladder.errors import UsageError, uneven
+from xladder.protocols import Config
 
 SEEDS, DATA = "seeds", "data"
 
@@ -48,7 +49,7 @@ def parse(text: str) -> MeshShape:
     return MeshShape(**{part[1]: int(part[2]) for part in parts if part})
 
 
-def fit(settings: Any, config: Any, layout: MeshShape, seeds: int) -> Any:
+def fit(settings: Any, config: Config, layout: MeshShape, seeds: int) -> Any:
     """Check that a run can be sharded like this; returns the config, adapted if needed.
 
     Raises:
@@ -59,7 +60,7 @@ def fit(settings: Any, config: Any, layout: MeshShape, seeds: int) -> Any:
     return settings.for_mesh(config, layout.data) if layout.data > 1 else config
 
 
-def axes(config: Any, runs: Any) -> Any:
+def axes(config: Config, runs: Any) -> Any:
     """The `PartitionSpec` of every array of a population, in the structure of `runs`."""
     import jax
     from jax.sharding import PartitionSpec

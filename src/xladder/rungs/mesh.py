@@ -22,6 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xladder.core.data_parallel import DataParallel
 from xladder.errors import UsageError
+from xladder.protocols import Config
 from xladder.rungs import layout
 from xladder.rungs.fused import FusedRun
 from xladder.rungs.running import USUAL, Compiler
@@ -59,13 +60,13 @@ class DeviceDataParallel(DataParallel):
 class MeshRun(FusedRun):
     """A population of runs on a mesh of devices, advanced in chunks."""
 
-    def __init__(self, config: Any, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
+    def __init__(self, config: Config, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
         self.mesh, self.config = mesh, config
         here = jax.process_index()  # constants of a program have to be on a device of this process
         super().__init__(config, seeds, next(d for d in mesh.devices.flat if d.process_index == here), compiler)
         self.note = describe(mesh)
 
-    def make_program(self, config: Any) -> Any:
+    def make_program(self, config: Config) -> Any:
         """The program that each device runs."""
         alone = config.family.program_for(config, self.device.platform, self.seeds)
         size = self.mesh.shape[layout.DATA]
@@ -127,7 +128,7 @@ def make_mesh(shape: layout.MeshShape, devices: Sequence[Any]) -> Mesh:
 
 
 def start(
-    config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL, mesh: str | None = None
+    config: Config, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL, mesh: str | None = None
 ) -> MeshRun:
     """Start a population of runs, one per seed, on a mesh of devices.
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.protocols import Config
 from xladder.rungs.running import USUAL, Compiler, Metrics, timed
 
 SAMPLED_TICKS = 20  # ticks to time the two phases on
@@ -24,7 +25,7 @@ class ParallelRun:
 
     note = ""
 
-    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler = USUAL):
+    def __init__(self, config: Config, seed: int, device: Any, compiler: Compiler = USUAL):
         self.program = program = config.family.program_for(config, device.platform, (seed,))
         with jax.default_device(device):
             init = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))
@@ -67,7 +68,7 @@ class OverlappedRun:
 
     note = ""
 
-    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler = USUAL):
+    def __init__(self, config: Config, seed: int, device: Any, compiler: Compiler = USUAL):
         self.device = device
         with jax.default_device(device):
             begun = time.perf_counter()
@@ -101,7 +102,7 @@ class OverlappedRun:
 
 
 def start(
-    config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL
+    config: Config, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL
 ) -> ParallelRun | OverlappedRun:
     """Start a run of one seed."""
     (seed,) = seeds

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from xladder.core.compiling import compiled
+from xladder.protocols import Config
 
 # The metrics of some ticks: arrays [seeds, ticks, …]
 Metrics = dict[str, np.ndarray]
@@ -42,7 +43,7 @@ class Running(Protocol):
 class HostLoop(Protocol):
     """The training loop of one run on the host; implemented by the workloads."""
 
-    config: Any
+    config: Config
     learner: Any
     """The learner; has `params()`."""
     seconds: dict[str, list[float]]

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from xladder.protocols import Config
 from xladder.rungs.running import USUAL, Compiler, HostRun
 
 
@@ -28,7 +29,7 @@ class SequentialRun(HostRun):
             self.loop.config.family.from_program(self.loop, state["counters"], state["runs"])
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> SequentialRun:
+def start(config: Config, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> SequentialRun:
     """Start a run of one seed."""
     (seed,) = seeds
     with jax.default_device(device):

@@ -12,6 +12,7 @@ import numpy as np
 
 from xladder.devices import cores
 from xladder.errors import UsageError, missing_extra
+from xladder.protocols import Config
 from xladder.rungs.running import HostRun
 
 try:
@@ -20,7 +21,7 @@ except ImportError as error:  # pragma: no cover - depends on the installation
     raise missing_extra("torch", "torch") from error
 
 
-def start(config: Any, seeds: Sequence[int], device: Any = None, threads: int | None = None) -> HostRun:
+def start(config: Config, seeds: Sequence[int], device: Any = None, threads: int | None = None) -> HostRun:
     """Start a run of one seed; `threads` is the number of PyTorch's threads, by default the fastest in a trial."""
     (seed,) = seeds
     where = find_device(device)
@@ -45,7 +46,7 @@ def peak_memory() -> int:
     return torch.cuda.max_memory_allocated()
 
 
-def choose_threads(config: Any, given: int | None = None) -> str:
+def choose_threads(config: Config, given: int | None = None) -> str:
     """Set the number of threads, to `given` or to the fastest in a trial; returns a sentence that says which."""
     if given:
         torch.set_num_threads(given)
@@ -55,7 +56,7 @@ def choose_threads(config: Any, given: int | None = None) -> str:
     return f"PyTorch uses {torch.get_num_threads()} of {cores()} threads (the fastest of a trial: {tried})."
 
 
-def best_threads(config: Any) -> dict[int, float]:
+def best_threads(config: Config) -> dict[int, float]:
     """Time a trial at 1, 2, 4 … threads and set the fastest. Returns milliseconds by threads, fastest first.
 
     PyTorch's own default can be several times slower on a small or busy machine.

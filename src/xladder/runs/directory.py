@@ -62,7 +62,7 @@ class Keeping:
     """What to save of a run; stored in its config, so that resuming needs no flags."""
 
     checkpoint_every: int | None = None
-    """Ticks between checkpoints; about once a minute if not given, never if 0."""
+    """ValueConfig between checkpoints; about once a minute if not given, never if 0."""
     keep: int = 2
     """Number of checkpoints to keep, besides the best."""
     on_nan: OnNan = "stop"
@@ -535,7 +535,7 @@ def _finite(data: Any) -> Any:
     return None if isinstance(data, float) and not np.isfinite(data) else data
 
 
-def _spelled(config: Any) -> Any:
+def _spelled(config: object) -> Any:
     """Spell infinity in a config as a string, because JSON has no number for it."""
     if isinstance(config, Mapping):
         return {name: _spelled(value) for name, value in config.items()}

@@ -12,7 +12,7 @@ from xladder.core.types import Compiled, Params
 from xladder.families.value import config as settings
 from xladder.families.value import own_torsos
 from xladder.families.value import presets as named
-from xladder.families.value.config import Ticks
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.torsos import is_own
 from xladder.protocols import Family, Measurement
 
@@ -48,15 +48,15 @@ class ValueFamily(Family):
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
 
-    def program(self, config: Any) -> Any:
+    def program(self, config: ValueConfig) -> Any:
         """The training tick as pure functions."""
         return self._program(config)(config)
 
-    def program_for(self, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Any:
+    def program_for(self, config: ValueConfig, platform: str, seeds: Sequence[int] = (0,)) -> Any:
         """The training tick laid out for a platform, with the worlds inside the program."""
         return self._program(config).for_platform(config, platform, seeds)
 
-    def _program(self, config: Any) -> type[ActingProgram]:
+    def _program(self, config: ValueConfig) -> type[ActingProgram]:
         if config.algorithm == "pqn":
             from xladder.families.value import pqn
 
@@ -65,13 +65,13 @@ class ValueFamily(Family):
 
         return Program
 
-    def why_no_torch(self, config: Any) -> str:
+    def why_no_torch(self, config: ValueConfig) -> str:
         """Why there is no PyTorch twin, or an empty string: PQN has none, and a user's torso may have none."""
         if config.algorithm == "pqn":
             return "PQN has no twin in PyTorch"
         return own_torsos.why_no_twin(config.learner.torso) if is_own(config.learner.torso) else ""
 
-    def torso_names(self, config: Any) -> Any:
+    def torso_names(self, config: ValueConfig) -> Any:
         """The layer names of a user's torso in JAX and in PyTorch; None for built-in torsos."""
         if not is_own(config.learner.torso):
             return None
@@ -79,32 +79,32 @@ class ValueFamily(Family):
 
         return torso_twins_torch.torso_names(config.learner.torso, config.world.spec(), config.world.stack)
 
-    def overlapped(self, config: Any, seed: int, platform: str, compiled: Compiled) -> Overlapped:
+    def overlapped(self, config: ValueConfig, seed: int, platform: str, compiled: Compiled) -> Overlapped:
         """A runner that steps worlds on the host while the device learns."""
         from xladder.families.value.overlapped import Overlapped
 
         return Overlapped(config, seed, platform, compiled)
 
-    def sharded_fields(self, config: Any) -> Mapping[str, int]:
+    def sharded_fields(self, config: ValueConfig) -> Mapping[str, int]:
         """Fields that are sharded over envs → their env axis, which follows the agent axis if there is one."""
         if config.algorithm == "pqn":
             return {}
         by_agent = {name: 1 + config.agent_axis for name in ("memory", "seen", "score", "row")}
         return {**by_agent, "worlds": 1}
 
-    def host_loop(self, config: Any, actor: Any, learner: Any) -> HostLoop:
+    def host_loop(self, config: ValueConfig, actor: Any, learner: Any) -> HostLoop:
         """The training tick as a Python loop."""
         from xladder.families.value.host_loop import HostLoop
 
         return HostLoop(config, actor, learner)
 
-    def jax_backend(self, config: Any, seed: int, compiled: Compiled) -> Backend:
+    def jax_backend(self, config: ValueConfig, seed: int, compiled: Compiled) -> Backend:
         """JAX agents for a host loop, one call at a time."""
         from xladder.families.value.jax_backend import Backend
 
         return Backend(config, seed, compiled)
 
-    def torch_backend(self, config: Any, seed: int, device: str) -> TorchBackend:
+    def torch_backend(self, config: ValueConfig, seed: int, device: str) -> TorchBackend:
         """PyTorch agents for a host loop."""
         from xladder.families.value.torch_backend import Backend
 
@@ -122,37 +122,39 @@ class ValueFamily(Family):
 
         from_program(loop, counters, runs)
 
-    def score(self, config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+    def score(
+        self, config: ValueConfig, params: Params, episodes: int, seed: int, compiled: Compiled
+    ) -> dict[str, Any]:
         """Evaluate the trained agents, and random actions for comparison."""
         from xladder.families.value.evaluation import score
 
         return score(config, params, episodes, seed, compiled)
 
-    def measure(self, config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
+    def measure(self, config: ValueConfig, params: Params, tick: int, compiled: Compiled) -> Measurement:
         """Evaluate every seed's agent in a few episodes during training."""
         from xladder.families.value.evaluation import measure
 
         return measure(config, params, tick, compiled)
 
-    def policy(self, config: Any, params: Params, compiled: Compiled) -> Policy:
+    def policy(self, config: ValueConfig, params: Params, compiled: Compiled) -> Policy:
         """A trained agent as a function from states to actions."""
         from xladder.families.value.evaluation import policy
 
         return policy(config, params, compiled)
 
-    def parity_levels(self, config: Any, updates: int, seed: int) -> list[Level]:
+    def parity_levels(self, config: ValueConfig, updates: int, seed: int) -> list[Level]:
         """The parity levels: JAX against PyTorch and NumPy."""
         from xladder.families.value.parity import levels
 
         return levels(config, updates, seed)
 
-    def parity_forward(self, config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+    def parity_forward(self, config: ValueConfig, params: Params, state: Mapping[str, np.ndarray]) -> Level:
         """Compare one network in JAX with the same in PyTorch."""
         from xladder.families.value.parity import forward
 
         return forward(config, params, state)
 
-    def panels(self, config: Any) -> tuple[Panel, ...]:
+    def panels(self, config: ValueConfig) -> tuple[Panel, ...]:
         """The panels of the learning curves."""
         from xladder.families.value.pictures import panels
 
@@ -166,4 +168,4 @@ class ValueFamily(Family):
 
 
 FAMILY = ValueFamily()
-Ticks.family = FAMILY
+ValueConfig.family = FAMILY

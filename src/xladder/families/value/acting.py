@@ -20,6 +20,7 @@ from xladder.core.mapping import over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.families.value import own_torsos
+from xladder.families.value.config import LearnerConfig, ValueConfig
 from xladder.families.value.torsos import is_own
 from xladder.learners.value import ValueLearner
 from xladder.losses.heads import make_head
@@ -87,7 +88,7 @@ class ActingProgram(Portable):
     `unroll`, how many updates are unrolled. `envs` are the worlds, if they are inside the program.
     """
 
-    config: Any
+    config: ValueConfig
     mapped: bool = True
     patches: bool = True
     unroll: int = 1
@@ -98,7 +99,7 @@ class ActingProgram(Portable):
     """Whether hidden layers are normalised."""
 
     @classmethod
-    def for_platform(cls, config: Any, platform: str, seeds: Sequence[int] = (0,)) -> Self:
+    def for_platform(cls, config: ValueConfig, platform: str, seeds: Sequence[int] = (0,)) -> Self:
         """The program laid out for a kind of device, with the worlds inside.
 
         On a CPU seeds learn one after another; on a GPU all at once, with several updates unrolled per loop
@@ -109,7 +110,7 @@ class ActingProgram(Portable):
         return cls.for_device(config, platform, envs)
 
     @classmethod
-    def for_device(cls, config: Any, platform: str, envs: Envs | None = None) -> Self:
+    def for_device(cls, config: ValueConfig, platform: str, envs: Envs | None = None) -> Self:
         """The program laid out for a kind of device, with the given worlds inside, or none."""
         if platform == "cpu":
             return cls(config, mapped=False, envs=envs)
@@ -287,7 +288,7 @@ def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
 
 
 @cache
-def build(config: Any, spec: EnvSpec, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
+def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
     """Build the learner for a world's frames; with `norm`, hidden layers are normalised."""
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError, unknown
 from xladder.families.value import atari_scores
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso, members
+from xladder.families.value.config import LearnerConfig, ValueConfig, ValueWorld, check_torso, members
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -68,14 +68,12 @@ class WorldConfig(ValueWorld):
 
 
 @dataclass(frozen=True)
-class Config(Ticks):
+class Config(ValueConfig):
     """A value learner in envs of an Atari game."""
 
     length: ClassVar[str] = "frames"
     length_per_step: ClassVar[int] = FRAMES_PER_STEP
     world: WorldConfig = field(default_factory=WorldConfig)
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
-    pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: Literal["replay"] = "replay"
     """The value learner with a replay memory."""
     protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
@@ -88,11 +86,6 @@ class Config(Ticks):
     """Episodes per evaluation; 0 turns evaluation off."""
     evaluate_epsilon: float = 0.01
     """Probability of a random action in evaluations."""
-
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return self.world.name
 
     @property
     def longest_game(self) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xladder.errors import UsageError
+from xladder.families.value.config import ValueConfig
 
 _COUNTS = (
     "width",
@@ -49,7 +50,7 @@ _UNUSED_BY_PQN = (
 )
 
 
-def check_learner(config: Any, presets: Callable[[str], Mapping[str, Any]]) -> None:
+def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any]]) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed; `presets` are those of a world."""
     c, p, envs = config.learner, config.pqn, config.world.rows
 

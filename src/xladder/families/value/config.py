@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
@@ -179,7 +179,7 @@ MEMBERS: dict[str, dict[str, Any]] = {
 }
 
 
-def compared(config: Any) -> Any:
+def compared(config: ValueConfig) -> Any:
     """Shorter settings for a comparison: a small replay memory, a few hundred ticks of learning, no evaluation."""
     c, tick, starts = config.learner, config.per_tick, 0
     learner = c
@@ -188,10 +188,11 @@ def compared(config: Any) -> Any:
         learner = replace(c, learning_starts=starts, memory=min(c.memory, 20_000), explore_from=0)
     ticks = COMPARED_TICKS if c.torso == "mlp" else COMPARED_TICKS // 4
     length = (starts + ticks * tick) * config.length_per_step
-    return replace(config, learner=learner, evaluate_episodes=0, **{config.length: length})
+    changes: dict[str, Any] = {config.length: length}
+    return replace(config, learner=learner, evaluate_episodes=0, **changes)
 
 
-def memory_bytes(config: Any) -> int:
+def memory_bytes(config: ValueConfig) -> int:
     """Bytes of one seed's replay memory."""
     if config.algorithm == "pqn":
         return 0
@@ -206,7 +207,7 @@ def memory_bytes(config: Any) -> int:
     )
 
 
-def lacking(config: Any) -> dict[str, tuple[str, str]]:
+def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
     """Rungs that cannot run these settings: name → (reason, a rung that can)."""
     if config.algorithm == "pqn":
         why = "PQN learns from many envs at once, inside the program"
@@ -221,7 +222,7 @@ def lacking(config: Any) -> dict[str, tuple[str, str]]:
     return found | ({rung: (torch, "sequential") for rung in ("torch", "hybrid")} if torch else {})
 
 
-def for_mesh(config: Any, devices: int) -> Any:
+def for_mesh(config: ValueConfig, devices: int) -> Any:
     """Settings whose envs and batches divide over `devices`; a `UsageError` if that is not possible."""
     c, envs = config.learner, config.world.rows
     if config.algorithm == "pqn":
@@ -246,7 +247,7 @@ def for_mesh(config: Any, devices: int) -> Any:
     return replace(config, learner=replace(c, strata=strata))
 
 
-def check_torso(config: Any, shape: tuple[int, ...]) -> None:
+def check_torso(config: ValueConfig, shape: tuple[int, ...]) -> None:
     """Raise a `UsageError` if the torso cannot take frames of this shape; the error names one that can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
@@ -265,12 +266,12 @@ def check_torso(config: Any, shape: tuple[int, ...]) -> None:
     raise UsageError(f"The `{torso}` torso cannot take the frames of `{name}` ({shown}): {way_out}.")
 
 
-def note(config: Any) -> str:
+def note(config: ValueConfig) -> str:
     """A note to print before the run starts, or an empty string."""
     return "; ".join(filter(None, [config.note(), _too_short(config)]))
 
 
-def _too_short(config: Any) -> str:
+def _too_short(config: ValueConfig) -> str:
     """A warning if the run ends before the first update, or an empty string."""
     if config.algorithm == "pqn" or (config.ticks - 1) * config.per_tick >= config.learning_begins:
         return ""
@@ -280,26 +281,44 @@ def _too_short(config: Any) -> str:
     )
 
 
-def members(config: Any) -> dict[str, Any]:
+def members(config: ValueConfig) -> dict[str, Any]:
     """Every member of the family, with a world's settings for the rest."""
     return {name: replace(config, learner=replace(config.learner, **changes)) for name, changes in MEMBERS.items()}
 
 
-class Ticks:
-    """Values derived from the settings of a value workload.
+@dataclass(frozen=True)
+class ValueConfig:
+    """The settings that every value workload has, and what follows from them.
 
     A tick is the smallest number of environment steps that triggers a whole number of updates.
     """
 
-    world: Any
-    learner: LearnerConfig
-    pqn: PQNConfig
-    algorithm: str
-    evaluate_every: int
-    evaluate_episodes: int
     family: ClassVar[Family]
     length: ClassVar[str]
     length_per_step: ClassVar[int]
+    world: Any = None
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    pqn: PQNConfig = field(default_factory=PQNConfig)
+    algorithm: str = "replay"
+    evaluate_every: int = 0
+    """Steps between evaluations; 0 means a tenth of the run."""
+    evaluate_episodes: int = 10
+    """Episodes per evaluation; 0 turns evaluation off."""
+    evaluate_epsilon: float = 0.0
+    """Probability of a random action in evaluations."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name."""
+        return str(self.world.name)
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
+        check_torso(self, self.world.spec().shape)
+
+    def note(self) -> str:
+        """A note to print before the run starts, or an empty string."""
+        return ""
 
     @property
     def agent_steps(self) -> int:
@@ -344,7 +363,7 @@ class Ticks:
 
     @property
     def interval(self) -> int:
-        """Ticks between evaluations; 0 if there are none."""
+        """ValueConfig between evaluations; 0 if there are none."""
         if not self.evaluate_episodes:
             return 0
         if self.evaluate_every:
@@ -378,7 +397,19 @@ class Ticks:
         return bool(self.world.agents)
 
 
-def measured(config: Any) -> dict[str, float]:
+@dataclass(frozen=True)
+class StepsConfig(ValueConfig):
+    """The settings of a workload whose length is counted in steps."""
+
+    length: ClassVar[str] = "steps"
+    length_per_step: ClassVar[int] = 1
+    algorithm: Literal["replay", "pqn"] = "replay"
+    """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
+    steps: int = 100_000
+    """How long to train: steps of all envs together."""
+
+
+def measured(config: ValueConfig) -> dict[str, float]:
     """The columns that evaluations fill, with nan as on ticks without one."""
     return {"eval_return": float("nan")}
 
@@ -388,7 +419,7 @@ def label(values: Mapping[str, np.ndarray]) -> str:
     return f"return {signed(values['eval_return'][0])}"
 
 
-def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def columns(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
     shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
     apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
@@ -398,7 +429,7 @@ def columns(config: Any, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndar
     return {"return": metrics["returns"], **shown, **apart}
 
 
-def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
+def summary(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
     """Lines that summarise the training run."""
     returns = metrics["return"]
     tenth = max(1, returns.shape[1] // 10)
@@ -409,7 +440,7 @@ def summary(config: Any, metrics: Mapping[str, np.ndarray]) -> list[str]:
     return [f"return per episode during training: {first} in the first tenth, {last} in the last"]
 
 
-def headline(config: Any) -> str:
+def headline(config: ValueConfig) -> str:
     """What a comparison runs, in addition to the workload's name."""
     return config.tick_description
 

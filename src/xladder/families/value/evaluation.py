@@ -21,6 +21,7 @@ from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.families.value.acting import random_available
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
@@ -46,7 +47,7 @@ class EvaluatedEpisodes(NamedTuple):
         return float(self.returns.sum(1).mean())
 
 
-def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measurement:
+def measure(config: ValueConfig, params: Params, tick: int, compiled: Compiled) -> Measurement:
     """The mean return of every seed's agents, leaves [S, …], over a few episodes with the same seeds every time."""
     seeds = jax.tree.leaves(params)[0].shape[0]
     results = [
@@ -56,7 +57,7 @@ def measure(config: Any, params: Params, tick: int, compiled: Compiled) -> Measu
     return Measurement({"eval_return": np.array([one.mean() for one in results], np.float32)})
 
 
-def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
+def score(config: ValueConfig, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
     """Run `episodes` with every seed's agents, and with random actions for comparison.
 
     There are fewer episodes if some do not end: in the result, `episodes` is their actual number and `unfinished` how
@@ -90,7 +91,7 @@ def score(config: Any, params: Params, episodes: int, seed: int, compiled: Compi
     return found
 
 
-def against_random(config: Any, params: Params, episodes: int, seed: int, compiled: Compiled) -> list[float]:
+def against_random(config: ValueConfig, params: Params, episodes: int, seed: int, compiled: Compiled) -> list[float]:
     """The mean return, over all seeds, of every agent while all others act at random."""
     seeds, agents = jax.tree.leaves(params)[0].shape[0], len(config.world.agents)
     found = np.zeros((seeds, agents))
@@ -104,7 +105,7 @@ def against_random(config: Any, params: Params, episodes: int, seed: int, compil
 
 
 def run_episodes(
-    config: Any, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float | np.ndarray
+    config: ValueConfig, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float | np.ndarray
 ) -> EvaluatedEpisodes:
     """Run episodes with one seed's agents; ε is a number, or one per agent, [A].
 
@@ -142,8 +143,8 @@ def run_episodes(
 class EvaluationActor:
     """The agents of one seed, acting in envs on the host."""
 
-    def __init__(self, config: Any, params: Params, num_envs: int, seed: int, compiled: Compiled):
-        self.program = config.family.program(config)
+    def __init__(self, config: ValueConfig, params: Params, num_envs: int, seed: int, compiled: Compiled):
+        self.program: Any = config.family.program(config)
         self.params = params if config.agent_axis else jax.tree.map(lambda x: x[None], params)
         # Distinct from all training seeds: these lie below 2³¹ as well, so the seed is hashed.
         apart = int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
@@ -178,9 +179,9 @@ class EvaluationActor:
         self.games.close()
 
 
-def policy(config: Any, params: Params, compiled: Compiled) -> ValuePolicy:
+def policy(config: ValueConfig, params: Params, compiled: Compiled) -> ValuePolicy:
     """A trained agent as a function from the last frames (zeros before an episode's first frame) to actions."""
-    program = config.family.program(config)
+    program: Any = config.family.program(config)
     spec, dtype = program.spec, np.dtype(program.spec.dtype)
     most = {"u": 256, "b": 2}.get(dtype.kind)
     seen = Observation((config.world.stack, *spec.shape), dtype, most, "frames")
@@ -215,7 +216,7 @@ def _choose(
     return jnp.where(uniforms[:, 0] < epsilon, action, jnp.argmax(values, axis=-1).astype(jnp.int32))
 
 
-def choose_one(config: Any, params: Params, seed: int, compiled: Compiled) -> Callable[[np.ndarray], int]:
+def choose_one(config: ValueConfig, params: Params, seed: int, compiled: Compiled) -> Callable[[np.ndarray], int]:
     """The policy as a function from one state [F, …] to an action; it counts its own steps for the random keys."""
     program, key, choose = config.family.program(config), keys.evaluation(seed), compiled(_choose)
     steps = count()

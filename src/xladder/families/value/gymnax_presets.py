@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.errors import UsageError
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso, members
+from xladder.families.value.config import (
+    LearnerConfig,
+    PQNConfig,
+    StepsConfig,
+    ValueWorld,
+    check_torso,
+    members,
+)
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -48,37 +55,14 @@ class WorldConfig(ValueWorld):
 
 
 @dataclass(frozen=True)
-class Config(Ticks):
+class Config(StepsConfig):
     """A value learner in a gymnax world."""
 
-    length: ClassVar[str] = "steps"
-    length_per_step: ClassVar[int] = 1
     world: WorldConfig = field(default_factory=WorldConfig)
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
-    pqn: PQNConfig = field(default_factory=PQNConfig)
-    algorithm: Literal["replay", "pqn"] = "replay"
-    """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
-    steps: int = 100_000
-    """How long to train: steps of all envs together."""
-    evaluate_every: int = 0
-    """Steps between evaluations; 0 means a tenth of the run."""
-    evaluate_episodes: int = 10
-    """Episodes per evaluation; 0 turns evaluation off."""
-    evaluate_epsilon: float = 0.0
-    """Probability of a random action in evaluations."""
-
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return self.world.name
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the torso cannot take the world's frames."""
         check_torso(self, names.find_gymnax(self.world.name).shape)
-
-    def note(self) -> str:
-        """A note to print before the run starts, or an empty string."""
-        return ""
 
 
 # For CartPole and other worlds with small observations: double Q-learning with five-step targets and a soft target

@@ -16,6 +16,7 @@ import numpy as np
 
 from xladder.core.state import Stateful, unique
 from xladder.families.value.acting import ActDraws
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Program
 from xladder.families.value.stepping import Ended, Report, Stepper, Transition, of_agent, random_available
 from xladder.replay import priorities_host
@@ -94,7 +95,7 @@ class HostLoop(Stateful):
 
     STATE = ("tick", "memories", "agents", "games")
 
-    def __init__(self, config: Any, actor: HostActor, learner: HostLearner):
+    def __init__(self, config: ValueConfig, actor: HostActor, learner: HostLearner):
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
         self.agents = unique(actor, learner)
         self.program = Program(config)

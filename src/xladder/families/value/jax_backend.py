@@ -12,6 +12,7 @@ from xladder.core import keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
 from xladder.families.value.acting import ActDraws, EpisodeTotals, Seen
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.host_loop import HostLoop, HostMemory
 from xladder.families.value.program import Counters, LearnDraws, Program, TrainState
 from xladder.learners.value import ValueLearner
@@ -25,7 +26,7 @@ class Backend(Stateful):
 
     STATE = ("agents",)
 
-    def __init__(self, config: Any, seed: int, compiled: Compiled):
+    def __init__(self, config: ValueConfig, seed: int, compiled: Compiled):
         self.config = config
         self.program = Program(config)
         self.learner = self.program.learner

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.errors import UsageError
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
+from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.families.value.own_presets import from_gymnax
 from xladder.worlds import names
 
@@ -67,37 +67,10 @@ class WorldConfig(ValueWorld):
 
 
 @dataclass(frozen=True)
-class Config(Ticks):
+class Config(StepsConfig):
     """Independent value learners, one per agent, in envs of a multi-agent world."""
 
-    length: ClassVar[str] = "steps"
-    length_per_step: ClassVar[int] = 1
     world: WorldConfig = field(default_factory=WorldConfig)
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
-    pqn: PQNConfig = field(default_factory=PQNConfig)
-    algorithm: Literal["replay", "pqn"] = "replay"
-    """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
-    steps: int = 100_000
-    """How long to train: steps of all envs together."""
-    evaluate_every: int = 0
-    """Steps between evaluations; 0 means a tenth of the run."""
-    evaluate_episodes: int = 10
-    """Episodes per evaluation; 0 turns evaluation off."""
-    evaluate_epsilon: float = 0.0
-    """Probability of a random action in evaluations."""
-
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return self.world.name
-
-    def check_world(self) -> None:
-        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
-        check_torso(self, self.world.spec().shape)
-
-    def note(self) -> str:
-        """A note to print before the run starts, or an empty string."""
-        return ""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
@@ -107,7 +80,7 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     return {name: suited_to_others(config) for name, config in from_gymnax(Config(WorldConfig(place.name))).items()}
 
 
-def suited_to_others(config: Any) -> Any:
+def suited_to_others(config: StepsConfig) -> Any:
     """Settings for agents that learn next to other learning agents, whose past behaviour is misleading.
 
     One-step targets and a shorter horizon: after 800,000 steps of JaxMARL's simple spread they reached −42, five-step

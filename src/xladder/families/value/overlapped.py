@@ -20,6 +20,7 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.mapping import over_seeds
 from xladder.core.types import Compiled, Params
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Counters, Program, TrainState
 from xladder.families.value.stepping import Ended, HostEpisodeTotals, Report
 from xladder.replay.history import Cursor
@@ -29,7 +30,7 @@ from xladder.worlds.envs import Step
 class Overlapped:
     """One run, advanced tick by tick."""
 
-    def __init__(self, config: Any, seed: int, platform: str, compiled: Compiled):
+    def __init__(self, config: ValueConfig, seed: int, platform: str, compiled: Compiled):
         self.config, self.program = config, Program.for_device(config, platform)
         self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
         n, spec = config.world.rows, self.program.spec

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.errors import UsageError
 from xladder.families.value import gymnax_presets
-from xladder.families.value.config import LearnerConfig, PQNConfig, Ticks, ValueWorld, check_torso
+from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.families.value.torsos import suited
 from xladder.worlds import names
 
@@ -49,37 +49,10 @@ class WorldConfig(ValueWorld):
 
 
 @dataclass(frozen=True)
-class Config(Ticks):
+class Config(StepsConfig):
     """A value learner in envs of a jittable world."""
 
-    length: ClassVar[str] = "steps"
-    length_per_step: ClassVar[int] = 1
     world: WorldConfig = field(default_factory=WorldConfig)
-    learner: LearnerConfig = field(default_factory=LearnerConfig)
-    pqn: PQNConfig = field(default_factory=PQNConfig)
-    algorithm: Literal["replay", "pqn"] = "replay"
-    """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
-    steps: int = 100_000
-    """How long to train: steps of all envs together."""
-    evaluate_every: int = 0
-    """Steps between evaluations; 0 means a tenth of the run."""
-    evaluate_episodes: int = 10
-    """Episodes per evaluation; 0 turns evaluation off."""
-    evaluate_epsilon: float = 0.0
-    """Probability of a random action in evaluations."""
-
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return self.world.name
-
-    def check_world(self) -> None:
-        """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
-        check_torso(self, self.world.spec().shape)
-
-    def note(self) -> str:
-        """A note to print before the run starts, or an empty string."""
-        return ""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
@@ -89,7 +62,7 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     return from_gymnax(Config(WorldConfig(place.name)))
 
 
-def from_gymnax(config: Any) -> dict[str, Any]:
+def from_gymnax(config: StepsConfig) -> dict[str, Any]:
     """The presets of the gymnax world with the same kind of frames."""
     torso: Any = suited(config.world.spec().shape) or "mlp"
     like = gymnax_presets.VECTORS if torso == "mlp" else gymnax_presets.PICTURES

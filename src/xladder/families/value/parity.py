@@ -22,6 +22,7 @@ from xladder.core.compiling import compiled
 from xladder.core.keys import Stream
 from xladder.core.types import Params
 from xladder.errors import UsageError
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Counters, LearnDraws, Program
 from xladder.families.value.stepping import Stepper, Transition, of_agent
@@ -37,7 +38,7 @@ RECORDED = 2000  # steps of all envs together
 STATES = 16  # random states on which one network is compared
 
 
-def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
+def levels(config: ValueConfig, updates: int = 100, seed: int = 0) -> list[Level]:
     """All levels in order, with the settings of `config`. Later levels are measured even if one fails."""
     if config.algorithm == "pqn":
         raise UsageError("PQN has no PyTorch twin to compare with: leave out `--preset pqn`.")
@@ -54,7 +55,7 @@ def levels(config: Any, updates: int = 100, seed: int = 0) -> list[Level]:
         return list(_levels(_small(config), updates, seed))
 
 
-def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Level:
+def forward(config: ValueConfig, params: Params, state: Mapping[str, np.ndarray]) -> Level:
     """Compare one network's outputs on both sides for random states; PyTorch's is loaded from a state_dict."""
     config = replace(config, learner=replace(config.learner, precision="float32"))
     program, other = Program(config), make_learner(config)
@@ -67,7 +68,7 @@ def forward(config: Any, params: Params, state: Mapping[str, np.ndarray]) -> Lev
         return learner_levels.forward(program.learner, params, other, states.astype(spec.dtype))
 
 
-def _small(config: Any) -> Any:
+def _small(config: ValueConfig) -> Any:
     """The same settings with a replay memory so small that the recorded steps wrap around."""
     n, c = config.world.rows, config.learner
     rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
@@ -75,7 +76,7 @@ def _small(config: Any) -> Any:
     return replace(config, learner=learner)
 
 
-def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
+def _levels(config: ValueConfig, updates: int, seed: int) -> Iterator[Level]:
     program, key = Program(config), keys.root(seed)
     learner = program.learner
     steps = record(config, seed)
@@ -90,7 +91,7 @@ def _levels(config: Any, updates: int, seed: int) -> Iterator[Level]:
     )
 
 
-def record(config: Any, seed: int) -> list[Transition]:
+def record(config: ValueConfig, seed: int) -> list[Transition]:
     """Record transitions of random actions, as the first agent sees them."""
     world, n = config.world, config.world.rows
     rng, rows = np.random.default_rng(seed), []

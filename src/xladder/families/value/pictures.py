@@ -13,6 +13,7 @@ from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.core.types import Params
 from xladder.families.value import atari_presets
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.evaluation import EvaluationActor, choose_one
 from xladder.pictures.curves import Panel, value_panels
 from xladder.pictures.game_frames import draw_observations
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 MOST_STEPS = 3000  # of a replay
 
 
-def panels(config: Any) -> tuple[Panel, ...]:
+def panels(config: ValueConfig) -> tuple[Panel, ...]:
     """The panels of the learning curves."""
     return value_panels(bool(config.interval))
 
@@ -46,7 +47,7 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
     return {"replay": path}
 
 
-def watch(config: Any, params: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Any]:
+def watch(config: ValueConfig, params: Params, seed: int = 0) -> tuple[np.ndarray, np.ndarray, Any]:
     """One episode: frames [T, …], rewards [T], and a function that renders frames, or None if they are images."""
     if isinstance(config.world, atari_presets.WorldConfig):
         return _screens(config, params, seed)
@@ -64,7 +65,7 @@ def watch(config: Any, params: Params, seed: int = 0) -> tuple[np.ndarray, np.nd
     return np.stack(frames), np.array(rewards), partial(draw_observations, config.name)
 
 
-def _screens(config: Any, params: Params, seed: int) -> tuple[np.ndarray, np.ndarray, None]:
+def _screens(config: ValueConfig, params: Params, seed: int) -> tuple[np.ndarray, np.ndarray, None]:
     """One episode as the emulator's colour screens."""
     policy = choose_one(config, params, seed, compiled)
     from xladder.worlds.atari_host import options, play_rgb

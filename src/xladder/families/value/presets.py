@@ -6,6 +6,7 @@ from typing import Any
 
 from xladder.families.value import atari_presets, gym_presets, gymnax_presets, marl_presets, own_presets, zoo_presets
 from xladder.families.value.checks import check_learner
+from xladder.families.value.config import ValueConfig
 from xladder.worlds import names
 
 SOURCES = {
@@ -24,7 +25,7 @@ def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
     return SOURCES[place.family].presets(place, protocol)
 
 
-def check(config: Any) -> None:
+def check(config: ValueConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
     check_learner(config, presets)
     config.check_world()

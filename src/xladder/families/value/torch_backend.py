@@ -13,6 +13,7 @@ from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.families.value import own_torsos, torso_twins_torch
 from xladder.families.value.acting import ActDraws
+from xladder.families.value.config import LearnerConfig, ValueConfig
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
 from xladder.families.value.torsos import is_own
@@ -32,7 +33,7 @@ class Backend(TorchBackend):
 
     STATE = ("rng", "agents")
 
-    def __init__(self, config: Any, seed: int, device: str):
+    def __init__(self, config: ValueConfig, seed: int, device: str):
         self.config, self.program = config, Program(config)
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
@@ -103,7 +104,7 @@ class Backend(TorchBackend):
             self.greedy(0, np.zeros((n, stack, *self.program.spec.shape), self.program.spec.dtype), self.draw(0, 0))
 
 
-def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
+def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
     """Build the PyTorch learner from the settings and the world's frame shape alone."""
     c, spec, stack = config.learner, config.world.spec(), config.world.stack
     if not is_own(c.torso):
@@ -112,7 +113,7 @@ def make_learner(config: Any, device: str = "cpu") -> TorchLearner:
     return TorchLearner(c, net, device, spec.masked, torso_twins_torch.torso_names(c.torso, spec, stack))
 
 
-def make_torso(config: Any, spec: EnvSpec, stack: int) -> torch.nn.Module:
+def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Module:
     """Build one of the built-in torsos."""
     if config.torso == "nature":
         return torsos_torch.NatureCnn(stack)
@@ -121,7 +122,7 @@ def make_torso(config: Any, spec: EnvSpec, stack: int) -> torch.nn.Module:
     return torsos_torch.Mlp(stack * int(np.prod(spec.seen)), config.hidden, max_value=spec.max_value)
 
 
-def make_net(config: Any, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> ValueNet:
+def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> ValueNet:
     """Build the network around a torso, which is called once to find its number of features."""
     fields = spec.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
     state = torch.from_numpy(np.zeros((1, stack, *spec.seen), spec.dtype))
