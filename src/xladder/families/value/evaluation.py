@@ -150,7 +150,7 @@ class EvaluationActor:
         apart = int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
         self.games = Stepper(config.world.on_host(num_envs, apart, compiled), config.world.stack)
         self.num_envs, self.agents = num_envs, len(self.games.is_first) // num_envs
-        self.learners = self.program.num_agents
+        self.learners = config.num_learners
         self.key = keys.evaluation(seed)
         self._choose = compiled(_choose)
 
