@@ -72,9 +72,15 @@ if __name__ == "__main__":
     import xladder
 
     world = ButtonDoor()
-    settings = {"seeds": 2, "steps": 20_000, "learner": {"hidden": (64,), "width": 64}, "progress": False}
+    settings = {
+        "seeds": 2,
+        "steps": 20_000,
+        "evaluate_episodes": 0,
+        "learner": {"hidden": (64,), "width": 64},
+        "progress": False,
+    }
     result = xladder.train(world, "fused", **settings)
-    score = result.evaluate(episodes=50)
+    score = result.evaluate(episodes=20)
     print(f"fused: return {score['mean_return']:.2f}, random play {score['random_return']:.2f}")
     short = {"steps": 2_000, "evaluate_episodes": 0, "progress": False}
     losses = [xladder.train(world, rung, **short).metrics["loss"][0, -1] for rung in ("sequential", "parallel")]

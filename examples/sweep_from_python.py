@@ -23,13 +23,12 @@ def main():
     """Train every rate on all seeds at once, and print the best first."""
     found = []
     for lr in RATES:
-        result = xladder.train(
-            "cartpole", "fused", seeds=SEEDS, steps=12_000, learner={"lr": lr}, callback=give_up, progress=False
-        )
-        score = result.evaluate(episodes=10)
-        found.append((score["mean_return"], score["ci95"], lr, result.units_done))
-    for mean, interval, lr, steps in sorted(found, reverse=True):
-        print(f"lr {lr:<6g} return {mean:5.1f} ± {interval:.1f} over {SEEDS} seeds after {steps:,} steps")
+        settings = {"steps": 12_000, "evaluate_episodes": 0, "learner": {"lr": lr, "hidden": (64,), "width": 64}}
+        result = xladder.train("cartpole", "fused", seeds=SEEDS, callback=give_up, progress=False, **settings)
+        last = np.nanmean(result.metrics["return"][:, -200:], axis=1)  # of each seed
+        found.append((last.mean(), last.std(), lr, result.units_done))
+    for mean, spread, lr, steps in sorted(found, reverse=True):
+        print(f"lr {lr:<6g} return {mean:5.1f} ± {spread:.1f} over {SEEDS} seeds after {steps:,} steps")
 
 
 if __name__ == "__main__":

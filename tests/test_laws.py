@@ -45,6 +45,16 @@ SLOW = {("atari/breakout", rung) for rung in ("hybrid", "torch", "fused", "actor
 SLOW |= {
     (w, r) for w in ALL for r in ("mesh", "hosts", "actors") if w != ("cartpole" if r == "actors" else "hypergrid")
 }
+# Of users' own worlds, a cell for each way of stepping them.
+QUICK = {
+    (OWN["jax"], "fused"),
+    (OWN["marl"], "fused"),
+    (OWN["marl"], "torch"),
+    (OWN["zoo"], "parallel"),
+    ("flow/bits", "fused"),
+    ("flow/bits", "torch"),
+}
+SLOW |= {(w, r) for w in (*OWN.values(), "flow/bits") for r in RUNGS if (w, r) not in QUICK}
 CELLS = [
     pytest.param(w, r, marks=pytest.mark.slow if (w, r) in SLOW else ())
     for w in ALL

@@ -168,7 +168,7 @@ def test_worlds_on_the_host_have_no_mesh_and_value_learners_say_what_they_lack(c
     assert main(["train", "atari/pong", "--mesh", "data=2"]) == 2
     assert "parallel" in capsys.readouterr().err
     for changes, said in [
-        ({"learner": {"prioritised": True}}, "Priorities"),
+        ({"learner": {"prioritised": True}}, "Prioritised replay"),
         ({"steps": 12_000, "world": {"num_envs": 12}, "learner": {"steps_per_update": 12}}, "world.num-envs"),
         ({"learner": {"batch_size": 60}}, "batch-size"),
     ]:

@@ -1,6 +1,5 @@
 """Worlds and rewards of one's own for GFlowNets: equal on every rung, exactly evaluated, and refused if bad."""
 
-import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
@@ -189,6 +188,7 @@ def test_only_complete_objects_are_in_the_target_of_a_world_that_has_to_finish()
     assert (drawn > 0).all()
 
 
+@pytest.mark.slow
 def test_a_target_that_is_not_known_is_judged_by_how_probability_and_reward_go_together():
     config = replace(CONFIGS["strings"], evaluation="sampled", eval_samples=300)
     params = GFlowNetLearner(config).init(jax.random.key(0)).params
@@ -308,6 +308,7 @@ def test_a_reward_of_ones_own_is_evaluated_exactly():
     assert picture.shape == (5, 5) and columns["modes"] <= 1 == world.num_modes()
 
 
+@pytest.mark.slow
 def test_a_reward_of_ones_own_on_a_grid_too_large_to_enumerate_is_judged_by_samples():
     config = plan("hypergrid", world={"reward": corners, "side": 4, "dim": 11}).config
     assert not config.exact and not config.world.charted
@@ -375,16 +376,6 @@ def test_compare_finds_it_in_processes_of_its_own(folder, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_example_runs_from_another_folder(tmp_path):
-    script = ROOT / "examples" / "own_gflownet.py"
-    told = subprocess.run(
-        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=True
-    ).stdout
-    assert "nothing is wrong" in told and "DIFFERS" not in told and "a sample:" in told
-    first, *_, last = (float(x) for x in told.split("variation: ")[1].splitlines()[0].split(" → "))
-    assert last < first / 2
-
-
 def test_the_world_on_the_host_is_the_world(monkeypatch):
     world = CONFIGS["strings"].world.build()
     host = JittedHost(world)

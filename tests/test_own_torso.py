@@ -65,7 +65,8 @@ def config_of(torso, **learner):
 
 
 @pytest.mark.parametrize(
-    "rung", ["torch", "hybrid", "sequential", pytest.param("parallel", marks=pytest.mark.slow), "fused"]
+    "rung",
+    ["torch", *(pytest.param(rung, marks=pytest.mark.slow) for rung in ("hybrid", "sequential", "parallel")), "fused"],
 )
 def test_an_own_torso_trains_on_every_rung(rung):
     result = execute(planned("tests.own_nets:Torso", rung))

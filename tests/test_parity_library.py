@@ -4,7 +4,6 @@ import copy
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import flax.linen as fnn
 import jax
@@ -528,10 +527,3 @@ def test_what_the_hybrid_step_cannot_do_is_said_in_a_sentence():
         JaxStep(mlp(), flax_mlp(), jax_loss).step(np.ones((2, 9)))
     with pytest.raises(UsageError, match="has to be a function"):
         JaxStep(mlp(), flax_mlp(), 3)
-
-
-@pytest.mark.slow
-def test_the_example_runs_from_any_folder(tmp_path):
-    example = Path(__file__).parents[1] / "examples" / "own_network.py"
-    done = subprocess.run([sys.executable, example], cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert "FAILED" not in done.stdout and "100% of words" in done.stdout

@@ -262,7 +262,8 @@ def test_blocks_are_balanced_and_never_copied():
     is_first = jax.ShapeDtypeStruct((num_envs, length), bool)
     window = Window(stack=4, n_step=1, length=length)
     step = jax.jit(lambda *args: turn.__wrapped__(window, *args)[2], donate_argnums=1)
-    compiled = step.lower(history.init_cursor(), state, is_first, uniforms, values).compile()
+    rows = History(*[None] * 5, is_first=is_first)
+    compiled = step.lower(history.init_cursor(), state, rows, uniforms, values).compile()
     taken = compiled.memory_analysis()
     assert taken.alias_size_in_bytes >= state.blocks.size * 4  # in place
     assert taken.temp_size_in_bytes < 2e6  # half of what the priorities take
@@ -274,11 +275,11 @@ def test_seeds_under_vmap_are_as_if_alone():
         for duo in duos:
             duo.turn()
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(duo.state for duo in duos))
-    firsts = np.stack([duo.history.rows.is_first for duo in duos])
+    rows = History(*[None] * 5, is_first=np.stack([duo.history.rows.is_first for duo in duos]))
     cursor = Cursor(np.int32(duos[0].history.head), np.int32(13))
     rng = np.random.default_rng(8)
     uniforms, values = rng.random((2, BATCH, 2), dtype=np.float32), np.float32(rng.integers(1, 9, (2, BATCH)))
-    args = stacked, firsts, uniforms, values
+    args = stacked, rows, uniforms, values
     mapped = jax.vmap(partial(turn, duos[0].window, cursor))(*args)
     for seed, duo in enumerate(duos):
         alone = turn(duo.window, cursor, *jax.tree.map(lambda leaf: leaf[seed], args))  # noqa: B023
@@ -291,7 +292,7 @@ def test_no_dtype_is_promoted():
         lambda: (
             history.init_cursor(),
             priorities.init(2, 20),
-            jnp.zeros((2, 20), bool),
+            History(*[None] * 5, is_first=jnp.zeros((2, 20), bool)),
             jnp.zeros((5, 2)),
             priorities.from_errors(jnp.zeros(5), jnp.float32(0.5)) + priorities.stratified(jnp.zeros(5)),
         )

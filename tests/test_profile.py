@@ -72,7 +72,7 @@ def test_a_run_that_ends_early_closes_its_trace(tmp_path, monkeypatch):
     assert events == ["on", "off"]
 
 
-@pytest.mark.parametrize(("ticks", "said"), [("0", "1 or more"), ("8", "give 7 at most")])
+@pytest.mark.parametrize(("ticks", "said"), [("0", "1 or more"), ("8", "give at most 7")])
 def test_a_trace_that_cannot_be_had_is_refused(ticks, said, tmp_path, capsys):
     words = ["train", "hypergrid", "--iterations", "8", "--profile", ticks, "--out", str(tmp_path / "run")]
     assert call(*words, *GRID) == 2
@@ -97,7 +97,7 @@ def test_each_life_tells_of_its_own_trace(tmp_path, monkeypatch):
         assert str(tmp_path / name / "perfetto_trace.json.gz") in profile.describe()[0]
 
 
-@pytest.mark.parametrize(("left", "said"), [(5, "give 4 at most"), (1, "leave it out"), (0, "leave it out")])
+@pytest.mark.parametrize(("left", "said"), [(5, "give at most 4"), (1, "leave it out"), (0, "leave it out")])
 def test_what_is_left_of_a_run_has_to_be_enough(left, said):
     made = plan("hypergrid", config=TINY_GRID)
     check(4, made, 6)

@@ -244,7 +244,7 @@ def test_what_was_not_recorded_is_saved_like_what_was(recorded, tmp_path):
 
 @pytest.mark.parametrize("option", ["checkpoint_every", "eval_episodes", "resume"])
 def test_what_is_about_keeping_needs_a_place(option):
-    with pytest.raises(UsageError, match="without `out`"):
+    with pytest.raises(UsageError, match="needs `out`"):
         xladder.train("hypergrid", config=GRID, **{option: 1})
 
 

@@ -170,7 +170,7 @@ def test_of_several_seeds_the_one_that_came_least_far_counts():
     ("flags", "said"),
     [
         (["--preset", "nature", "--protocol", "dopamine"], "are two different protocols"),
-        (["--config", "CONFIG", "--protocol", "dopamine"], "leave `--protocol` out"),
+        (["--config", "CONFIG", "--protocol", "dopamine"], "leave out `--protocol`"),
     ],
 )
 def test_a_protocol_is_never_only_a_label(flags, said, pong, tmp_path, monkeypatch, capsys):
@@ -263,7 +263,7 @@ def test_a_score_is_said_with_what_there_is():
         lines[2]
         == "human-normalised 1.37 by the table of 49 games, 1.16 by the table of 57 games (0 is random play, 1 a human)"
     )
-    assert "inside" in lines[3] and "training return" in lines[4] and "fire" in lines[5] and len(lines) == 6
+    assert "inside" in lines[3] and "training return" in lines[4] and "FIRE" in lines[5] and len(lines) == 6
 
 
 def lines_of(capsys):
@@ -342,7 +342,7 @@ def test_rungs_shows_the_families_and_why_not(capsys):
         marks = next(line for line in lines if line.startswith(f" {name}")).split()[-len(RUNGS) :]
         assert marks == ["–" if rung in family.missing else "yes" for rung in RUNGS]
     text = " ".join(lines)
-    assert "gym/ID has no fused, mesh or hosts: it needs a world inside the program" in text
+    assert "gym/ID has no fused, mesh or hosts: it needs a world inside the compiled program" in text
     assert "`--preset pqn` has no torch, hybrid or sequential" in text
 
 
@@ -370,7 +370,7 @@ BAD = {
     "cartpole --preset pqn --rung torch": "Use `fused`",
     "cartpole --learner.memory 8": "need at least",
     "cartpole --rung mesh": "`mesh` needs `--mesh`",
-    "cartpole --world.name acrobot": "say `acrobot` in its place",
+    "cartpole --world.name acrobot": "use `acrobot` in its place",
 }
 
 

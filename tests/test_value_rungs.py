@@ -399,7 +399,7 @@ def test_the_target_becomes_the_online_network_every_24_steps(several_updates, r
 def target_of(run):
     """The target network of a host rung, leaves [1, …]."""
     learner = run.loop.learner
-    agent = (learner.learner if isinstance(learner, hybrid.ParamMirror) else learner).agent
+    agent = (learner.learner if isinstance(learner, hybrid.ParamMirror) else learner).agents[0]
     params = agent.target if hasattr(agent, "params") else bridge.to_jax("value", agent.target.state_dict())
     return jax.tree.map(lambda x: np.asarray(x)[None], params)
 
