@@ -297,9 +297,11 @@ class Trial:
             if self.checkpointer.last
             else "There is no checkpoint yet."
         )
+        name = self.plan.workload.name
+        own = f" `xladder check {name}` looks for rewards and observations that are not numbers." if ":" in name else ""
         error = Diverged(
             f"{what} at {self.plan.workload.tick} {tick}.{where} {last} "
-            "A smaller `--learner.lr` is the first thing to try."
+            f"A smaller `--learner.lr` is the first thing to try.{own}"
         )
         error.report = report
         return error

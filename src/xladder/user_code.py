@@ -79,13 +79,15 @@ def import_module(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         missing = error.name or module
+        if module.endswith(".py"):
+            raise UsageError(f"`{module}` is a file: name the module, `{module.removesuffix('.py')}`.") from None
         if module == missing or module.startswith(f"{missing}."):
             raise UsageError(
                 f"There is no module `{module}`: neither in this folder nor installed. Run the command in the folder "
                 f"that contains `{module.split('.')[0]}.py`, or install it."
             ) from None
         raise UsageError(f"`{module}` cannot be imported: it needs `{missing}`, which is not installed.") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"`{module}` cannot be imported: {brief(error)}.") from error
 
 
@@ -137,8 +139,9 @@ def instantiate(thing: Any, shown: str) -> Any:
         return thing
     try:
         return thing()
-    except Exception as error:
-        raise UsageError(f"`{shown}` cannot be created without arguments: {brief(error)}.") from error
+    except (Exception, SystemExit) as error:
+        hint = " It is called without arguments." if isinstance(error, TypeError) else ""
+        raise UsageError(f"`{shown}` cannot be created: {brief(error)}.{hint}") from error
 
 
 def shown(thing: Any) -> str:

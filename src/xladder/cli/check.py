@@ -62,7 +62,7 @@ def run(words: Sequence[str]) -> int:
     place = names.locate(options.name)
     startup.prepare("cpu")
 
-    console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(f"{options.name}:")
     found = []
     for finding in findings(place.family, place.name):

@@ -95,7 +95,7 @@ def _check_jittable(name: str) -> Iterator[Finding]:
     frames, steps = first
     for field, values in [("observation", frames), ("reward", steps.reward)]:
         if np.asarray(values).dtype.kind == "f" and not np.isfinite(values).all():
-            yield broken(f"`{step_name}` returns a {field} that is not a finite number")
+            yield broken(f"`{step_name}` returns {article(field)} {field} that is not a finite number")
             return
     yield kept("observations and rewards are finite numbers")
     found = marl_world.load(name) if several else gymnax_world.load(name)
@@ -294,6 +294,11 @@ def _check_zoo(name: str) -> Iterator[Finding]:
             yield kept("PettingZoo's `parallel_api_test` passes")
         finally:
             made.close()
+
+
+def article(word: str) -> str:
+    """`a` or `an`."""
+    return "an" if word[0] in "aeiou" else "a"
 
 
 def _same(a: Any, b: Any) -> bool:

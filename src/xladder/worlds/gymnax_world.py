@@ -168,11 +168,16 @@ def difference(before: Any, after: Any) -> str:
     return ""
 
 
-def _inspect(name: str, env: Any, params: Any) -> Environment:
-    """Inspect a world's spaces, shapes and dtypes."""
+def _require_api(name: str, env: Any) -> None:
+    """Raise a `UsageError` if an object does not have gymnax's functions."""
     for function in ("reset_env", "step_env", "action_space"):
         if not callable(getattr(env, function, None)):
             raise UsageError(f"`{name}` does not have gymnax's API: it lacks `{function}`.")
+
+
+def _inspect(name: str, env: Any, params: Any) -> Environment:
+    """Inspect a world's spaces, shapes and dtypes."""
+    _require_api(name, env)
     actions = attempt(name, "action_space", lambda: env.action_space(params))
     if not hasattr(actions, "n"):
         raise UsageError(
@@ -183,14 +188,18 @@ def _inspect(name: str, env: Any, params: Any) -> Environment:
     observation, state = attempt(name, "reset_env", lambda: jax.eval_shape(lambda: _pair(env.reset_env(key, params))))
     layout = layout_of(kinds(observation), name)
     state = kinds(state)
-    made = attempt(
-        name,
-        "step_env",
-        lambda: jax.eval_shape(lambda s, a: tuple(env.step_env(key, s, a, params)[:4]), state, jnp.int32(0)),
-    )
-    if len(made) != 4:
+    returned: list[int] = []
+
+    def step(state: Any, action: Any) -> Any:
+        made = tuple(env.step_env(key, state, action, params))
+        returned.append(len(made))
+        return made[:4]
+
+    made = attempt(name, "step_env", lambda: jax.eval_shape(step, state, jnp.int32(0)))
+    if returned[0] != 5:
         raise UsageError(
-            f"`{name}` returns {len(made)} values from `step_env`, not observation, state, reward, done, info."
+            f"`{name}` returns {returned[0]} values from `step_env`, but there have to be five: observation, state, "
+            "reward, done and info."
         )
     next_observation, next_state, reward, done = (kinds(part) for part in made)
     for field, before, after in [("observation", observation, next_observation), ("state", state, next_state)]:
@@ -225,6 +234,7 @@ def _find(name: str) -> tuple[Any, Any]:
     if isinstance(found, tuple):
         env, params = found
     else:
+        _require_api(name, found)
         env, params = found, attempt(name, "default_params", lambda: found.default_params)
     return env, params
 

@@ -129,6 +129,13 @@ def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str
             f"The torso `{name}` has a `{others[0]}` collection besides its parameters, which a value network cannot "
             "keep: use stateless layers, such as LayerNorm instead of BatchNorm."
         )
+    try:
+        jax.eval_shape(lambda given: torso.apply(variables, given), state)
+    except Exception as error:
+        raise UsageError(
+            f"The torso `{name}` cannot be applied with its parameters alone, as a value network does (nothing "
+            f"in it may be random): {brief(error)}."
+        ) from error
     if shapes[0] != shapes[1]:
         raise UsageError(
             f"The torso `{name}` returns {shapes[0]} features for one state, but {shapes[1]} for each of two: it must "
