@@ -130,7 +130,7 @@ def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str
             "keep: use stateless layers, such as LayerNorm instead of BatchNorm."
         )
     try:
-        jax.eval_shape(lambda given: torso.apply(variables, given), state)
+        jax.eval_shape(torso.apply, variables, state)
     except Exception as error:
         raise UsageError(
             f"The torso `{name}` cannot be applied with its parameters alone, as a value network does (nothing "
