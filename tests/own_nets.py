@@ -60,6 +60,14 @@ class WrongShapeTorch(torch.nn.Module):
         return torch.relu(self.out(self.inside(states.flatten(1))))
 
 
+class Draws(nn.Module):
+    """It needs random numbers, which a value network does not have for it."""
+
+    @nn.compact
+    def __call__(self, states):
+        return nn.Dropout(0.5, deterministic=False)(states.reshape(*states.shape[:-2], -1))
+
+
 class WrongFeatures(Plain):
     """Its twin has other features."""
 

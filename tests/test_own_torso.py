@@ -154,6 +154,7 @@ WRONG = {
     "tests.own_nets:Raises": r"cannot take a state of `cartpole`, float32 \[1, 4\]: ",
     "tests.own_nets:Grid": r"returns \[1, 3\] for one state",
     "tests.own_nets:ByKey": "takes named parts",
+    "tests.own_nets:Draws": "nothing in it may be random",
     "tests.own_nets:WrongShape": r"first pair that does not: `inside` \(Linear: weight \[9, 4\], bias \[9\]\)",
     "tests.own_nets:WrongFeatures": r"returns \[4, 9\] for a batch of 4, but the Flax module returns \[4, 8\]",
 }
