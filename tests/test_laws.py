@@ -40,7 +40,9 @@ SMALL = {
 }
 """A config for every workload that runs in a moment, and whose programs other tests compile too."""
 LENGTHS = 1, 4
-SLOW = {("atari/breakout", rung) for rung in ("hybrid", "torch", "fused", "actors")}  # to compile, or to run
+SLOW = {
+    ("atari/breakout", rung) for rung in ("hybrid", "torch", "sequential", "fused", "actors")
+}  # to compile, or to run
 # Rungs that run the programs of others have tests of their own, and one cell here.
 SLOW |= {
     (w, r) for w in ALL for r in ("mesh", "hosts", "actors") if w != ("cartpole" if r == "actors" else "hypergrid")

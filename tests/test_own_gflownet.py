@@ -90,7 +90,7 @@ def trained(rung, name):
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("fused", "sequential"),
+        pytest.param("fused", "sequential", marks=pytest.mark.slow),
         ("hybrid", "torch"),
         pytest.param("parallel", "sequential", marks=pytest.mark.slow),
     ],

@@ -179,7 +179,9 @@ def kill_later(words, folder, rng):
     return process.returncode
 
 
-@pytest.mark.parametrize("workload", LIVES)
+@pytest.mark.parametrize(
+    "workload", [pytest.param(w, marks=[pytest.mark.slow] if w != "cartpole" else []) for w in LIVES]
+)
 def test_killed_twice_and_taken_up_again_is_the_same_run(workload, tmp_path, capsys):
     rng = random.Random(workload)
     words = ["train", workload, *LIVES[workload], "--eval-episodes", "0"]
