@@ -84,7 +84,8 @@ def suited_to_others(config: StepsConfig) -> Any:
     """Settings for agents that learn next to other learning agents, whose past behaviour is misleading.
 
     One-step targets and a shorter horizon: `xladder train jaxmarl/MPE_simple_spread_v3 --rung fused --seeds 4` reached
-    −49.8 ± 4.0 after 400,000 steps. With five-step targets and γ = 0.99 it was −71.7 ± 8.9, random actions −79.9 ± 11.0.
+    −49.8 ± 4.0 after 400,000 steps. With five-step targets and γ = 0.99 it was −71.7 ± 8.9; random actions have
+    −79.9 ± 11.0.
     """
     if config.algorithm == "pqn":
         return config
