@@ -39,9 +39,9 @@ class Progress:
     seeds: tuple[int, ...]
     """The seeds that are being trained, in the order of the first axis of `metrics`."""
     tick: int
-    """ValueConfig done so far."""
+    """Ticks done so far."""
     ticks: int
-    """ValueConfig of the whole run."""
+    """Ticks of the whole run."""
     steps: int
     """The same as `tick` in the unit of the length: environment steps, frames, epochs or iterations."""
     unit: str

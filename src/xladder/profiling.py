@@ -25,9 +25,9 @@ def check(ticks: int | None, plan: Plan, left: int | None = None) -> None:
     """Raise a `UsageError` if a run has too few ticks to trace.
 
     Args:
-        ticks: ValueConfig to trace; they start after the first chunk, which is one tick long.
+        ticks: Ticks to trace; they start after the first chunk, which is one tick long.
         plan: The run.
-        left: ValueConfig left to train, if the run is resumed.
+        left: Ticks left to train, if the run is resumed.
     """
     if ticks is None:
         return

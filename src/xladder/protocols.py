@@ -68,7 +68,7 @@ class Config(Protocol):
 
     @property
     def interval(self) -> int:
-        """ValueConfig between evaluations during training; 0 for none."""
+        """Ticks between evaluations during training; 0 for none."""
 
     @property
     def num_learners(self) -> int:

@@ -66,7 +66,7 @@ class Checkpointer:
     keeps = False
     """Whether `save` does anything."""
     every = 0
-    """ValueConfig between checkpoints; 0 if they are scheduled by time."""
+    """Ticks between checkpoints; 0 if they are scheduled by time."""
     last: str | None = None
     """The name of the last checkpoint."""
 
@@ -78,7 +78,7 @@ class Checkpointer:
         """Save a checkpoint.
 
         Args:
-            step: ValueConfig so far, over all groups of seeds.
+            step: Ticks so far, over all groups of seeds.
             arrays: The training state by name.
             facts: Metadata, as JSON-ready values.
             score: The mean return since the last checkpoint, to find the best one.
@@ -187,7 +187,7 @@ class Trial:
         return future.result()
 
     def distances(self) -> list[int]:
-        """ValueConfig until the next evaluation and until the next checkpoint, if they are at fixed ticks."""
+        """Ticks until the next evaluation and until the next checkpoint, if they are at fixed ticks."""
         return [every - self.done % every for every in (self.plan.config.interval, self.checkpointer.every) if every]
 
     def advance(self, count: int) -> float:

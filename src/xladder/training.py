@@ -75,7 +75,7 @@ def train(
         out: The run directory, with the same contents as `xladder train --out`: config, environment, metrics, events,
             checkpoints, agents, score, curves, replay and log. Nothing is written if not given.
         resume: Resume the run in `out` if there is one.
-        checkpoint_every: ValueConfig between checkpoints; about once a minute if not given, never if 0.
+        checkpoint_every: Ticks between checkpoints; about once a minute if not given, never if 0.
         keep: Number of checkpoints to keep, besides the best.
         on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
         eval_episodes: Episodes of the evaluation at the end, if `out` is given; with 0, no score and no replay.

@@ -48,7 +48,7 @@ class TrainOptions:
     eval_episodes: int | None = None
     """Episodes (default 20) or sampled objects (10,000) of the evaluation at the end; 0 skips it and the replay."""
     checkpoint_every: int | None = None
-    """ValueConfig between checkpoints; about once a minute if not given, never if 0."""
+    """Ticks between checkpoints; about once a minute if not given, never if 0."""
     keep: int = 2
     """Number of checkpoints to keep, besides the best."""
     on_nan: Literal["stop", "continue"] = "stop"

@@ -174,7 +174,7 @@ class Prefetcher:
 
 
 def ticks_per_order(config: ValueConfig, learner: Learner) -> int:
-    """ValueConfig per request, so that a reply has a reasonable size."""
+    """Ticks per request, so that a reply has a reasonable size."""
     spec, window = learner.program.spec, learner.program.window
     row = min(window.stack + window.n_step, 2 * window.stack) * int(np.prod(spec.shape)) * np.dtype(spec.dtype).itemsize
     return int(np.clip(MOST_BYTES // (row * learner.rows_per_tick), 1, MOST_TICKS))

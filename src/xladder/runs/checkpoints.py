@@ -46,7 +46,7 @@ class Checkpoint:
     """The contents of one checkpoint."""
 
     step: int
-    """ValueConfig done so far; summed over seeds if they are trained one after another."""
+    """Ticks done so far; summed over seeds if they are trained one after another."""
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
     """Other metadata of the run, as JSON-ready values."""

@@ -62,7 +62,7 @@ class Keeping:
     """What to save of a run; stored in its config, so that resuming needs no flags."""
 
     checkpoint_every: int | None = None
-    """ValueConfig between checkpoints; about once a minute if not given, never if 0."""
+    """Ticks between checkpoints; about once a minute if not given, never if 0."""
     keep: int = 2
     """Number of checkpoints to keep, besides the best."""
     on_nan: OnNan = "stop"

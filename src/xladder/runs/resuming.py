@@ -74,7 +74,7 @@ def refuse_to_replace(directory: RunDirectory) -> None:
 
 
 def ticks_left(plan: Plan, checkpoint: Checkpoint | None) -> int:
-    """ValueConfig left for the group of seeds that is trained next."""
+    """Ticks left for the group of seeds that is trained next."""
     if checkpoint is None:
         return int(plan.config.ticks)
     left = int(plan.config.ticks - checkpoint.facts["done"])

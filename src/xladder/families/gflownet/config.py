@@ -100,7 +100,7 @@ class GFlowNetConfig:
 
     @property
     def interval(self) -> int:
-        """ValueConfig between evaluations."""
+        """Ticks between evaluations."""
         return self.evaluate_every or max(1, self.iterations // (EVALUATIONS if self.exact else SAMPLED_EVALUATIONS))
 
     @property

@@ -136,7 +136,7 @@ class Config:
 
     @property
     def interval(self) -> int:
-        """ValueConfig between evaluations during training: 0, because there are none."""
+        """Ticks between evaluations during training: 0, because there are none."""
         return 0
 
     @property

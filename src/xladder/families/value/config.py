@@ -363,7 +363,7 @@ class ValueConfig:
 
     @property
     def interval(self) -> int:
-        """ValueConfig between evaluations; 0 if there are none."""
+        """Ticks between evaluations; 0 if there are none."""
         if not self.evaluate_episodes:
             return 0
         if self.evaluate_every:
