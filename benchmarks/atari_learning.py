@@ -13,6 +13,7 @@ import numpy as np
 from rounds import command
 
 from xladder import devices
+from xladder.core.statistics import weighted_mean
 from xladder.execution import execute
 from xladder.plans import plan
 from xladder.runs.directory import RunDirectory, environment
@@ -70,11 +71,11 @@ def main() -> None:
     parts = 50
     edges = np.linspace(0, ticks, parts + 1).astype(int)
 
-    def mean(values):
-        return float(np.nanmean(values)) if np.isfinite(values).any() else None
+    def mean(begin, end):
+        value = float(weighted_mean(m["return"][0, begin:end], m["episodes"][0, begin:end]))
+        return value if np.isfinite(value) else None
 
-    curve = [mean(m["return"][0, a:b]) for a, b in pairwise(edges)]
-    last = m["return"][0, -ticks // 10 :]
+    curve = [mean(a, b) for a, b in pairwise(edges)]
     evaluated = np.flatnonzero(np.isfinite(m["eval_return"][0]))
     found = {
         "game": options.game,
@@ -85,7 +86,7 @@ def main() -> None:
         "precision": options.precision,
         "seconds": seconds,
         "steps_per_second": chosen.config.agent_steps / seconds,
-        "training_return_last_tenth": mean(last),
+        "training_return_last_tenth": mean(ticks - ticks // 10, ticks),
         "training_curve": {"frames": [int(b * chosen.config.units_per_tick) for b in edges[1:]], "return": curve},
         "evaluations": {
             "frames": [int((t + 1) * chosen.config.units_per_tick) for t in evaluated],

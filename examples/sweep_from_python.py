@@ -15,8 +15,8 @@ def give_up(progress):
     """Stop a run that after half its steps is no better than at the start."""
     if progress.tick < progress.ticks // 2:
         return False
-    returns = progress.metrics["return"]
-    return bool(np.nanmean(returns) < 25) if np.isfinite(returns).any() else False
+    returns, episodes = progress.metrics["return"], progress.metrics["episodes"]
+    return bool(episodes.sum() and np.nansum(returns * episodes) / episodes.sum() < 25)
 
 
 def main():
@@ -25,7 +25,8 @@ def main():
     for lr in RATES:
         settings = {"steps": 12_000, "evaluate_episodes": 0, "learner": {"lr": lr, "hidden": (64,), "width": 64}}
         result = xladder.train("cartpole", "fused", seeds=SEEDS, callback=give_up, progress=False, **settings)
-        last = np.nanmean(result.metrics["return"][:, -200:], axis=1)  # of each seed
+        returns, episodes = (result.metrics[name][:, -200:] for name in ("return", "episodes"))
+        last = np.nansum(returns * episodes, axis=1) / episodes.sum(axis=1)  # mean per episode, of each seed
         found.append((last.mean(), last.std(), lr, result.units_done))
     for mean, spread, lr, steps in sorted(found, reverse=True):
         print(f"lr {lr:<6g} return {mean:5.1f} ± {spread:.1f} over {SEEDS} seeds after {steps:,} steps")

@@ -72,7 +72,7 @@ def test_train_writes_the_whole_run_directory(trained):
 def test_a_run_can_be_repeated_from_its_config(trained, tmp_path):
     assert call("train", "treasurehunt", "--config", str(trained / "config.json"), "--out", str(tmp_path / "b")) == 0
     ours, theirs = (
-        [row | {"elapsed_seconds": ""} for row in csv.DictReader((folder / "metrics.csv").open())]
+        [row | {"seconds": ""} for row in csv.DictReader((folder / "metrics.csv").open())]
         for folder in (trained, tmp_path / "b")
     )
     assert ours == theirs

@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
+from rich.table import Column
 
 from xladder.callbacks import AFTER_START
-from xladder.core.statistics import mean_and_interval
+from xladder.core.statistics import episode_weights, weighted_mean
 from xladder.plans import Plan
 from xladder.trainer import Observer
 
 PLAIN_SECONDS = 5.0  # between lines when there is no terminal
+BAR_WIDTH = 20
 NOTEBOOK_SECONDS = 0.25  # between redraws of the bar
 SMOOTH = 20  # displayed values are averaged over this many ticks
 UNSMOOTHED = ("epsilon", "tv", "tv_marginal", "eval_return")  # schedules, and values measured only now and then
@@ -33,7 +35,8 @@ class Meter:
         self.seeds: Sequence[int] = plan.seeds
         self.done = 0
         self._shown = plan.workload.family.shown
-        self._recent: dict[str, list[float]] = {name: [] for name in self._shown}
+        self._recent: dict[str, list[tuple[float, float]]] = {name: [] for name in self._shown}
+        """Metric → its last values, each with its weight."""
         self._rate: float | None = None
         self._chunk_ended = time.monotonic()
 
@@ -44,15 +47,18 @@ class Meter:
     def add(self, first: int, columns: Mapping[str, np.ndarray]) -> None:
         """Record a finished chunk whose first tick is `first`."""
         count = columns["return"].shape[1]
-        self.done = first + count
+        begins, self.done = self.done == 0, first + count
         # Wall-clock time, so that the estimated time left includes evaluations between chunks.
         now = time.monotonic()
         rate, self._chunk_ended = count / max(now - self._chunk_ended, 1e-9), now
-        self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
+        if not begins:  # before the first chunk ends, evaluations are compiled: its time says little
+            self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
         for name, values in self._recent.items():
             if name in columns:
-                means = mean_and_interval(columns[name])[0]
-                values.extend(means[np.isfinite(means)].tolist())
+                weights = episode_weights(name, columns)
+                means = weighted_mean(columns[name], weights, axis=0)
+                total = np.isfinite(columns[name]).sum(0) if weights is None else weights.sum(0)
+                values.extend((mean, weight) for mean, weight in zip(means, total, strict=True) if np.isfinite(mean))
                 del values[: -1 if name in UNSMOOTHED else -SMOOTH]
 
     @property
@@ -61,20 +67,52 @@ class Meter:
         several = len(self.plan.seeds) > len(self.seeds)
         return f"{self.name} seed {self.seeds[0]}" if several else self.name
 
+    @property
+    def share(self) -> float:
+        """The fraction of the run that is done."""
+        return self.done / self.total if self.total else 1.0
+
+    @property
+    def time_left(self) -> str:
+        """The estimated time left, as `1:23 left`; empty as long as it is unknown."""
+        if self._rate is None and self.done < self.total:
+            return ""
+        left = int((self.total - self.done) / (self._rate or 1.0))
+        hours, minutes = divmod(left // 60, 60)
+        return f"{hours}:{minutes:02d}:{left % 60:02d} left" if hours else f"{minutes}:{left % 60:02d} left"
+
     def text(self) -> str:
-        """Progress, speed, metrics and estimated time left."""
-        rate, each = self._rate or 1.0, self.plan.config.units_per_tick
-        left = int((self.total - self.done) / rate)
-        speed = f"{rate * each:.1f}" if rate * each < 100 else f"{rate * each:,.0f}"
-        shown = [self._shown[name].format(np.mean(values)) for name, values in self._recent.items() if values]
-        parts = [f"{self.done * each:,}/{self.total * each:,} {self.plan.workload.length}", f"{speed}/s", *shown]
-        return " · ".join([*parts, f"{left // 60}:{left % 60:02d} left"])
+        """Progress, speed, metrics and estimated time left, as one line."""
+        done, speed, shown = self._pieces()
+        return " · ".join(filter(None, [done, speed, *shown, self.time_left]))
+
+    def fitting(self, width: int) -> str:
+        """As many of the metrics, progress and speed as fit into a line of this width, the most important first."""
+        done, speed, shown = self._pieces()
+        text = ""
+        for part in filter(None, [*shown[:1], done, speed, *shown[1:]]):
+            longer = f"{text} · {part}" if text else part
+            if len(longer) <= width:
+                text = longer
+        return text
+
+    def _pieces(self) -> tuple[str, str, list[str]]:
+        each = self.plan.config.units_per_tick
+        rate = (self._rate or 0.0) * each
+        speed = "" if self._rate is None else f"{rate:.1f}/s" if rate < 100 else f"{rate:,.0f}/s"
+        shown = [self._shown[name].format(_mean(values)) for name, values in self._recent.items() if values]
+        return f"{self.done * each:,}/{self.total * each:,} {self.plan.workload.length}", speed, shown
 
     def how_far(self) -> str:
         """The progress of the group of seeds trained last, in words."""
         count = self.done * self.plan.config.units_per_tick
         done = f"{count:,} {self.plan.workload.length.removesuffix('s' if count == 1 else '')}"
         return done if len(self.seeds) == len(self.plan.seeds) else f"{done} of seed {self.seeds[0]}"
+
+
+def _mean(weighted: Sequence[tuple[float, float]]) -> float:
+    values, weights = np.array(weighted).T
+    return float(weighted_mean(values, weights))
 
 
 class Drawing(Observer):
@@ -107,14 +145,15 @@ class ProgressBar(Drawing):
         self._expected = expected_compile
         self._last_line, self._announced = 0.0, False
         self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            TextColumn("{task.fields[text]}"),
+            TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=BAR_WIDTH),
+            TextColumn("{task.fields[share]}"),
+            TextColumn("{task.fields[text]}", table_column=Column(no_wrap=True)),
             console=console,
             transient=True,
             disable=not self.live,
         )
-        self._task = self._bar.add_task(self.meter.name, total=self.meter.total, text="")
+        self._task = self._bar.add_task(self.meter.name, total=self.meter.total, text="", share="")
 
     def __enter__(self) -> ProgressBar:
         self._bar.start()
@@ -155,10 +194,15 @@ class ProgressBar(Drawing):
         """Move the bar."""
         meter = self.meter
         meter.add(first, columns)
-        text = meter.text()
-        self._bar.update(self._task, completed=meter.done, text=text)
+        share = " · ".join(filter(None, [f"{100 * meter.share:3.0f} %", meter.time_left]))
+        title = meter.title
+        room = self.console.width - BAR_WIDTH - len(share) - 3  # three columns of spaces
+        if len(title) > room:  # the bar, the percentage and the time left are worth more than a long name
+            title = title[: max(room - 1, 0)] + "…"
+        text = meter.fitting(room - len(title))
+        self._bar.update(self._task, description=title, completed=meter.done, share=share, text=text)
         if not self.live and (time.monotonic() - self._last_line > PLAIN_SECONDS or meter.done == meter.total):
-            self.show(f"{meter.name}: {text}")
+            self.show(f"{meter.name}: {meter.text()}")
 
     def notify(self, line: str) -> None:
         """Show a message from the rung."""

@@ -67,6 +67,10 @@ class Config(Protocol):
         """Units of length (steps, frames, …) per tick."""
 
     @property
+    def env_steps_per_tick(self) -> int:
+        """Environment steps of a tick, over all envs; for a GFlowNet 1, an iteration."""
+
+    @property
     def interval(self) -> int:
         """Ticks between evaluations during training; 0 for none."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder import devices
-from xladder.core.statistics import last_tenth, mean_and_interval, signed
+from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, signed
 from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.plans import Plan, format_seeds
@@ -149,7 +149,7 @@ class Result:
             if not np.isfinite(values).any():
                 continue
             if name == "return":
-                mean, interval = last_tenth(values)
+                mean, interval = last_tenth(values, episode_weights(name, self.metrics))
                 when = "mean of the last tenth"
             else:  # evaluated now and then: the last value of each seed
                 last = [row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values]

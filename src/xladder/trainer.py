@@ -16,6 +16,7 @@ import numpy as np
 
 from xladder import devices
 from xladder.core.state import Arrays, capture, restore
+from xladder.core.statistics import episode_weights, weighted_mean
 from xladder.errors import Diverged
 from xladder.plans import Plan
 from xladder.results import Result, Snapshot
@@ -241,8 +242,12 @@ class Trial:
             "tick_seconds": float(np.median(self.tick_seconds)),
             "snapshots": [[snapshot.tick, snapshot.label] for snapshot in shown],
         }
-        returns = np.concatenate([part["return"] for part in self.parts], axis=1)[:, self.saved :]
-        score = float(np.mean(returns[np.isfinite(returns)])) if np.isfinite(returns).any() else np.nan
+        recent = {
+            name: np.concatenate([part[name] for part in self.parts], axis=1)[:, self.saved :]
+            for name in ("return", "episodes")
+            if name in self.parts[0]
+        }
+        score = float(weighted_mean(recent["return"], episode_weights("return", recent)))
         self.saved = self.done
         self.checkpointer.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
 

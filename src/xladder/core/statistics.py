@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 # The 97.5 % quantile of Student's t for 1 … 10 degrees of freedom, where no short formula is good enough.
@@ -41,8 +43,11 @@ def mean_and_interval(values: np.ndarray, axis: int = 0) -> tuple[np.ndarray, np
     return np.where(count > 0, mean, np.nan), half_width
 
 
-def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
-    """Centred moving mean of [S, T] along T; the window shrinks at both ends, and missing values stay NaN."""
+def moving_mean(values: np.ndarray, window: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """Centred moving mean of [S, T] along T; the window shrinks at both ends, and missing values stay NaN.
+
+    With `weights` [S, T], such as the number of episodes behind each value, it is a weighted mean.
+    """
     measured = np.isfinite(values)
     ticks = values.shape[1]
     first = np.maximum(np.arange(ticks) - (window - 1) // 2, 0)
@@ -52,15 +57,46 @@ def moving_mean(values: np.ndarray, window: int) -> np.ndarray:
         sums = np.cumsum(np.pad(terms, ((0, 0), (1, 0))), axis=1, dtype=float)
         return sums[:, stop] - sums[:, first]
 
-    mean = total(np.where(measured, values, 0.0)) / np.maximum(total(measured), 1)
-    return np.where(measured, mean, np.nan)
+    weight = _weights(values, weights)
+    sums = total(weight * np.where(measured, values, 0.0))
+    return np.where(measured, sums / np.where(measured, total(weight), 1.0), np.nan)
 
 
-def last_tenth(values: np.ndarray) -> tuple[float, float]:
+def weighted_mean(values: np.ndarray, weights: np.ndarray | None = None, axis: int | None = None) -> np.ndarray:
+    """Mean of the measured values, each with its weight; NaN where there are none."""
+    weight = _weights(values, weights)
+    total = weight.sum(axis)
+    sums = (weight * np.where(weight > 0, values, 0.0)).sum(axis)
+    return np.where(total > 0, sums / np.where(total > 0, total, 1.0), np.nan)
+
+
+def _weights(values: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    """The weight of each value; 0 where nothing was measured."""
+    measured = np.isfinite(values)
+    return measured.astype(float) if weights is None else np.where(measured, np.nan_to_num(weights), 0.0)
+
+
+def episode_weights(name: str, columns: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """The number of episodes behind each value of a column; None if it is not a mean over episodes.
+
+    A tick in which sixteen episodes ended counts sixteen times as much as one in which a single early finisher did.
+    """
+    over_episodes = name in ("return", "length") or name.startswith("return_")
+    return columns.get("episodes") if over_episodes else None
+
+
+def last_tenth(values: np.ndarray, weights: np.ndarray | None = None) -> tuple[float, float]:
     """Mean of [S, T] over the last tenth of the ticks, and the half width of its 95 % interval over the seeds."""
-    per_seed = mean_and_interval(values[:, -max(1, values.shape[1] // 10) :], axis=1)[0]
-    mean, half_width = mean_and_interval(per_seed)
+    mean, half_width = mean_and_interval(tenths(values, weights)[1])
     return float(mean), float(half_width)
+
+
+def tenths(values: np.ndarray, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Means [S] of [S, T] over the first and over the last tenth of the ticks."""
+    size = max(1, values.shape[1] // 10)
+    parts = slice(None, size), slice(-size, None)
+    first, last = (weighted_mean(values[:, p], None if weights is None else weights[:, p], axis=1) for p in parts)
+    return first, last
 
 
 def format_mean(values: np.ndarray) -> str:

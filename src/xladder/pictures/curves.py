@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xladder.core.statistics import last_tenth, mean_and_interval, moving_mean
+from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, moving_mean
 from xladder.pictures.charts import BLUE, FAINT, INK, chart_style, new_figure
 
 if TYPE_CHECKING:
@@ -137,7 +137,8 @@ def draw_curves(
         for panel in shown:
             axes, found = places[panel.title], {name: measured[name] for name in panel.columns if name in measured}
             axes.set_title(panel.title.format(tick=tick))
-            _draw_panel(axes, panel, found, window if panel.smooth else 1, units_per_tick)
+            weights = {name: episode_weights(name, columns) for name in found}
+            _draw_panel(axes, panel, found, weights, window if panel.smooth else 1, units_per_tick)
             if panel.wide:
                 _draw_references(axes, references or {})
             _mark_ticks(axes, ticks, units_per_tick, unit or tick)
@@ -187,12 +188,19 @@ def draw_bars(path: str | Path, rows: Sequence[Mapping[str, Any]], title: str) -
         figure.savefig(path)
 
 
-def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], window: int, each: int) -> None:
+def _draw_panel(
+    axes: Axes,
+    panel: Panel,
+    found: Mapping[str, np.ndarray],
+    weights: Mapping[str, np.ndarray | None],
+    window: int,
+    each: int,
+) -> None:
     if len(found) > MOST_LINES:
         # A few readable lines are better than many: keep those that end highest.
-        highest = sorted(found, key=lambda name: -last_tenth(found[name])[0])[:MOST_LINES]
+        highest = sorted(found, key=lambda name: -last_tenth(found[name], weights[name])[0])[:MOST_LINES]
         found = {name: values for name, values in found.items() if name in highest}
-    curves = {name: _curve(values, window) for name, values in found.items()}
+    curves = {name: _curve(values, window, weights[name]) for name, values in found.items()}
     if not any(x.size for x, _ in curves.values()):
         axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color=FAINT)
         axes.set_yticks([])
@@ -216,20 +224,23 @@ def _draw_panel(axes: Axes, panel: Panel, found: Mapping[str, np.ndarray], windo
         axes.set_ylim(top=axes.get_ylim()[1] * (1.12 + 0.14 * ((len(curves) + 2) // 3)))
         axes.legend(loc="upper left", ncols=3, handlelength=1, columnspacing=1, handletextpad=0.4, borderaxespad=0)
     elif panel.wide:
-        measured = _curve(found[panel.columns[0]], 1)[1]
-        axes.set_title(f"last tenth: {_number(*last_tenth(measured))}", loc="right", color=BLUE)
+        name = panel.columns[0]
+        at = np.flatnonzero(np.isfinite(found[name]).any(axis=0))
+        weight = weights[name]
+        late = last_tenth(found[name][:, at], None if weight is None else weight[:, at])
+        axes.set_title(f"last tenth: {_number(*late)}", loc="right", color=BLUE)
     if axes.get_yscale() == "log":
         _label_powers(axes)
 
 
-def _curve(values: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+def _curve(values: np.ndarray, window: int, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The ticks at which any seed was measured, int [M] from 1, and the moving mean there, [S, M]."""
     at = np.flatnonzero(np.isfinite(values).any(axis=0))
     if window == 1:
         return at + 1, values[:, at]
     if len(at) > MOST_POINTS:  # a moving mean has no spikes that could be missed
         at = at[np.linspace(0, len(at) - 1, MOST_POINTS).round().astype(int)]
-    return at + 1, np.stack([_join(line, window)[at] for line in moving_mean(values, window)])
+    return at + 1, np.stack([_join(line, window)[at] for line in moving_mean(values, window, weights)])
 
 
 def _join(line: np.ndarray, window: int) -> np.ndarray:

@@ -97,7 +97,7 @@ def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
 
 
 def _is_timing(name: str) -> bool:
-    return name.endswith("_seconds") or name.endswith("_per_second")
+    return name == "seconds" or name.endswith("_per_second")
 
 
 def _differences(ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> dict[Any, Pair]:

@@ -263,6 +263,8 @@ class RunDirectory:
         """Write agents, timings and pictures at the end of a run. Returns the pictures by name."""
         from xladder.pictures.curves import draw_curves
 
+        if score:
+            self.writer.add_scores(score)
         self.writer.close()
         self.save_agents(result.params)
         self.save_snapshots(result.snapshots)
@@ -306,7 +308,9 @@ def typed(folder: Path) -> str:
 
 def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     """Create the writer of a run's metrics."""
-    return metrics.MetricsWriter(folder, plan.workload.tick, plan.seeds, plan.config.ticks)
+    config, workload = plan.config, plan.workload
+    steps, measured = config.env_steps_per_tick, workload.family.measured(config)
+    return metrics.MetricsWriter(folder, workload.tick, plan.seeds, config.ticks, steps, measured)
 
 
 def load(path: str | Path, *, imports: Sequence[str] = (), changed_code: bool = False) -> Result:

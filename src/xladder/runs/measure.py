@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from xladder import devices, user_code
-from xladder.core.statistics import mean_and_interval
+from xladder.core.statistics import episode_weights, mean_and_interval, tenths
 from xladder.errors import XladderError
 from xladder.execution import execute
 from xladder.plans import Plan
@@ -58,16 +58,15 @@ def measure(plan: Plan) -> dict[str, Any]:
     watch = Stopwatch()
     result = execute(plan, watch)
     device = devices.find(plan.device)
-    returns = result.metrics["return"]
-    tenth = max(1, returns.shape[1] // 10)
+    first, late = tenths(result.metrics["return"], episode_weights("return", result.metrics))
     times = watch.times or watch.all_times
     return {
         "rung": plan.rung,
         f"seconds_per_{plan.workload.tick}": float(np.median(times)),
         "compile_seconds": result.compile_seconds,
         "speedup": None,
-        "return_first": mean(returns[:, :tenth]),
-        "return_last": mean(returns[:, -tenth:]),
+        "return_first": mean(first),
+        "return_last": mean(late),
         **{f"{name}_seconds": float(np.median([each[name] for each in watch.phases])) for name in watch.phases[0]},
         **{name: last(result.metrics.get(name)) for name in plan.workload.family.last_measured},
         "peak_memory_mb": peak_memory_mb(device, plan.rung),
@@ -79,7 +78,7 @@ def measure(plan: Plan) -> dict[str, Any]:
 
 def mean(values: np.ndarray) -> float:
     """The mean of the finite values; nan if there are none."""
-    return float(mean_and_interval(values.ravel())[0])
+    return float(mean_and_interval(values)[0])
 
 
 def last(values: np.ndarray | None) -> float | None:

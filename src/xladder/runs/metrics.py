@@ -1,16 +1,20 @@
-"""Metrics on disk: one CSV with a row per tick and seed, and the same as TensorBoard events."""
+"""Metrics on disk: one CSV with a row per tick and seed, and the same as TensorBoard events.
+
+Besides the metrics, a row has `steps`, the environment steps so far (iterations of a GFlowNet), and `seconds`, the time
+spent training.
+"""
 
 from __future__ import annotations
 
-import csv
 import hashlib
+import io
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,10 +26,28 @@ MOST_EVENTS = 2000  # per curve: TensorBoard shows half as many, and writing one
 
 
 class MetricsWriter:
-    """Appends chunks to `metrics.csv` and `events/`."""
+    """Appends chunks to `metrics.csv` and `events/`.
 
-    def __init__(self, folder: Path, tick: str, seeds: Sequence[int], ticks: int):
+    Args:
+        folder: The run directory.
+        tick: The name of a tick.
+        seeds: The seeds of the run.
+        ticks: Its length.
+        steps_per_tick: Environment steps of a tick.
+        measured: The columns that evaluations fill.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        tick: str,
+        seeds: Sequence[int],
+        ticks: int,
+        steps_per_tick: int = 1,
+        measured: Collection[str] = (),
+    ):
         self.folder, self.tick, self.stride = folder, tick, -(-ticks // MOST_EVENTS)
+        self.steps_per_tick, self.measured = steps_per_tick, measured
         self.path = folder / "metrics.csv"
         self.by_seed = len(seeds) <= MOST_SEEDS_IN_EVENTS
         self.position = 0
@@ -33,14 +55,19 @@ class MetricsWriter:
         self.elapsed = 0.0
         self._digest = hashlib.sha256()  # of those bytes
         self._events: dict[str, Any] = {}
+        self.position_in_steps = 0
+        """Environment steps of the last row."""
 
     def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
         """Append a chunk whose first tick is `first`; `columns` are [seeds, ticks]. nan becomes an empty cell."""
-        lines = [] if self.position else [",".join(["seed", self.tick, *columns, "elapsed_seconds"]) + "\r\n"]
+        lines = [] if self.position else [",".join(["seed", self.tick, "steps", *columns, "seconds"]) + "\r\n"]
         for s, seed in enumerate(seeds):
             rows = zip(*(map(_cell, values[s].tolist()) for values in columns.values()), strict=True)
             # Numbers need no quotes, so a join suffices; `csv` would be several times slower.
-            lines += [f"{seed},{t},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first)]
+            each = self.steps_per_tick
+            lines += [
+                f"{seed},{t},{(t + 1) * each},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first)
+            ]
         text = "".join(lines).encode()
         with self.path.open("r+b" if self.position else "wb") as file:
             if file.seek(0, os.SEEK_END) < self.position:
@@ -86,9 +113,19 @@ class MetricsWriter:
         shutil.rmtree(self.folder / "events", ignore_errors=True)
         self.position, self.elapsed, self._digest = position, metadata["elapsed_seconds"], digest
         os.truncate(self.path, position)
-        table = read(self.path, self.tick)
-        self._add_events(read_seeds(self.path), 0, table)
-        return table
+        seeds, table = read_table(self.path, self.tick)
+        metrics = {name: values for name, values in table.items() if name not in ("steps", "seconds")}
+        self._add_events(seeds, 0, metrics)
+        return metrics
+
+    def add_scores(self, scores: Mapping[str, Any]) -> None:
+        """Add the evaluation at the end of a run to the events."""
+        with suppress(OSError):
+            events, step = self._writer("score"), self.position_in_steps
+            for name, value in scores.items():
+                if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
+                    events.write_event(_event(f"score/{name}", float(value), step))
+            events.flush()
 
     def _add_events(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray]) -> None:
         for name, values in columns.items():
@@ -96,9 +133,15 @@ class MetricsWriter:
                 series = values[s] if self.by_seed else mean_and_interval(values)[0]
                 events = self._writer(f"seed-{seed}" if self.by_seed else "mean")
                 for t in self._chosen(series, first):
-                    events.write_event(_event(name, float(series[t - first]), t))
+                    step = (t + 1) * self.steps_per_tick
+                    events.write_event(_event(self.tag(name), float(series[t - first]), step))
+        self.position_in_steps = (first + next(iter(columns.values())).shape[1]) * self.steps_per_tick
         for events in self._events.values():
             events.flush()
+
+    def tag(self, name: str) -> str:
+        """A metric's name in TensorBoard: what is measured while training and what evaluations find are two groups."""
+        return f"eval/{name.removeprefix('eval_')}" if name in self.measured else f"train/{name}"
 
     def _chosen(self, series: np.ndarray, first: int) -> list[int]:
         """Choose the ticks of a chunk to write as events: a subset in long runs, but every rarely measured value."""
@@ -123,34 +166,55 @@ class MetricsWriter:
         return self._events[name]
 
 
-def read_seeds(path: Path) -> list[int]:
-    """The seeds in `metrics.csv`, in the order of the first axis of `read`."""
-    with path.open(newline="", encoding="utf-8") as file:
-        return list(dict.fromkeys(int(row["seed"]) for row in csv.DictReader(file)))
+class Table(NamedTuple):
+    """The rows of a metrics.csv."""
+
+    seeds: list[int]
+    """The seeds, in the order they were written, which is the plan's."""
+    columns: dict[str, np.ndarray]
+    """Name → float [seed, tick]; nan where a cell is empty or a seed ended earlier. With `steps` and `seconds`."""
+
+
+def read_table(path: Path, tick: str) -> Table:
+    """Read `metrics.csv`, which may have millions of rows or be in use by a run: an incomplete last line is left out."""
+    try:
+        with path.open("rb") as file:
+            header, text = file.readline().decode("ascii").rstrip("\r\n").split(","), file.read()
+        text = text[: text.rfind(b"\n") + 1]
+        if not text:
+            return Table([], {})
+        if "seconds" not in header:
+            raise ValueError("it was written by an older version of xladder: train again")
+        for empty in (b",,", b",\r", b",\n"):  # the C parser of NumPy, which is fast, does not take empty cells
+            while empty in text:
+                text = text.replace(empty, b",nan" + empty[1:])
+        numbers = np.loadtxt(io.BytesIO(text), delimiter=",", ndmin=2)
+        if numbers.shape[1] != len(header):
+            raise ValueError(f"its rows have {numbers.shape[1]} cells, and {len(header)} columns have names")
+        place = {name: i for i, name in enumerate(header)}
+        seed, when = (numbers[:, place[name]].astype(np.int64) for name in ("seed", tick))
+        seeds, found, row = np.unique(seed, return_index=True, return_inverse=True)
+        order = np.argsort(found)
+        row = np.argsort(order)[row]
+        ticks = 1 + int(when.max())
+        if ticks > len(numbers) or when.min() < 0:
+            raise ValueError("ticks are missing")
+        columns = {}
+        for name, i in place.items():
+            if name not in ("seed", tick):
+                columns[name] = np.full((len(seeds), ticks), np.nan)
+                columns[name][row, when] = numbers[:, i]
+    except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+        raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
+    except OSError as error:
+        raise DamagedRun(f"`{path}` cannot be read: {error.strerror or error}.") from None
+    return Table(seeds[order].tolist(), columns)
 
 
 def read(path: Path, tick: str) -> dict[str, np.ndarray]:
-    """Read `metrics.csv` as name → float [seed, tick]; nan where a cell is empty or a seed ended earlier."""
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        if not rows:
-            return {}
-        names = [name for name in rows[0] if name not in ("seed", tick, "elapsed_seconds")]
-        # In the order they were written, which is the plan's.
-        seeds = {seed: i for i, seed in enumerate(dict.fromkeys(int(row["seed"]) for row in rows))}
-        ticks = 1 + max(int(row[tick]) for row in rows)
-        if ticks > len(rows):
-            raise ValueError("ticks are missing")
-        table = {name: np.full((len(seeds), ticks), np.nan) for name in names}
-        for row in rows:
-            s, t = seeds[int(row["seed"])], int(row[tick])
-            for name in names:
-                if row[name]:
-                    table[name][s, t] = float(row[name])
-    except (ValueError, KeyError, TypeError, IndexError, UnicodeDecodeError, csv.Error) as error:
-        raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
-    return table
+    """Read the metrics in `metrics.csv` as name → float [seed, tick], without `steps` and `seconds`."""
+    columns = read_table(path, tick).columns
+    return {name: values for name, values in columns.items() if name not in ("steps", "seconds")}
 
 
 def _event(name: str, value: float, tick: int) -> Any:

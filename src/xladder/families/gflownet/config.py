@@ -94,6 +94,11 @@ class GFlowNetConfig:
         return 1
 
     @property
+    def env_steps_per_tick(self) -> int:
+        """The `steps` of a tick in metrics.csv: an iteration is one."""
+        return 1
+
+    @property
     def num_learners(self) -> int:
         """Number of agents that learn independently."""
         return 1

@@ -145,6 +145,11 @@ class Config:
         return 1
 
     @property
+    def env_steps_per_tick(self) -> int:
+        """Environment steps of an epoch: its turns."""
+        return self.world.max_turns
+
+    @property
     def num_learners(self) -> int:
         """Number of agents that learn independently."""
         return self.world.num_agents

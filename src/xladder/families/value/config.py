@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from xladder.core.statistics import format_mean, signed
+from xladder.core.statistics import format_mean, signed, tenths
 from xladder.errors import UsageError, uneven
 from xladder.families.value import own_torsos
 from xladder.families.value.torsos import is_own, suited, takes
@@ -345,6 +345,11 @@ class ValueConfig:
         return self.steps_per_tick * self.world.rows
 
     @property
+    def env_steps_per_tick(self) -> int:
+        """Environment steps of a tick, over all envs."""
+        return self.per_tick
+
+    @property
     def units_per_tick(self) -> int:
         """Length of a tick in the unit that the training length is given in (steps or frames)."""
         return self.per_tick * self.length_per_step
@@ -431,12 +436,10 @@ def columns(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> dict[str,
 
 def summary(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
     """Lines that summarise the training run."""
-    returns = metrics["return"]
-    tenth = max(1, returns.shape[1] // 10)
-    parts = returns[:, :tenth], returns[:, -tenth:]
-    if not all(np.isfinite(part).any(axis=1).all() for part in parts):
+    parts = tenths(metrics["return"], metrics["episodes"])
+    if not all(np.isfinite(part).all() for part in parts):
         return [f"{int(np.nansum(metrics['episodes']))} episodes ended while training"]
-    first, last = (format_mean(np.nanmean(part, axis=1)) for part in parts)
+    first, last = (format_mean(part) for part in parts)
     return [f"return per episode during training: {first} in the first tenth, {last} in the last"]
 
 

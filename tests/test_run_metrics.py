@@ -1,0 +1,135 @@
+"""metrics.csv and its reader, means over episodes, TensorBoard events and the progress line."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from xladder.core.statistics import episode_weights, last_tenth, moving_mean, tenths, weighted_mean
+from xladder.errors import DamagedRun
+from xladder.families.value.config import summary
+from xladder.plans import plan
+from xladder.progress import Meter, ProgressBar
+from xladder.runs.metrics import MetricsWriter, read, read_table
+
+
+def test_an_early_finisher_counts_as_one_episode():
+    # One episode of 1 in the first tick, sixteen of 10 in the second: 161/17, not 5.5.
+    columns = {"return": np.array([[1.0, 10.0]]), "episodes": np.array([[1, 16]])}
+    weights = episode_weights("return", columns)
+    assert weighted_mean(columns["return"], weights) == pytest.approx(161 / 17)
+    np.testing.assert_allclose(moving_mean(columns["return"], 3, weights), [[161 / 17, 161 / 17]])
+    assert episode_weights("loss", columns) is None and episode_weights("return", {"return": np.ones((1, 1))}) is None
+    assert episode_weights("return_agent_0", columns) is columns["episodes"]
+
+
+def test_ticks_without_episodes_count_nothing():
+    returns = np.array([[np.nan, 2.0, np.nan, 4.0] * 5])
+    episodes = np.array([[0, 1, 0, 3] * 5])
+    assert tenths(returns, episodes)[1] == pytest.approx([4.0])
+    assert last_tenth(returns, episodes)[0] == pytest.approx(4.0)
+    assert np.isnan(weighted_mean(np.array([np.nan]), np.array([0.0])))
+    assert np.isnan(moving_mean(returns, 3, episodes)[0, 0])
+
+
+def test_the_summary_of_a_run_weights_by_episodes():
+    config = plan("cartpole").config
+    returns, episodes = np.full((1, 20), 10.0), np.ones((1, 20), int)
+    returns[0, -2:], episodes[0, -2:] = [1.0, 10.0], [1, 16]
+    assert summary(config, {"return": returns, "episodes": episodes})[0].endswith(
+        "10.0 in the first tenth, 9.5 in the last"
+    )
+
+
+@pytest.fixture
+def written(tmp_path):
+    writer = MetricsWriter(tmp_path, "tick", [3, 1], 4, steps_per_tick=8, measured=("eval_return",))
+    columns = {"return": np.array([[1.0, np.nan], [2.0, 3.0]]), "eval_return": np.array([[np.nan, 5.0], [np.nan, 6.0]])}
+    writer.append([3, 1], 0, columns, 0.5)
+    writer.append([3, 1], 2, columns, 1.5)
+    writer.add_scores({"mean_return": 7.0, "per_agent": [1.0], "exact": True, "note": "x"})
+    writer.close()
+    return tmp_path
+
+
+def test_rows_have_steps_and_seconds(written):
+    seeds, columns = read_table(written / "metrics.csv", "tick")
+    assert seeds == [3, 1]  # in the order they were written
+    np.testing.assert_array_equal(columns["steps"], [[8, 16, 24, 32]] * 2)
+    np.testing.assert_array_equal(columns["seconds"], [[0.5, 0.5, 1.5, 1.5]] * 2)
+    np.testing.assert_array_equal(columns["return"], [[1, np.nan, 1, np.nan], [2, 3, 2, 3]])
+    assert set(read(written / "metrics.csv", "tick")) == {"return", "eval_return"}
+
+
+def test_a_row_that_is_being_written_is_left_out(written):
+    file = written / "metrics.csv"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-9])
+    _, columns = read_table(file, "tick")
+    assert columns["return"].shape == (2, 4) and np.isnan(columns["steps"][1, 3])
+
+
+@pytest.mark.parametrize(
+    "text", ["seed,tick,steps,seconds\r\n0,0,8\r\n", "seed,tick,steps,seconds\r\n0,a,8,1\r\n", "a,seconds\r\n1,2\r\n"]
+)
+def test_other_tables_are_refused(tmp_path, text):
+    (tmp_path / "metrics.csv").write_text(text)
+    with pytest.raises(DamagedRun, match="not a valid table of metrics"):
+        read(tmp_path / "metrics.csv", "tick")
+
+
+def test_events_are_grouped_and_count_in_steps(written):
+    from tensorboardX.proto.event_pb2 import Event
+
+    found = {}
+    for file in (written / "events").rglob("events.out*"):
+        data = file.read_bytes()
+        while data:
+            length = int.from_bytes(data[:8], "little")
+            event = Event.FromString(data[12 : 12 + length])
+            for value in event.summary.value:
+                found.setdefault((file.parent.name, value.tag), []).append((event.step, value.simple_value))
+            data = data[16 + length :]
+    assert found["seed-1", "train/return"] == [(8, 2.0), (16, 3.0), (24, 2.0), (32, 3.0)]
+    assert found["seed-3", "eval/return"] == [(16, 5.0), (32, 5.0)]
+    assert found["score", "score/mean_return"] == [(32, 7.0)]
+    assert len(found) == 5
+
+
+def chunks(meter_or_bar, counts):
+    done = 0
+    for count in counts:
+        shape = (1, count)
+        columns = {"return": np.full(shape, 123.4), "episodes": np.ones(shape), "loss": np.full(shape, 0.1234)}
+        columns |= {"epsilon": np.full(shape, 0.05), "eval_return": np.full(shape, 200.0)}
+        meter_or_bar(done, columns)
+        done += count
+
+
+@pytest.mark.parametrize(("width", "wanted"), [(80, r"return 123\.4"), (200, r"ε 0\.05")])
+def test_the_bar_fits_the_terminal(width, wanted):
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=width, height=24, legacy_windows=False)
+    made = plan("cartpole", "fused", steps=100_000)
+    bar = ProgressBar(made, console)
+    with bar:
+        bar.meter.start([0])
+        chunks(lambda first, columns: bar.chunk([0], first, columns, 0.1), [1, 5000])
+        bar._bar.refresh()
+    lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", text.getvalue())]
+    line = next(line for line in reversed(lines) if "%" in line)
+    assert len(line.rstrip()) <= width
+    assert "━" in line and "40 %" in line and "left" in line and re.search(wanted, line), line
+
+
+def test_a_meter_weights_episodes_and_waits_for_its_second_chunk():
+    meter = Meter(plan("cartpole", "fused"))
+    meter.start([0])
+    meter.add(0, {"return": np.array([[1.0]]), "episodes": np.array([[1]])})
+    assert "left" not in meter.text() and "/s" not in meter.text()
+    meter.add(1, {"return": np.array([[10.0]]), "episodes": np.array([[16]])})
+    assert f"return {161 / 17:.1f}" in meter.text() and "left" in meter.text()
