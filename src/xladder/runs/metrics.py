@@ -176,7 +176,7 @@ class Table(NamedTuple):
 
 
 def read_table(path: Path, tick: str) -> Table:
-    """Read `metrics.csv`, which may have millions of rows or be in use by a run: an incomplete last line is left out."""
+    """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out."""
     try:
         with path.open("rb") as file:
             header, text = file.readline().decode("ascii").rstrip("\r\n").split(","), file.read()
