@@ -388,6 +388,7 @@ def test_on_ray_killed_processes_leave_lock_step_as_it_was(ray):
     assert ray.is_initialized()  # it was not this run that began it
 
 
+@pytest.mark.slow
 def test_on_ray_training_goes_on_without_whoever_was_killed(ray):
     run = on_ray(PACED, actors=2)
     try:

@@ -73,7 +73,7 @@ def far_apart(ours, theirs):
 @pytest.mark.parametrize(
     "shape", [slow("data=1"), slow("data=2"), "data=4", slow("data=8"), slow("seeds=2"), slow("seeds=2,data=4")]
 )
-@pytest.mark.parametrize("workload", RUNS)
+@pytest.mark.parametrize("workload", [w if w == "hypergrid" else slow(w) for w in RUNS])
 def test_devices_together_do_what_one_does(workload, shape, optimiser):
     state, metrics = for_mesh(workload, shape)
     alone, expected = on_one_device(workload, optimiser)
@@ -115,7 +115,7 @@ def test_pmap_gives_the_same(workload="hypergrid", devices=4):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("workload", ["cartpole", slow("treasurehunt"), slow("hypergrid")])
+@pytest.mark.parametrize("workload", map(slow, ["cartpole", "treasurehunt", "hypergrid"]))
 def test_more_devices_take_over_from_one_and_fewer_from_more(workload):
     config, ticks = RUNS[workload]
     state, _ = on_one_device(workload, "adam")

@@ -114,7 +114,8 @@ def test_over_a_mesh_it_is_the_same_run():
     assert_trees_close(run.params(), alone.params(), 1e-5)
 
 
-@pytest.mark.parametrize("name", ["strings", pytest.param("bits", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["strings", "bits"])
 def test_parity_holds_on_every_level(name):
     found = levels(CONFIGS[name], updates=3)
     assert [level.level for level in found][:3] == ["world twins", "memory twins", "forward"]

@@ -106,7 +106,8 @@ def test_only_available_actions_are_taken_with_and_without_exploring():
     assert not np.asarray(program.greedy(jax.tree.map(lambda x: x[0], run.agent.params), stack, draws)).any()
 
 
-@pytest.mark.parametrize("workload", [pytest.param(CORRIDOR, marks=pytest.mark.slow), RACE])
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", [CORRIDOR, RACE])
 def test_all_jax_rungs_train_the_same(workload):
     fused, parallel, sequential = (trained(workload, rung) for rung in ("fused", "parallel", "sequential"))
     for other in (parallel, sequential):

@@ -20,6 +20,7 @@ GRID = [
 ]
 
 
+@pytest.mark.slow
 def test_a_trace_is_written_and_the_run_is_the_same(tmp_path, capsys):
     words = ["train", "hypergrid", "--rung", "fused", "--iterations", "30", *GRID]
     assert call(*words, "--out", str(tmp_path / "plain")) == 0

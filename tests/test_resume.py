@@ -75,7 +75,7 @@ def test_half_and_half_is_the_whole(workload, rung):
     assert_exact(*RUNS[workload][:1], rung, RUNS[workload][1])
 
 
-@pytest.mark.parametrize("rung", [slow("torch"), slow("sequential"), "parallel"])
+@pytest.mark.parametrize("rung", [slow("torch"), slow("sequential"), slow("parallel")])
 def test_atari_games_are_played_again_up_to_where_they_were(rung, monkeypatch):
     monkeypatch.setattr(atari_host, "ACTION_LOG_STEPS", 10)
     assert_exact(SHORT_GAMES, rung, 40)
@@ -180,7 +180,7 @@ def kill_later(words, folder, rng):
 
 
 @pytest.mark.parametrize(
-    "workload", [pytest.param(w, marks=[pytest.mark.slow] if w != "cartpole" else []) for w in LIVES]
+    "workload", [pytest.param(w, marks=[pytest.mark.slow] if w != "hypergrid" else []) for w in LIVES]
 )
 def test_killed_twice_and_taken_up_again_is_the_same_run(workload, tmp_path, capsys):
     rng = random.Random(workload)
@@ -292,6 +292,7 @@ def test_numbers_that_are_none_may_be_wanted(tmp_path):
     assert main(words) == 0
 
 
+@pytest.mark.slow
 def test_saving_may_fail_twice_but_not_for_ever(tmp_path, monkeypatch, capsys):
     from xladder.runs import checkpoints
 
@@ -409,6 +410,7 @@ def test_a_run_is_looked_into_while_it_goes_on_and_its_earlier_life_is_remembere
     assert main(["resume", str(run), "--debug", "nonsense"]) == 2
 
 
+@pytest.mark.slow
 def test_pytorchs_threads_are_part_of_the_plan(tmp_path, monkeypatch, capsys):
     words = ["train", "hypergrid", *SHORT_GRID]
     assert main([*words, "--rung", "torch", "--out", str(tmp_path / "one")]) == 0
@@ -426,6 +428,7 @@ def test_pytorchs_threads_are_part_of_the_plan(tmp_path, monkeypatch, capsys):
     assert main(["train", "hypergrid", "--config", str(tmp_path / "bad.json")]) == 2
 
 
+@pytest.mark.slow
 def test_a_signal_after_training_says_what_is_left(tmp_path):
     """Scoring takes a while, and there is nothing to wait for any more."""
     code = (

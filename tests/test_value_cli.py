@@ -132,6 +132,7 @@ def pong(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_atari_is_trained_and_shown(pong):
     with Image.open(pong / "media/replay.gif") as replay:
         assert replay.n_frames > 10
@@ -141,6 +142,7 @@ def test_atari_is_trained_and_shown(pong):
     assert read_run_plan(pong).config.learner.clip == float("inf")
 
 
+@pytest.mark.slow
 def test_an_atari_score_is_placed_beside_published_ones(pong, tmp_path, capsys):
     assert call("eval", str(pong), "--episodes", "2", "--json", str(tmp_path / "score.json")) == 0
     score = json.loads((tmp_path / "score.json").read_text())

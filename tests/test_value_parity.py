@@ -56,9 +56,8 @@ def test_every_level_passes_and_small_nets_agree_far_better_than_demanded(member
     assert all(level.max_abs_diff < 1e-5 for level in levels), levels
 
 
-@pytest.mark.parametrize(
-    "config", [pytest.param(BREAKOUT, marks=pytest.mark.slow), NATURE], ids=lambda config: config.name
-)
+@pytest.mark.parametrize("config", [BREAKOUT, NATURE], ids=lambda config: config.name)
+@pytest.mark.slow
 def test_every_level_passes_with_pictures(config):
     levels = parity.levels(config, 2)
     assert [level.level for level in levels] == [*ORDER[:-1], "2 updates"]

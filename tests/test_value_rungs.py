@@ -159,7 +159,7 @@ def several_steps():
     return SEVERAL_STEPS, {name: follow(SEVERAL_STEPS, rung) for name, rung in JAX_RUNGS.items()}
 
 
-@pytest.fixture(params=["several_updates", "several_steps"])
+@pytest.fixture(params=[pytest.param("several_updates", marks=pytest.mark.slow), "several_steps"])
 def outcomes(request):
     """One config after the other, on the three rungs whose worlds may be inside the program."""
     return request.getfixturevalue(request.param)
@@ -219,6 +219,7 @@ def test_a_world_of_gymnasium_stepped_while_the_device_learns_makes_the_same_run
     assert found["parallel"].metrics["updates"].sum() > 20
 
 
+@pytest.mark.slow
 def test_atari_stepped_while_the_device_learns_makes_the_same_run(pong_outcomes):
     _, found = pong_outcomes
     assert isinstance(found["parallel"].run, parallel.OverlappedRun)
@@ -227,6 +228,7 @@ def test_atari_stepped_while_the_device_learns_makes_the_same_run(pong_outcomes)
     assert found["parallel"].memory.frames.any()
 
 
+@pytest.mark.slow
 def test_atari_repeats_itself_from_a_seed_whatever_is_evaluated_between(pong_outcomes):
     config, found = pong_outcomes
     run = parallel.start(config, [SEED])
