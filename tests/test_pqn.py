@@ -75,7 +75,7 @@ TINY = gymnax.Config(
     algorithm="pqn",
     steps=40 * NUM_ENVS * STEPS,
 )
-HYPERPARAMS = Hyperparams(*map(jnp.float32, (0.1, 0.5, 0.5)))
+HYPERPARAMS = Hyperparams(*map(jnp.float32, (0.1, 0.5, 0.5, float("inf"), 0.0, 0.0, 0.0)))
 
 
 @pytest.fixture(scope="module")

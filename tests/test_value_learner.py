@@ -91,7 +91,7 @@ def learner_of(**fields):
 
 
 def agent_of(learner, online, target, lr=0.1):
-    agent = learner.init({"table": jnp.asarray(online)}, Hyperparams(jnp.float32(lr), jnp.float32(0.99)))
+    agent = learner.init({"table": jnp.asarray(online)}, Hyperparams.of(learner.config)._replace(lr=jnp.float32(lr)))
     return agent._replace(target={"table": jnp.asarray(target)})
 
 
@@ -446,7 +446,7 @@ def test_the_learning_rate_is_a_knob():
 
 def test_a_fresh_target_is_a_copy_and_not_the_same_buffer():
     learner = learner_of()
-    agent = learner.init({"table": jnp.asarray(START)}, Hyperparams(jnp.float32(0), jnp.float32(0)))
+    agent = learner.init({"table": jnp.asarray(START)}, Hyperparams.of(learner.config)._replace(lr=jnp.float32(0)))
     np.testing.assert_array_equal(agent.target["table"], agent.params["table"])
     assert agent.target["table"] is not agent.params["table"]
 

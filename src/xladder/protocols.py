@@ -104,6 +104,12 @@ class Program(Protocol):
     def fresh_params(self, seed: Any) -> Params:
         """The initial parameters of one seed."""
 
+    def hyperparams(self) -> Any:
+        """The hyperparameters of the config that are traced, as a NamedTuple of float32 []."""
+
+    def with_hyperparams(self, runs: Any, hyperparams: Any) -> Any:
+        """A fresh population whose seeds have different hyperparameters, leaves [S]."""
+
     def carried(self, runs: Any) -> Any:
         """The part of a population's state that is checkpointed."""
 

@@ -117,10 +117,12 @@ class GFlowNetLearner:
 
     def init(self, key: jax.Array) -> Agent:
         """A freshly initialised agent."""
-        c = self.config.learner
         params = self.net.init(key, self.encode(self.world.initial()[None]))["params"]
-        hyperparams = Hyperparams(*(jnp.float32(getattr(c, name)) for name in Hyperparams._fields))
-        return Agent(params, self.optimiser().init(params), hyperparams)
+        return Agent(params, self.optimiser().init(params), self.hyperparams())
+
+    def hyperparams(self) -> Hyperparams:
+        """The hyperparameters in the settings."""
+        return Hyperparams(*(jnp.float32(getattr(self.config.learner, name)) for name in Hyperparams._fields))
 
     def explore(self, hyperparams: Hyperparams, tick: jax.Array) -> Explore:
         """ε and temperature at a tick: linear from start to end."""

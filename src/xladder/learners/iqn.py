@@ -34,6 +34,9 @@ class Hyperparams(NamedTuple):
 
     lr: jax.Array  # float32 []
     gamma: jax.Array  # float32 []
+    tau: jax.Array  # float32 []
+    clip: jax.Array  # float32 []
+    epsilon: jax.Array  # float32 []: at the start
     epsilon_decay: jax.Array  # float32 []
     epsilon_min: jax.Array  # float32 []
 
@@ -122,9 +125,13 @@ class IQNLearner:
         c = self.config
         codes = jnp.zeros((c.n_frames, self.cells), jnp.int8)
         plain = self.plain.net.init(key, codes, jnp.zeros((1,), jnp.float32))["params"]
-        hyperparams = Hyperparams(*(jnp.float32(x) for x in (c.lr, c.gamma, c.epsilon_decay, c.epsilon_min)))
+        hyperparams = self.hyperparams()
         fresh = self.value.init(fit(plain, self._shapes(self.net)), hyperparams)
         return Agent(fresh.params, fresh.target, fresh.opt_state, jnp.float32(c.epsilon), hyperparams)
+
+    def hyperparams(self) -> Hyperparams:
+        """The hyperparameters in the settings."""
+        return Hyperparams(*(jnp.float32(getattr(self.config, name)) for name in Hyperparams._fields))
 
     def draw_act(self, key: jax.Array, turns: int) -> ActDraws:
         """The random numbers for `turns` consecutive actions."""

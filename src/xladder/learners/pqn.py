@@ -31,6 +31,10 @@ class Hyperparams(NamedTuple):
     lr: jax.Array  # float32 []
     gamma: jax.Array  # float32 []
     lambda_: jax.Array  # float32 []: λ
+    clip: jax.Array  # float32 []
+    epsilon: jax.Array  # float32 []
+    epsilon_end: jax.Array  # float32 []
+    explore_steps: jax.Array  # float32 []: steps over which ε decays, or its half-life
 
 
 class Agent(NamedTuple):
@@ -93,7 +97,8 @@ class PQNLearner:
     def update(self, agent: Agent, batch: RolloutBatch, left: Array) -> tuple[Agent, jax.Array]:
         """One gradient step, with the learning rate scaled by `left`, float32 []. Also returns the loss."""
         loss, gradient = jax.value_and_grad(self.loss)(agent.params, batch)
-        gradient = clip(gradient, self.value.config.clip)
+        if self.value.config.clip != float("inf"):
+            gradient = clip(gradient, agent.hyperparams.clip)
         steps, opt_state = self.value.optimiser().update(gradient, agent.opt_state)
         lr = agent.hyperparams.lr * left
         params = jax.tree.map(lambda p, step: p - lr * step, agent.params, steps)

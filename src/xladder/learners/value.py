@@ -32,8 +32,23 @@ from xladder.replay.batch import Batch
 class Hyperparams(NamedTuple):
     """Hyperparameters that may be swept: traced, so that a sweep is a `vmap`."""
 
-    lr: jax.Array  # float32 []
-    gamma: jax.Array  # float32 []
+    lr: jax.Array  # float32 [], like all others
+    gamma: jax.Array
+    tau: jax.Array
+    clip: jax.Array
+    epsilon: jax.Array
+    epsilon_end: jax.Array
+    explore_steps: jax.Array  # steps over which ε decays, or its half-life
+    alpha: jax.Array
+    beta: jax.Array
+    munchausen_scale: jax.Array
+    temperature: jax.Array
+
+    @classmethod
+    def of(cls, config: Any, explore_steps: float = 0.0) -> Hyperparams:
+        """The hyperparameters in a learner's settings; those that it does not have are 0."""
+        values = {name: getattr(config, name, 0.0) for name in cls._fields} | {"explore_steps": explore_steps}
+        return cls(**{name: jnp.float32(value) for name, value in values.items()})
 
 
 class Agent(NamedTuple):
@@ -120,7 +135,13 @@ class ValueLearner:
         return self.head.expected(outputs)
 
     def losses(
-        self, params: Params, target: Params, batch: Batch, taus: jax.Array, noise: tuple[Any, Any, Any]
+        self,
+        params: Params,
+        target: Params,
+        batch: Batch,
+        taus: jax.Array,
+        noise: tuple[Any, Any, Any],
+        hyperparams: Any,
     ) -> tuple[jax.Array, jax.Array]:
         """float32 [B] each: the losses of the transitions, and their errors, which become priorities."""
         c, head = self.config, self.head
@@ -137,11 +158,11 @@ class ValueLearner:
             chosen, returns = of_action(prediction, step.actions), step.returns  # [Z], []
             if c.munchausen:
                 next_q = mask_values(head.expected(next_target), next_mask)
-                policy, log_policy = soft_values(next_q, c.temperature)
+                policy, log_policy = soft_values(next_q, hyperparams.temperature)
                 next_outputs = jnp.sum(policy[None, :] * (next_target - log_policy[None, :]), axis=-1)
                 now_q = mask_values(head.expected(now_target), mask)
                 returns = returns + munchausen_bonus(
-                    now_q, step.actions, c.temperature, c.munchausen_floor, c.munchausen_scale
+                    now_q, step.actions, hyperparams.temperature, c.munchausen_floor, hyperparams.munchausen_scale
                 )
             else:
                 best = jnp.argmax(mask_values(head.expected(next_online), next_mask))
@@ -152,10 +173,16 @@ class ValueLearner:
         return jax.vmap(one)(batch, next_target, next_online, now_target, prediction, taus[2], masks)
 
     def loss(
-        self, params: Params, target: Params, batch: Batch, taus: jax.Array, noise: tuple[Any, Any, Any]
+        self,
+        params: Params,
+        target: Params,
+        batch: Batch,
+        taus: jax.Array,
+        noise: tuple[Any, Any, Any],
+        hyperparams: Any,
     ) -> tuple[jax.Array, jax.Array]:
         """The mean loss over the batch, weighted by `valid`, float32 [], and the errors, float32 [B]."""
-        losses, errors = self.losses(params, target, batch, taus, noise)
+        losses, errors = self.losses(params, target, batch, taus, noise, hyperparams)
         return jnp.mean(losses * batch.valid), errors
 
     def update(self, agent: Any, batch: Batch, draws: Draws) -> tuple[Any, jax.Array, jax.Array]:
@@ -167,15 +194,17 @@ class ValueLearner:
         self, agent: Any, batch: Batch, taus: jax.Array, noise: tuple[Any, ...]
     ) -> tuple[Any, jax.Array, jax.Array]:
         """`update` with noise that is already split."""
-        differentiate = jax.value_and_grad(self.loss, has_aux=True)
-        (loss, errors), gradient = differentiate(agent.params, agent.target, batch, taus, noise)
+        differentiate, h = jax.value_and_grad(self.loss, has_aux=True), agent.hyperparams
+        (loss, errors), gradient = differentiate(agent.params, agent.target, batch, taus, noise, h)
         loss, gradient = self.data_parallel.mean((loss, gradient))
-        gradient = clip(gradient, self.config.clip)
+        # Whether there is clipping and a soft target update is decided once; how much may differ from run to run.
+        if self.config.clip != float("inf"):
+            gradient = clip(gradient, h.clip)
         steps, opt_state = self.optimiser().update(gradient, agent.opt_state)
-        params = jax.tree.map(lambda p, step: p - agent.hyperparams.lr * step, agent.params, steps)
-        target, tau = agent.target, self.config.tau
-        if tau:
-            target = jax.tree.map(lambda t, p: t + jnp.float32(tau) * (p - t), target, params)
+        params = jax.tree.map(lambda p, step: p - h.lr * step, agent.params, steps)
+        target = agent.target
+        if self.config.tau:
+            target = jax.tree.map(lambda t, p: t + h.tau * (p - t), target, params)
         return agent._replace(params=params, target=target, opt_state=opt_state), loss, errors
 
     def sync(self, agent: Any, due: jax.Array) -> Any:
@@ -197,10 +226,8 @@ def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
     return jnp.sum(outputs * jax.nn.one_hot(action, outputs.shape[-1])[None, :], axis=-1)
 
 
-def clip(gradient: Params, largest: float) -> Params:
+def clip(gradient: Params, largest: jax.Array) -> Params:
     """Clip a gradient to global norm `largest`; the 1e-6 is PyTorch's (Optax has none)."""
-    if largest == float("inf"):
-        return gradient
     norm = optax.tree.norm(gradient)
     scale = jnp.minimum(1.0, largest / (norm + 1e-6))
     return jax.tree.map(lambda g: g * scale, gradient)

@@ -93,9 +93,9 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
     return compare("forward", TRAINED, ours, tuple(theirs))
 
 
-def fresh_agent(learner: ValueLearner, params: Params, target: Params, lr: float, gamma: float) -> Agent:
+def fresh_agent(learner: ValueLearner, params: Params, target: Params) -> Agent:
     """A fresh agent with different online and target networks, so that confusing the two would show."""
-    return learner.init(params, Hyperparams(jnp.float32(lr), jnp.float32(gamma)))._replace(target=target)
+    return learner.init(params, Hyperparams.of(learner.config))._replace(target=target)
 
 
 def to_torch(agent: Agent, twin: MakeTwin) -> value_torch.TorchLearner:
@@ -158,7 +158,7 @@ def _apply(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.A
 def _differentiate(learner: ValueLearner, agent: Agent, batch: Batch, draws: Draws) -> Any:
     noise = tuple(learner.split_noise(draws.noise[i]) for i in range(3))
     differentiate = jax.value_and_grad(learner.loss, has_aux=True)
-    return differentiate(agent.params, agent.target, batch, draws.taus, noise)
+    return differentiate(agent.params, agent.target, batch, draws.taus, noise, agent.hyperparams)
 
 
 def _sync(learner: ValueLearner, agent: Agent) -> Agent:

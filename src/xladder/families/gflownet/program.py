@@ -22,7 +22,7 @@ from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Array, Params
-from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Learned, Trajectories
+from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Hyperparams, Learned, Trajectories
 from xladder.replay import objects
 
 if TYPE_CHECKING:
@@ -115,6 +115,14 @@ class Program(Portable):
         if self.config.remembered:
             memory = objects.init(self.config.learner.memory, self.config.world.state_size)
         return TrainState(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
+
+    def hyperparams(self) -> Hyperparams:
+        """The hyperparameters in the settings."""
+        return self.learner.hyperparams()
+
+    def with_hyperparams(self, runs: TrainState, hyperparams: Hyperparams) -> TrainState:
+        """A fresh population whose seeds have different hyperparameters, leaves [S]."""
+        return runs._replace(agent=runs.agent._replace(hyperparams=hyperparams))
 
     def params(self, runs: TrainState) -> Params:
         """The parameters of a population, leaves [S, …]."""

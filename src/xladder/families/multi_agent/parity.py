@@ -199,8 +199,7 @@ def _sample_and_gather(c: LearnerConfig, cursor: frames.Cursor, ring: frames.Fra
 def draw_agent(learner: IQNLearner, key: jax.Array) -> Agent:
     """A fresh agent whose target network differs from its online network, so that mixing them up shows."""
     agent, another = (compiled(IQNLearner.init)(learner, keys.address(key, 0, i, Stream.INIT)) for i in range(2))
-    c = learner.config
-    return learner_levels.fresh_agent(learner.plain, agent.params, another.params, c.lr, c.gamma)
+    return learner_levels.fresh_agent(learner.plain, agent.params, another.params)
 
 
 def draw_update(learner: IQNLearner, key: jax.Array, update: int) -> UpdateDraws:

@@ -21,7 +21,7 @@ from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Params
-from xladder.learners.iqn import ActDraws, Agent, IQNLearner, UpdateDraws
+from xladder.learners.iqn import ActDraws, Agent, Hyperparams, IQNLearner, UpdateDraws
 from xladder.replay import frames
 from xladder.worlds.turns import State, TurnWorld
 
@@ -118,6 +118,16 @@ class Program(Portable):
         ring = frames.init(self.config.learner.memory, self.learner.cells)
         rings = jax.tree.map(lambda x: jnp.zeros((n, *x.shape), x.dtype), ring)
         return TrainState(key, agents, rings)
+
+    def hyperparams(self) -> Hyperparams:
+        """The hyperparameters in the settings."""
+        return self.learner.hyperparams()
+
+    def with_hyperparams(self, runs: TrainState, hyperparams: Hyperparams) -> TrainState:
+        """A fresh population whose seeds have their own hyperparameters, leaves [S]; its agents share them."""
+        agents = self.config.world.num_agents
+        each = jax.tree.map(lambda x: jnp.repeat(x[:, None], agents, axis=1), hyperparams)
+        return runs._replace(agents=runs.agents._replace(hyperparams=each, epsilon=each.epsilon))
 
     def params(self, runs: TrainState) -> Params:
         """The parameters of a population, leaves [S, N, …]."""

@@ -217,12 +217,20 @@ class ActingProgram(Portable):
         action = (uniforms[:, 1] * self.spec.actions).astype(jnp.int32)
         return ActDraws(uniforms[:, 0], jnp.minimum(action, self.spec.actions - 1), uniforms[:, 2:], noise)
 
-    def epsilon(self, tick: Array) -> Array:
-        """float32 []: ε in a tick."""
+    def epsilon(self, tick: Array, hyperparams: Any = None) -> Array:
+        """float32 […]: ε in a tick, for hyperparameters […]; those of the settings if not given."""
         c = self.config.learner
         step = tick * self.config.per_tick - c.explore_from
         schedule = schedules.linear if c.epsilon_schedule == "linear" else schedules.exponential
-        return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
+        if hyperparams is None:
+            return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
+        return schedule(hyperparams.epsilon, hyperparams.epsilon_end, hyperparams.explore_steps, step)
+
+    def with_hyperparams(self, runs: Any, hyperparams: Any) -> Any:
+        """A fresh population whose seeds have different hyperparameters, leaves [S]."""
+        if self.spec.agents:
+            hyperparams = jax.tree.map(lambda x: jnp.repeat(x[:, None], self.num_agents, axis=1), hyperparams)
+        return runs._replace(agent=runs.agent._replace(hyperparams=hyperparams))
 
     def random_actions(self, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: random actions, uniform over those that are available."""
@@ -252,7 +260,7 @@ class ActingProgram(Portable):
         return step.reward.clip(-1.0, 1.0) if self.config.learner.clip_rewards else step.reward
 
     def report(
-        self, tick: jax.Array, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any
+        self, tick: jax.Array, hyperparams: Any, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any
     ) -> Metrics | AgentMetrics:
         """The metrics of a tick, from returns and lengths of episodes [S·A, T·N], nan where none ended."""
         rows = totals.shape[0]
@@ -264,7 +272,7 @@ class ActingProgram(Portable):
             total = self.data_parallel.add(jnp.where(ended, values, 0.0).sum(1))
             return jnp.where(count > 0, total / jnp.maximum(count, 1), jnp.nan)
 
-        epsilon, updates = jnp.broadcast_to(self.epsilon(tick), (rows,)), jnp.broadcast_to(updates, (rows,))
+        epsilon, updates = self.epsilon(tick, hyperparams), jnp.broadcast_to(updates, (rows,))
         if not self.spec.agents:
             return Metrics(mean(totals), mean(lengths), count, loss, epsilon, updates)
         by_agent = partial(jnp.reshape, shape=(-1, self.num_agents))

@@ -139,7 +139,8 @@ def update_priorities(program: Program, priority_state: Any, host: HostMemory) -
         rng.exponential(size=count).astype(np.float32),
     )
     host.update_priorities(indices, errors)
-    return compiled(Program.update_priorities)(program, priority_state, indices, errors)
+    alpha = jnp.float32(program.config.learner.alpha)
+    return compiled(Program.update_priorities)(program, priority_state, indices, errors, alpha)
 
 
 def recall(
@@ -171,4 +172,4 @@ def _sample(program: Program, cursor: history.Cursor, memory: Any, priority_stat
 def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:
     """A fresh agent whose target network differs from its online network, so that mixing them up shows."""
     first, second = (compiled(Program.init_params)(program, keys.address(key, i, 0, Stream.INIT)) for i in range(2))
-    return learner_levels.fresh_agent(learner, first, second, program.config.learner.lr, program.config.learner.gamma)
+    return learner_levels.fresh_agent(learner, first, second)

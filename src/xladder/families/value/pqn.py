@@ -73,9 +73,14 @@ class Program(ActingProgram):
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """The initial state of a run whose envs start with these frames [N, *frame]."""
-        c = self.config
-        hyperparams = Hyperparams(jnp.float32(c.learner.lr), jnp.float32(c.learner.gamma), jnp.float32(c.pqn.lambda_))
-        return TrainState(key, self.pqn.init(self.init_params(key), hyperparams), *self.open_games(frames), worlds)
+        agent = self.pqn.init(self.init_params(key), self.hyperparams())
+        return TrainState(key, agent, *self.open_games(frames), worlds)
+
+    def hyperparams(self) -> Hyperparams:
+        """The hyperparameters in the settings."""
+        c, more = self.config.learner, {"lambda_": self.config.pqn.lambda_, "explore_steps": self.config.explore_steps}
+        values = {name: getattr(c, name, None) for name in Hyperparams._fields} | more
+        return Hyperparams(**{name: jnp.float32(value) for name, value in values.items()})
 
     def params(self, runs: TrainState) -> Params:
         """The parameters of a population, leaves [S, …]."""
@@ -114,7 +119,10 @@ class Program(ActingProgram):
         else:
             runs, ended, loss = self._each(one, runs)
         totals, lengths = (x.reshape(x.shape[0], -1) for x in ended)
-        metrics = self.report(counters.tick, totals, lengths, loss, jnp.int32(self.config.updates_per_tick))
+        hyperparams = self.as_rows(runs).agent.hyperparams
+        metrics = self.report(
+            counters.tick, hyperparams, totals, lengths, loss, jnp.int32(self.config.updates_per_tick)
+        )
         return Counters(counters.tick + 1), runs, metrics
 
     def _each(self, function: Any, runs: Any) -> Any:
@@ -125,7 +133,7 @@ class Program(ActingProgram):
     def rollout(self, tick: jax.Array, run: TrainState) -> tuple[TrainState, Rollout, Ended]:
         """T steps of the N envs of one seed."""
         assert self.envs is not None
-        envs, params, epsilon = self.envs, run.agent.params, self.epsilon(tick)
+        envs, params, epsilon = self.envs, run.agent.params, self.epsilon(tick, run.agent.hyperparams)
         steps = tick * self.config.steps_per_tick + jnp.arange(self.config.steps_per_tick)
         # Drawn ahead for the whole rollout: a few large draws are cheaper than many small ones.
         draws, step_keys = jax.vmap(lambda step: (self.draw_act(run.key, step), self.step_keys(run.key, step)))(steps)
@@ -155,10 +163,9 @@ class Program(ActingProgram):
 
     def play_together(self, tick: jax.Array, runs: TrainState) -> tuple[TrainState, Rollout, Ended]:
         """A rollout of agents that share worlds, rows [S·A, …]: all choose their actions before the worlds step."""
-        epsilon = self.epsilon(tick)
 
         def choose(run: TrainState, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-            draws = self.draw_act(run.key, step)
+            draws, epsilon = self.draw_act(run.key, step), self.epsilon(tick, run.agent.hyperparams)
             values = self.learner.values(run.agent.params, run.seen.stack, None, None)  # [N, K]
             greedy = jnp.argmax(values, axis=-1).astype(jnp.int32)
             return jnp.where(draws.explore < epsilon, self.random_actions(run.seen.stack, draws), greedy), values.max(

@@ -94,8 +94,11 @@ class Program(ActingProgram):
 
     def init_agent(self, key: jax.Array) -> Agent:
         """A freshly initialised agent, for the run with this root key."""
-        c = self.config.learner
-        return self.learner.init(self.init_params(key), Hyperparams(jnp.float32(c.lr), jnp.float32(c.gamma)))
+        return self.learner.init(self.init_params(key), self.hyperparams())
+
+    def hyperparams(self) -> Hyperparams:
+        """The hyperparameters in the settings."""
+        return Hyperparams.of(self.config.learner, self.config.explore_steps)
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """The initial state of a run whose envs start with these frames [N, *frame]."""
@@ -124,10 +127,10 @@ class Program(ActingProgram):
         uniforms = jax.random.uniform(jax.random.fold_in(sample, 1), indices)
         return LearnDraws(uniforms, self.learner.draw_update(sample, noise))
 
-    def beta(self, tick: Array) -> Array:
-        """float32 []: the importance-sampling exponent β in a tick."""
+    def beta(self, tick: Array, start: Array | None = None) -> Array:
+        """float32 []: the importance-sampling exponent β in a tick; it starts with that of the settings, or `start`."""
         c = self.config
-        return schedules.linear(c.learner.beta, 1.0, c.agent_steps, tick * c.per_tick)
+        return schedules.linear(c.learner.beta if start is None else start, 1.0, c.agent_steps, tick * c.per_tick)
 
     def is_learning(self, tick: Array) -> Array:
         """bool []: whether a tick has updates."""
@@ -186,9 +189,10 @@ class Program(ActingProgram):
 
         def one(run: TrainState) -> Samples:
             draws = jax.vmap(lambda number: self.share(self.draw_learn(run.key, number)))(numbers)
-            indices = jax.vmap(lambda uniforms: self.sample_indices(counters, run.memory, run.priorities, uniforms))(
-                draws.indices
-            )
+            beta = run.agent.hyperparams.beta
+            indices = jax.vmap(
+                lambda uniforms: self.sample_indices(counters, run.memory, run.priorities, uniforms, beta)
+            )(draws.indices)
             flat = jax.tree.map(lambda x: x.reshape(updates * size), indices)
             batch = history.gather(self.window, run.memory, flat, run.agent.hyperparams.gamma)
             batches = jax.tree.map(lambda x: x.reshape(updates, size, *x.shape[1:]), batch)
@@ -219,7 +223,8 @@ class Program(ActingProgram):
         if self.config.learner.prioritised:
             rated = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (samples.indices, errors))  # [S, K, B]
             flat = jax.tree.map(lambda x: x.reshape(x.shape[0], -1), rated)
-            priority_state = over_seeds(lambda one: self.update_priorities(*one), (priority_state, *flat))
+            given = priority_state, *flat, agents.hyperparams.alpha
+            priority_state = over_seeds(lambda one: self.update_priorities(*one), given)
         return agents, priority_state, losses.mean(0)
 
     def improve(self, tick: jax.Array, agents: Agent, samples: Samples) -> tuple[Agent, jax.Array, jax.Array]:
@@ -244,18 +249,24 @@ class Program(ActingProgram):
         return agents, losses, errors
 
     def sample_indices(
-        self, counters: Counters, memory: history.History, priority_state: Any, uniforms: jax.Array
+        self,
+        counters: Counters,
+        memory: history.History,
+        priority_state: Any,
+        uniforms: jax.Array,
+        beta: Array | None = None,
     ) -> history.SampleIndices:
-        """Where the samples of an update start."""
+        """Where the samples of an update start; `beta` is β at the start of the run."""
         if not self.config.learner.prioritised:
             strata = self.config.learner.strata // self.data_parallel.size
             return history.sample_indices(self.window, counters.cursor, memory, uniforms, strata)
         even = jnp.stack([priorities.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
-        return priorities.sample_indices(priority_state, even, self.beta(counters.tick))
+        return priorities.sample_indices(priority_state, even, self.beta(counters.tick, beta))
 
-    def update_priorities(self, priority_state: Any, indices: history.SampleIndices, errors: jax.Array) -> Any:
+    def update_priorities(
+        self, priority_state: Any, indices: history.SampleIndices, errors: jax.Array, alpha: jax.Array
+    ) -> Any:
         """Set priorities from the errors of an update."""
-        alpha = jnp.float32(self.config.learner.alpha)
         return priorities.assign(priority_state, indices, priorities.from_errors(errors, alpha))
 
     def tick(self, counters: Counters, runs: TrainState) -> tuple[Counters, TrainState, Metrics | AgentMetrics]:
@@ -287,7 +298,8 @@ class Program(ActingProgram):
         if before:
             ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
         updates = jnp.where(self.is_learning(counters.tick), self.config.updates_per_tick, 0)
-        return Counters(counters.tick + 1, cursor), runs, self.report(counters.tick, *ended, loss, updates)
+        metrics = self.report(counters.tick, runs.agent.hyperparams, *ended, loss, updates)
+        return Counters(counters.tick + 1, cursor), runs, metrics
 
     def store_all(self, cursor: history.Cursor, runs: TrainState) -> TrainState:
         """Write the row of every seed's last step into its replay memory."""
@@ -314,12 +326,12 @@ class Program(ActingProgram):
 
     def _choose(self, tick: jax.Array, step: jax.Array, runs: TrainState) -> jax.Array:
         """int32 [S, N]: the actions of every seed in a step."""
-        epsilon, playing = self.epsilon(tick), runs.acting()
 
         def one(run: TrainState) -> jax.Array:
+            epsilon = self.epsilon(tick, run.agent.hyperparams)
             return self.choose(run.agent, run.seen, self.data_parallel.local(self.draw_act(run.key, step)), epsilon)
 
-        return over_seeds(one, playing)
+        return over_seeds(one, runs.acting())
 
     def _step(
         self, runs: TrainState, actions: jax.Array, step: jax.Array
