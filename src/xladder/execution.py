@@ -25,6 +25,7 @@ def execute(
     resume_state: ResumeState | None = None,
     on_nan: OnNan = "stop",
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
+    until: int | None = None,
 ) -> Result:
     """Execute a plan from its start or from a checkpoint.
 
@@ -35,6 +36,7 @@ def execute(
         resume_state: The checkpoint to continue from; start afresh if not given.
         on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
         around: Wraps the rung's `start`, to debug or profile what it runs.
+        until: The tick to stop at; the end of the run if not given.
 
     Returns:
         Metrics, parameters and timings of all seeds that were trained.
@@ -53,7 +55,18 @@ def execute(
                 results.append(_finished(plan, number, resume_state))
                 continue
             trial = Trial(
-                plan, number, seeds, rung.starting, start, device, thread, observer, checkpointer, on_nan, results
+                plan,
+                number,
+                seeds,
+                rung.starting,
+                start,
+                device,
+                thread,
+                observer,
+                checkpointer,
+                on_nan,
+                results,
+                until,
             )
             results.append(trial.run(resume_state if resume_state and number == resume_state.facts["group"] else None))
             if observer.stop():

@@ -182,6 +182,8 @@ class Family(Generic[C]):
     """Default number of episodes, or sampled objects, of the evaluation at the end of training."""
     last_measured: ClassVar[tuple[str, ...]] = ()
     """Metrics whose last value `compare` reports."""
+    objectives: ClassVar[Mapping[str, int]] = {"return": 1}
+    """Metrics that say how well a run went, in order of preference: 1 if larger is better, −1 if smaller is."""
 
     # Settings.
 
@@ -204,6 +206,10 @@ class Family(Generic[C]):
     def missing(self, config: C) -> Missing:
         """Rungs that cannot run this config."""
         return {}
+
+    def traced(self, config: C) -> tuple[str, ...]:
+        """Settings that are traced, so that one compiled program serves different values of them."""
+        return ()
 
     def memory_bytes(self, config: C) -> int:
         """Size of the replay memory of one seed in bytes."""

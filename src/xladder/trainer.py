@@ -117,6 +117,8 @@ class Trial:
     on_nan: OnNan
     earlier: Sequence[Result]
     """The results of the groups before this one."""
+    until: int | None = None
+    """The tick to stop at; the end of the run if None."""
     running: Any = None
     done: int = 0
     learning: bool = False
@@ -154,13 +156,14 @@ class Trial:
         observer.started(self.seeds, self.running)
         if config.interval and not resume_state:
             self.measure()
-        size, ended = 1, self.done == config.ticks
+        last = config.ticks if self.until is None else self.until
+        size, ended = 1, self.done == last
         while not ended:
-            count = min([size, config.ticks - self.done, *self.distances()])
+            count = min([size, last - self.done, *self.distances()])
             seconds, signal, due = self.agree(self.advance(count), observer.stop(), self.checkpointer.due(self.done))
             if signal and not observer.stop():
                 observer.stop_too(signal)
-            ended = self.done == config.ticks or bool(signal)
+            ended = self.done == last or bool(signal)
             if self.checkpointer.keeps and (due or ended):
                 self.wait("saving", self.save)
             # A chunk that was cut short says little about the right size, so growth starts from the larger of the two.

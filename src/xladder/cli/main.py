@@ -16,6 +16,7 @@ from xladder.errors import UsageError, XladderError, unknown
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
     "resume": "continue a run that was stopped or killed",
+    "sweep": "try many settings at once: a table of trials, and the best one tested on other seeds",
     "launch": "start several processes of a run on this machine, to try `--rung hosts`",
     "compare": "run the same experiment on several rungs: a table of speed and return",
     "inspect": "show what a rung compiles, what a tick costs, and how close that is to the machine's limits",
@@ -36,6 +37,7 @@ EXAMPLES = """\
   xladder train hypergrid --world.dim 4 --world.side 20 --loss tb --seeds 4
   xladder train cartpole --preset rainbow
   xladder train atari/pong --protocol dopamine --rung parallel --frames 10000000
+  xladder sweep cartpole --learner.lr log:1e-4..1e-2 --trials 16 --seeds 4
   xladder compare treasurehunt --rungs torch,fused
   xladder train treasurehunt --help"""
 

@@ -11,13 +11,15 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from xladder.cli import hosts
+from xladder.cli import hosts, sweep
 from xladder.cli.hosts import HostOptions
 from xladder.cli.options import parse
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.cli.train import run_in_terminal
+from xladder.errors import UsageError
 from xladder.runs import resuming
 from xladder.runs.directory import RunDirectory
+from xladder.sweeps.sweep import is_sweep
 
 Ready = Callable[[int | None, bool], None]
 
@@ -50,6 +52,10 @@ def run(words: Sequence[str]) -> int:
             return resume_run(directory, replace(options, rung="hosts"), ready)
 
         return hosts.resume(options.run, among, resume_together)
+    if is_sweep(options.run):
+        if options.rung or options.mesh:
+            raise UsageError(f"`{options.run}` is a sweep: it goes on as it began, without `--rung` and `--mesh`.")
+        return sweep.resume(options.run)
     directory = RunDirectory.open(options.run)
     try:
         return resume_run(directory, options)

@@ -27,12 +27,22 @@ class FusedRun:
 
     note = ""
 
-    def __init__(self, config: Config, seeds: Sequence[int], device: Any, compiler: Compiler = USUAL):
+    def __init__(
+        self,
+        config: Config,
+        seeds: Sequence[int],
+        device: Any,
+        compiler: Compiler = USUAL,
+        hyperparams: Any = None,
+    ):
         self.seeds, self.device = tuple(seeds), device
         self.program = program = self.make_program(config)
 
-        def init(seeds: jax.Array) -> tuple[Any, Any]:
-            return program.init_counters(), jax.vmap(program.init)(seeds)
+        def init(seeds: jax.Array, hyperparams: Any) -> tuple[Any, Any]:
+            runs = jax.vmap(program.init)(seeds)
+            if hyperparams is not None:
+                runs = program.with_hyperparams(runs, hyperparams)
+            return program.init_counters(), runs
 
         def chunk(counters: Any, runs: Any, ticks: jax.Array) -> tuple[Any, Any, Any]:
             shapes = jax.eval_shape(program.tick, counters, runs)[2]
@@ -49,11 +59,23 @@ class FusedRun:
 
             return jax.lax.fori_loop(0, ticks, body, (counters, runs, rows))
 
+        self._init = init
         with jax.default_device(device):
-            self.counters, self.runs = self.place(init, np.asarray(seeds, np.int32))
+            self.begin(seeds, hyperparams)
             begun = time.perf_counter()
             self.chunk = compiler.program(self.spread(chunk), (0, 1), self.counters, self.runs, np.int32(0))
             self.compile_seconds = time.perf_counter() - begun
+
+    def begin(self, seeds: Sequence[int], hyperparams: Any = None) -> None:
+        """Start afresh with as many seeds, without compiling again.
+
+        Args:
+            seeds: The seeds.
+            hyperparams: The hyperparameters of each, leaves [S], if they differ; those of the config if not given.
+        """
+        self.seeds = tuple(seeds)
+        with jax.default_device(self.device):
+            self.counters, self.runs = self.place(self._init, np.asarray(seeds, np.int32), hyperparams)
 
     # The `mesh` rung overrides these, to shard the same chunk over several devices.
 
@@ -61,9 +83,9 @@ class FusedRun:
         """The workload's program for this device."""
         return config.family.program_for(config, self.device.platform, self.seeds)
 
-    def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
+    def place(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
         """Initialise counters and population on the device."""
-        placed: tuple[Any, Any] = jax.jit(init)(seeds)
+        placed: tuple[Any, Any] = jax.jit(init)(seeds, hyperparams)
         return placed
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,6 +144,12 @@ class FusedRun:
         self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
-def start(config: Config, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL) -> FusedRun:
-    """Start a population of runs, one per seed."""
-    return FusedRun(config, seeds, device or jax.devices()[0], compiler)
+def start(
+    config: Config,
+    seeds: Sequence[int],
+    device: Any = None,
+    compiler: Compiler = USUAL,
+    hyperparams: Any = None,
+) -> FusedRun:
+    """Start a population of runs, one per seed; with `hyperparams`, leaves [S], each has its own."""
+    return FusedRun(config, seeds, device or jax.devices()[0], compiler, hyperparams)

@@ -60,10 +60,18 @@ class DeviceDataParallel(DataParallel):
 class MeshRun(FusedRun):
     """A population of runs on a mesh of devices, advanced in chunks."""
 
-    def __init__(self, config: Config, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
+    def __init__(
+        self,
+        config: Config,
+        seeds: Sequence[int],
+        mesh: Mesh,
+        compiler: Compiler = USUAL,
+        hyperparams: Any = None,
+    ):
         self.mesh, self.config = mesh, config
         here = jax.process_index()  # constants of a program have to be on a device of this process
-        super().__init__(config, seeds, next(d for d in mesh.devices.flat if d.process_index == here), compiler)
+        device = next(d for d in mesh.devices.flat if d.process_index == here)
+        super().__init__(config, seeds, device, compiler, hyperparams)
         self.note = describe(mesh)
 
     def make_program(self, config: Config) -> Any:
@@ -72,12 +80,12 @@ class MeshRun(FusedRun):
         size = self.mesh.shape[layout.DATA]
         return replace(alone, data_parallel=DeviceDataParallel(size)) if size > 1 else alone
 
-    def place(self, init: Callable[..., Any], seeds: np.ndarray) -> tuple[Any, Any]:
+    def place(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
         """Initialise the counters, replicated, and the population, sharded."""
-        counters, runs = jax.eval_shape(init, seeds)
+        counters, runs = jax.eval_shape(init, seeds, hyperparams)
         self.axes = PartitionSpec(), layout.axes(self.config, runs)
         shardings = jax.tree.map(self.where, (jax.tree.map(lambda _: PartitionSpec(), counters), self.axes[1]))
-        placed: tuple[Any, Any] = jax.jit(init, out_shardings=shardings)(seeds)
+        placed: tuple[Any, Any] = jax.jit(init, out_shardings=shardings)(seeds, hyperparams)
         return placed
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
@@ -128,7 +136,12 @@ def make_mesh(shape: layout.MeshShape, devices: Sequence[Any]) -> Mesh:
 
 
 def start(
-    config: Config, seeds: Sequence[int], device: Any = None, compiler: Compiler = USUAL, mesh: str | None = None
+    config: Config,
+    seeds: Sequence[int],
+    device: Any = None,
+    compiler: Compiler = USUAL,
+    mesh: str | None = None,
+    hyperparams: Any = None,
 ) -> MeshRun:
     """Start a population of runs, one per seed, on a mesh of devices.
 
@@ -138,6 +151,9 @@ def start(
         device: a device of the platform to use.
         compiler: compiles the chunk.
         mesh: the mesh, such as `seeds=4`, `data=2` or `seeds=2,data=2`.
+        hyperparams: the hyperparameters of each seed, leaves [S], if they differ.
     """
     platform = device.platform if device is not None else None
-    return MeshRun(config, seeds, make_mesh(layout.parse(mesh or "data=1"), jax.devices(platform)), compiler)
+    return MeshRun(
+        config, seeds, make_mesh(layout.parse(mesh or "data=1"), jax.devices(platform)), compiler, hyperparams
+    )

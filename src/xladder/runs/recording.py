@@ -99,8 +99,10 @@ def episodes_of(directory: RunDirectory) -> int:
     return directory.plan.workload.family.train_episodes if episodes is None else episodes
 
 
-def save(result: Result, path: str | Path, eval_episodes: int | None = None) -> Path:
-    """Write a run directory for a result that was not recorded during training."""
+def save(
+    result: Result, path: str | Path, eval_episodes: int | None = None, score: Mapping[str, Any] | None = None
+) -> Path:
+    """Write a run directory for a result that was not recorded during training; `score`, if it has been evaluated."""
     keeping = Keeping(eval_episodes=eval_episodes)
     keeping.check()
     directory = RunDirectory.create(path, result.plan, keeping)
@@ -112,7 +114,7 @@ def save(result: Result, path: str | Path, eval_episodes: int | None = None) -> 
         if result.metrics:
             directory.write_metrics(result)
         episodes = episodes_of(directory)
-        score = result.evaluate(episodes) if episodes else None
+        score = score or (result.evaluate(episodes) if episodes else None)
         directory.finish(result, score)
         if result.is_complete:
             directory.mark_finished()

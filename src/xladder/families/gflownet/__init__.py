@@ -29,6 +29,7 @@ class GFlowNetFamily(Family):
     """One tick is one iteration: a batch of trajectories, then one update."""
 
     name = "gflownet"
+    objectives = settings.OBJECTIVES
     tick = "iteration"
     layer_names = "gflownet"
     samples = True
@@ -50,6 +51,10 @@ class GFlowNetFamily(Family):
     def presets(self, name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
         """The presets of the hypergrid, or of a user's own world."""
         return hypergrid_presets.PRESETS if name == "hypergrid" else own_presets.presets(name)
+
+    def traced(self, config: Any) -> tuple[str, ...]:
+        """Settings that are traced."""
+        return settings.TRACED
 
     def program(self, config: GFlowNetConfig) -> Program:
         """The training iteration as pure functions."""

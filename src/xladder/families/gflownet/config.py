@@ -20,6 +20,11 @@ EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
 
 LossName = Literal["tb", "db", "subtb", "fm", "fldb", "vargrad"]
 
+TRACED = tuple(
+    f"learner.{name}"
+    for name in ("lr", "log_z_lr", "subtb_lambda", "epsilon", "epsilon_end", "temperature", "temperature_end")
+)
+
 
 @dataclass(frozen=True)
 class LearnerConfig:
@@ -131,6 +136,7 @@ class GFlowNetConfig:
 
 
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
+OBJECTIVES = {"tv": -1, "tv_marginal": -1, "correlation": 1}  # what a good sampler has: 1 if larger is better
 LAST_MEASURED = ("tv", "logz_error")  # columns whose last entry `compare` reports
 EPISODES = 10_000  # objects per evaluation that uses sampling
 

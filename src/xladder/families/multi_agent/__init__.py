@@ -43,6 +43,10 @@ class MultiAgentFamily(Family):
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
 
+    def traced(self, config: Any) -> tuple[str, ...]:
+        """Settings that are traced."""
+        return settings.TRACED
+
     def program(self, config: Config) -> Program:
         """The training epoch as pure functions."""
         from xladder.families.multi_agent.program import Program

@@ -69,6 +69,9 @@ class WorldSettings(Protocol):
         """Write an epoch as an animation: the world's states, leaves [T, …], and the agents' rewards, [T, N]."""
 
 
+TRACED = tuple(f"learner.{name}" for name in ("lr", "gamma", "tau", "clip", "epsilon", "epsilon_decay", "epsilon_min"))
+
+
 @dataclass(frozen=True)
 class LearnerConfig:
     """IQN with double Q, dueling heads and noisy layers (Dabney et al. 2018 and "iRainbow")."""

@@ -48,6 +48,10 @@ class ValueFamily(Family):
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
 
+    def traced(self, config: ValueConfig) -> tuple[str, ...]:
+        """Settings that are traced."""
+        return settings.TRACED_PQN if config.algorithm == "pqn" else settings.TRACED
+
     def program(self, config: ValueConfig) -> Any:
         """The training tick as pure functions."""
         return self._program(config)(config)

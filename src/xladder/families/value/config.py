@@ -27,6 +27,10 @@ MOST_AGENTS = 6  # whose returns are printed one by one
 # Columns that only `actors` reports: how many parameter versions the actors lag behind, the age of sampled rows in
 # ticks, samples per environment step, chunks queued for the replay memories, and batches queued for the learner.
 OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
+# Settings that are traced; the steps of ε's decay follow from the last two.
+_BOTH = ("lr", "gamma", "clip", "epsilon", "epsilon_end", "epsilon_steps", "epsilon_share")
+TRACED = tuple(f"learner.{name}" for name in (*_BOTH, "tau", "alpha", "beta", "munchausen_scale", "temperature"))
+TRACED_PQN = (*(f"learner.{name}" for name in _BOTH), "pqn.lambda_")
 
 
 @dataclass(frozen=True)
