@@ -143,7 +143,9 @@ class ProgressBar(Drawing):
         self.live = console.is_terminal
         self.busy_starting = True
         self._expected = expected_compile
-        self._last_line, self._announced = 0.0, False
+        self._last_line = 0.0
+        self.announced = False
+        """Whether it was said that the rung starts; if set before, it is not said."""
         self._bar = Progress(
             TextColumn("{task.description}", table_column=Column(no_wrap=True)),
             BarColumn(bar_width=BAR_WIDTH),
@@ -175,8 +177,8 @@ class ProgressBar(Drawing):
             name = self.meter.name
             known = f" (last time: {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
             self._bar.update(self._task, description=f"{what} {name}", text=f"{seconds:.1f} s{known}")
-            if not self.live and not self._announced:
-                self._announced = True
+            if not self.live and not self.announced:
+                self.announced = True
                 self.show(f"{what} {name} …{known}")
         time.sleep(0.02)
 

@@ -147,9 +147,14 @@ def run_in_terminal(directory: Any) -> int:
     def show(line: str) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
+    compiled = set()
+
     @contextmanager
     def watch(plan: Plan, leg: Any) -> Iterator[tuple[Any, Sequence[Any]]]:
         with Screen(plan, leg, console) as screen:
+            program = plan.config, len(plan.seeds)
+            screen.announced = program in compiled
+            compiled.add(program)
             yield screen, ()
 
     try:

@@ -171,7 +171,8 @@ class SweepRun:
         plan = self.sweep.plan
         units = until * plan.config.units_per_tick
         what = "generation" if self.sweep.method == "pbt" else "stage"
-        return f"{what} {number + 1} of {count}: {trials} trials to {units:,} {plan.workload.length}"
+        some = f"{trials} trial{'s' * (trials > 1)}"
+        return f"{what} {number + 1} of {count}: {some} to {units:,} {plan.workload.length}"
 
     # Legs.
 
