@@ -104,6 +104,9 @@ class Program(Protocol):
     def fresh_params(self, seed: Any) -> Params:
         """The initial parameters of one seed."""
 
+    def with_params(self, runs: Any, params: Params) -> Any:
+        """A fresh population with these parameters, leaves [S, …], in online and target networks."""
+
     def hyperparams(self) -> Any:
         """The hyperparameters of the config that are traced, as a NamedTuple of float32 []."""
 
@@ -210,6 +213,13 @@ class Family(Generic[C]):
     def traced(self, config: C) -> tuple[str, ...]:
         """Settings that are traced, so that one compiled program serves different values of them."""
         return ()
+
+    def lengthened(self, config: C, length: int) -> tuple[Any, list[str]]:
+        """A config with another length, for a run that has been trained already, and what that means for schedules.
+
+        What depends on the length stays where it was in the part that is trained already, as far as possible.
+        """
+        raise NotImplementedError
 
     def memory_bytes(self, config: C) -> int:
         """Size of the replay memory of one seed in bytes."""

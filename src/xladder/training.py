@@ -6,8 +6,9 @@ Programs call `train` and `resume`. The command line parses its flags and calls 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -23,6 +24,7 @@ from xladder.runs import resuming
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, load, run_metadata, write_json
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.recording import Recorder, episodes_of, headline
+from xladder.runs.starting import Beginning, find_beginning, keep_beginning, kept_beginning
 from xladder.trainer import Observer, OnNan, ResumeState
 
 Device = Literal["cpu", "gpu"]
@@ -54,6 +56,7 @@ def train(
     lock_step: bool | None = None,
     options: RungOptions | None = None,
     imports: Sequence[str] = (),
+    start_from: str | Path | Result | None = None,
     **fields: Any,
 ) -> Result:
     """Train a workload on a rung.
@@ -90,6 +93,8 @@ def train(
         lock_step: Whether actors and learner wait for each other, on `actors`.
         options: These rung options as one object instead.
         imports: Modules of your own to import first.
+        start_from: Start from trained agents instead of fresh ones: a run directory, a file of PyTorch, sorrel or
+            safetensors, or a result. With the optimiser's state, if a run has a checkpoint of it.
         **fields: Fields of the config, nested ones as dicts: `epochs=1000, learner={"lr": 3e-4}`.
 
     Returns:
@@ -117,10 +122,13 @@ def train(
     )
     keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes)
     keeping.check()
+    beginning = None if start_from is None else find_beginning(start_from, made)
     if out is not None:
         if resume and (Path(out) / "config.json").exists():
             return _resume(Path(out), rung, mesh, callback, progress, made)
         directory = RunDirectory.create(out, made, keeping)
+        if beginning:
+            keep_beginning(directory, beginning)
         try:
             return _watch(made, callback, progress, directory=directory)
         except UsageError:
@@ -130,7 +138,7 @@ def train(
     for name, value in need_out.items():
         if value is not None:
             raise UsageError(f"`{name}` needs `out`: without it, nothing of a run is saved.")
-    return _watch(made, callback, progress, on_nan=on_nan)
+    return _watch(made, callback, progress, on_nan=on_nan, beginning=beginning)
 
 
 def resume(
@@ -142,6 +150,7 @@ def resume(
     progress: bool | None = None,
     imports: Sequence[str] = (),
     changed_code: bool = False,
+    **length: int,
 ) -> Result:
     """Resume a run that was stopped or killed from its last intact checkpoint.
 
@@ -156,13 +165,14 @@ def resume(
         progress: As in `train`.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
         changed_code: Whether to use them even if they have changed since the run started.
+        **length: A new length, to train a run on that is finished: `epochs=2000`, `steps=…`, `iterations=…`.
 
     Returns:
         The whole run, as `train` would have returned it; for a finished run, the same as `load`.
     """
     allow_imports(imports)
     with user_code.accepting_changes(changed_code):
-        return _resume(Path(path), rung, mesh, callback, progress)
+        return _resume(Path(path), rung, mesh, callback, progress, length=length)
 
 
 def _resume(
@@ -172,8 +182,9 @@ def _resume(
     callback: Callback | None,
     progress: bool | None,
     expected: Plan | None = None,
+    length: Mapping[str, int | None] | None = None,
 ) -> Result:
-    """Resume a run; with `expected`, only if its plan is that one."""
+    """Resume a run; with `expected`, only if its plan is that one; with `length`, up to there."""
     directory = RunDirectory.open(path)
     try:
         if expected and run_metadata(directory.plan) != run_metadata(expected):
@@ -185,7 +196,8 @@ def _resume(
             lines.append(line)
 
         checkpoint = resuming.find_checkpoint(directory, log, rung, mesh)
-        if directory.is_finished:
+        longer = resuming.lengthen(directory, checkpoint, length or {}, log)
+        if directory.is_finished and not longer:
             return load(path)
         resume_state = resuming.rewind(directory, checkpoint, log)
         return _watch(directory.plan, callback, progress, directory=directory, resume_state=resume_state, lines=lines)
@@ -202,6 +214,7 @@ def _watch(
     resume_state: ResumeState | None = None,
     lines: Sequence[str] = (),
     on_nan: OnNan = "stop",
+    beginning: Beginning | None = None,
 ) -> Result:
     """Train with progress display, callback and Ctrl-C handling, into a directory if there is one."""
     with drawing(plan, progress) as drawn, Interrupts() as interrupts:
@@ -222,7 +235,8 @@ def _watch(
             drawn.show(f"Everything is in {directory.path}")
         else:
             drawn.show(headline(plan, devices.find(plan.device)))
-            result = execute(plan, Observers([drawn, *observers]), on_nan=on_nan)
+            around = partial(beginning.around, plan) if beginning else None
+            result = execute(plan, Observers([drawn, *observers]), on_nan=on_nan, around=around)
         drawn.close()
     if called and called.error:
         if directory:
@@ -298,6 +312,13 @@ def record(
         directory.lock.release()
 
 
+Around = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _after(first: Around, then: Around | None) -> Around:
+    return lambda start: then(first(start)) if then else first(start)
+
+
 def _record(
     directory: RunDirectory,
     resume_state: ResumeState | None,
@@ -315,6 +336,9 @@ def _record(
     checkpointer = DiskCheckpointer(directory, recorder.announce)
     checkpointer.last = directory.checkpoints.newest()
     everybody = Observers([recorder, drawn, *observers])
+    beginning = None if resume_state else kept_beginning(directory)
+    if beginning:
+        around = _after(partial(beginning.around, plan), around)
     result = execute(plan, everybody, checkpointer, resume_state, directory.keeping.on_nan, around)
     result.plan, result.path = directory.plan, directory.path
     directory.save_agents(result.params)  # first, because what follows may take long or be interrupted

@@ -34,6 +34,14 @@ class ResumeOptions:
     """Continue on another rung; sequential, parallel, fused, mesh and hosts can replace each other."""
     mesh: str | None = None
     """Continue on another device mesh, such as data=2 (implies `--rung mesh`)."""
+    epochs: int | None = None
+    """Train to this many epochs, more than the run was planned for; also if it is finished."""
+    steps: int | None = None
+    """Train to this many steps."""
+    frames: int | None = None
+    """Train to this many frames."""
+    iterations: int | None = None
+    """Train to this many iterations."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
@@ -78,9 +86,11 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
     def print_line(line: str) -> None:
         log_and_print(directory, line)
 
+    lengths = {name: getattr(options, name) for name in ("epochs", "steps", "frames", "iterations")}
     checkpoint = resuming.find_checkpoint(directory, print_line, options.rung, options.mesh)
+    longer = resuming.lengthen(directory, checkpoint, lengths, print_line)
     tools = Tools(directory, options.tools)
-    if directory.is_finished:
+    if directory.is_finished and not longer:
         ticks, tick = directory.plan.config.ticks, directory.plan.workload.tick
         print(f"`{directory.path}` is complete: all {ticks:,} {tick}s are done.")
         return 0

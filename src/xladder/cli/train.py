@@ -65,6 +65,8 @@ class TrainOptions:
     """HOST:PORT of the Ray cluster to use on `actors`; a local Ray is started if not given."""
     lock_step: bool = False
     """Make actors and learner wait for each other on `actors`, which gives the synchronous algorithm."""
+    start_from: Annotated[Path | None, tyro.conf.arg(name="from")] = None
+    """Start from trained agents: a run directory, or a file of PyTorch, sorrel or safetensors."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
@@ -106,6 +108,8 @@ def run(words: Sequence[str]) -> int:
     options.tools.check(plan)
     if among:
         hosts.refuse_tools(options.tools)
+        if options.start_from is not None:
+            raise UsageError("`--from` is not possible on `hosts`: start on `mesh`, and resume there.")
 
         def train_run(directory: RunDirectory) -> int:
             try:
@@ -115,8 +119,18 @@ def run(words: Sequence[str]) -> int:
                 raise
 
         return hosts.train(plan, keeping, options.out, among, train_run)
+    beginning = None
+    if options.start_from is not None:
+        from xladder.runs.starting import find_beginning
+
+        startup.prepare(options.device)
+        beginning = find_beginning(options.start_from, plan)
     directory = RunDirectory.create(options.out, plan, keeping)
     try:
+        if beginning:
+            from xladder.runs.starting import keep_beginning
+
+            keep_beginning(directory, beginning)
         return run_in_terminal(directory, None, Tools(directory, options.tools))
     except UsageError:
         directory.discard()

@@ -120,6 +120,10 @@ class IQNLearner:
         """Parameters without padding; leaves may have leading axes."""
         return fit(params, self._shapes(self.plain.net))
 
+    def widen(self, params: Params) -> Params:
+        """The inverse of `narrow`: parameters with padding; leaves may have leading axes."""
+        return fit(params, self._shapes(self.net))
+
     def init(self, key: jax.Array) -> Agent:
         """A freshly initialised agent."""
         c = self.config

@@ -17,7 +17,7 @@ from jax.lax import dynamic_update_index_in_dim
 
 from xladder.protocols import Config
 from xladder.rungs.parallel import SAMPLED_TICKS
-from xladder.rungs.running import USUAL, Compiler, Metrics, timed
+from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, timed
 
 LONGEST_CHUNK = 256
 
@@ -134,6 +134,10 @@ class FusedRun:
     def params(self) -> Any:
         """Parameters, leaves [S, …]."""
         return jax.tree.map(np.asarray, self.program.params(self.runs))
+
+    def take_params(self, params: Any) -> None:
+        """Start from these parameters, leaves [S, …], instead of fresh ones."""
+        self.runs = placed_like(self.program.with_params(self.runs, params), self.runs)
 
     def state(self) -> Any:
         """The state to resume from."""

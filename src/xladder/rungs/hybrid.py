@@ -35,6 +35,11 @@ class ParamMirror(Stateful):
         self.actor.take(agent, self.learner.give(agent))
         return outputs
 
+    def take(self, agent: int, params: Any) -> None:
+        """Set the parameters of one agent, on both sides."""
+        self.learner.take(agent, params)
+        self.actor.take(agent, params)
+
     def sync(self) -> None:
         """Update all target networks; the actor has none."""
         self.learner.sync()

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.protocols import Config
-from xladder.rungs.running import USUAL, Compiler, Metrics, timed
+from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, timed
 
 SAMPLED_TICKS = 20  # ticks to time the two phases on
 
@@ -54,6 +54,10 @@ class ParallelRun:
         """Parameters, leaves [1, …]."""
         return jax.tree.map(np.asarray, self.program.params(self.runs))
 
+    def take_params(self, params: Any) -> None:
+        """Start from these parameters, leaves [S, …], instead of fresh ones."""
+        self.runs = placed_like(self.program.with_params(self.runs, params), self.runs)
+
     def state(self) -> Any:
         """The state to resume from."""
         return {"counters": self.counters, "runs": self.program.carried(self.runs)}
@@ -88,6 +92,12 @@ class OverlappedRun:
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""
         return self.loop.params()
+
+    def take_params(self, params: Any) -> None:
+        """Start from these parameters, leaves [1, …], instead of fresh ones."""
+        with jax.default_device(self.device):
+            counters, runs = self.loop.to_program()
+            self.loop.from_program(counters, placed_like(self.loop.program.with_params(runs, params), runs))
 
     def state(self) -> Any:
         """The state to resume from."""

@@ -33,6 +33,9 @@ class Running(Protocol):
     def params(self) -> Any:
         """The agents' parameters as the JAX pytree, NumPy leaves [seeds, …]."""
 
+    def take_params(self, params: Any) -> None:
+        """Start from these parameters, leaves [seeds, …], instead of fresh ones. Not on `actors`."""
+
     def state(self) -> Any:
         """The state to resume from; see `core.state`."""
 
@@ -89,12 +92,35 @@ class HostRun:
         """Parameters, leaves [1, …]."""
         return stack_seeds([self.loop.learner.params()])
 
+    def take_params(self, params: Any) -> None:
+        """Start from these parameters, leaves [1, …], or [1, agents, …]."""
+        import jax
+
+        config, learner = self.loop.config, self.loop.learner
+        with self.context:
+            for agent in range(config.num_learners):
+                place = (0, agent) if config.agent_axis else 0
+                learner.take(agent, jax.tree.map(lambda leaf, place=place: np.array(leaf[place]), params))
+            learner.sync()
+
     def state(self) -> Any:
         """The state to resume from."""
         return {"loop": self.loop}
 
     def take_state(self, state: Any) -> None:
         """Nothing to do: the loop has restored its own state."""
+
+
+def placed_like(changed: Any, runs: Any) -> Any:
+    """A population whose arrays lie on the same devices as those of another."""
+    import jax
+
+    def put(new: Any, old: Any) -> Any:
+        if new is old or not isinstance(old, jax.Array):
+            return new
+        return jax.device_put(np.asarray(new, old.dtype), old.sharding)
+
+    return jax.tree.map(put, changed, runs)
 
 
 def timed(call: Callable[[], Any], repeats: int = 7) -> float:

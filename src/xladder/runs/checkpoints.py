@@ -22,7 +22,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,10 +57,14 @@ class Damaged(Exception):
 
 
 class Checkpoints:
-    """The checkpoints of a run directory; `plan` is JSON that identifies the run they belong to."""
+    """The checkpoints of a run directory; `plan` is JSON that identifies the run they belong to.
 
-    def __init__(self, folder: Path, plan: Mapping[str, Any], keep: int = 2):
+    A run that was lengthened has `earlier` plans, whose checkpoints are its own as well.
+    """
+
+    def __init__(self, folder: Path, plan: Mapping[str, Any], keep: int = 2, earlier: Sequence[Mapping[str, Any]] = ()):
         self.folder, self.plan, self.keep = folder, json.loads(json.dumps(plan)), max(2, keep)
+        self.earlier = json.loads(json.dumps(list(earlier)))
 
     def steps(self) -> list[int]:
         """The steps of all complete checkpoints, oldest first."""
@@ -137,7 +141,7 @@ class Checkpoints:
                 raise Damaged("its manifest belongs to another checkpoint")
             if manifest["format"] != FORMAT:
                 raise UsageError(f"`{folder}` was written by another version of xladder: use that version to resume.")
-            if not _agree(manifest["plan"], self.plan):
+            if not any(_agree(manifest["plan"], plan) for plan in (self.plan, *self.earlier)):
                 raise UsageError(
                     f"`{folder}` was saved with a different config.json: restore that file, or start a new run with "
                     "`xladder train --config`."

@@ -95,6 +95,8 @@ class RunDirectory:
     """Whether the folder already existed, empty, before the run."""
     pending: list[tuple[Sequence[int], int, Mapping[str, np.ndarray], float]] = field(default_factory=list)
     """Chunks that could not be written yet."""
+    earlier: list[dict[str, Any]] = field(default_factory=list)
+    """The configs that the run had before it was lengthened, as `{"config": …}`."""
     resumed_by: str = ""
     """The command that resumes the run, if it is not a plain `xladder resume`."""
 
@@ -137,12 +139,13 @@ class RunDirectory:
             lock = Lock(folder / "lock")
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        return cls(folder, found, writer_of(folder, found), lock, keeping, was_there=True)
+        return cls(folder, found, writer_of(folder, found), lock, keeping, True, earlier=_read_earlier(folder))
 
     @property
     def checkpoints(self) -> Checkpoints:
         """The run's checkpoints."""
-        return Checkpoints(self.path / "checkpoints", run_metadata(self.plan), self.keeping.keep)
+        plan = run_metadata(self.plan)
+        return Checkpoints(self.path / "checkpoints", plan, self.keeping.keep, [plan | e for e in self.earlier])
 
     @property
     def resume_command(self) -> str:
@@ -175,7 +178,23 @@ class RunDirectory:
 
     def write_config(self) -> None:
         """Write config.json."""
-        write_json(self.path / "config.json", describe_plan(self.plan) | {"run": asdict(self.keeping)})
+        more = {"earlier": self.earlier} if self.earlier else {}
+        write_json(self.path / "config.json", describe_plan(self.plan) | {"run": asdict(self.keeping)} | more)
+
+    def lengthen(self, length: int) -> list[str]:
+        """Make a run longer that was trained to its end, or part of the way. Returns what that means for schedules."""
+        plan = self.plan
+        config, unit = plan.config, plan.workload.length
+        now = getattr(config, unit)
+        if length <= now:
+            raise UsageError(f"`--{unit}` is {length:,}, but `{self.path}` has {now:,} already: give more.")
+        longer, notes = config.family.lengthened(config, length)
+        config.family.check(longer)
+        self.earlier.append({"config": describe_plan(plan)["config"]})
+        self.plan = replace(plan, config=longer)
+        self.writer = writer_of(self.path, self.plan)
+        self.write_config()
+        return notes
 
     def write_environment(self, device: Any, note: str) -> None:
         """Record the environment of this session and of earlier ones; without environment variables."""
@@ -219,18 +238,19 @@ class RunDirectory:
 
     def save_agents(self, params: Params) -> None:
         """Write the agents' parameters, leaves [seed, agent, …]."""
-        self._save_arrays(AGENTS, dict(flatten(params)))
+        self.save_arrays(AGENTS, dict(flatten(params)))
 
     def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
         """Write the pictures of the first seed, so that they can be drawn again."""
         if snapshots:
             labels = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
             arrays = {str(i): snapshot.picture for i, snapshot in enumerate(snapshots)}
-            self._save_arrays(SNAPSHOTS, arrays, {"snapshots": labels})
+            self.save_arrays(SNAPSHOTS, arrays, {"snapshots": labels})
 
-    def _save_arrays(
+    def save_arrays(
         self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
     ) -> None:
+        """Write arrays into a safetensors file of the run."""
         from safetensors import SafetensorError
         from safetensors.numpy import save_file
 
@@ -418,6 +438,14 @@ def read_keeping(file: Path) -> Keeping:
     if not sound or keeping.on_nan not in ("stop", "continue"):
         raise UsageError(f"`run` in `{file}` was not written by xladder.")
     return keeping
+
+
+def _read_earlier(folder: Path) -> list[dict[str, Any]]:
+    """The configs that a run had before it was lengthened."""
+    found = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("earlier") or []
+    if not isinstance(found, list) or any(not isinstance(e, dict) or set(e) != {"config"} for e in found):
+        raise UsageError(f"`earlier` in `{folder / 'config.json'}` was not written by xladder.")
+    return found
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from xladder.errors import UsageError
@@ -10,7 +10,7 @@ from xladder.plans import Plan, seed_groups
 from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
-from xladder.runs.directory import AGENTS, RunDirectory
+from xladder.runs.directory import AGENTS, RunDirectory, typed
 from xladder.trainer import ResumeState
 
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs that share a state format
@@ -61,12 +61,39 @@ def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Notif
     return ResumeState(checkpoint.arrays, checkpoint.facts, metrics)
 
 
+def lengthen(
+    directory: RunDirectory, checkpoint: Checkpoint | None, lengths: Mapping[str, int | None], notify: Notify
+) -> bool:
+    """Make a run longer, if a length is given, by the name of its unit. Returns whether one was."""
+    given = {unit: length for unit, length in lengths.items() if length is not None}
+    if not given:
+        return False
+    plan = directory.plan
+    unit = plan.workload.length
+    if set(given) != {unit}:
+        raise UsageError(f"The length of `{plan.workload.name}` is counted in {unit}: give `--{unit}`.")
+    if checkpoint is None:
+        raise UsageError(f"`{directory.path}` has no checkpoint to go on from, so it cannot be made longer.")
+    if len(seed_groups(plan)) > 1:
+        raise UsageError(
+            f"`{directory.path}` trained its seeds one after another, and only the last one's state is kept: it cannot "
+            "be made longer."
+        )
+    for line in directory.lengthen(given[unit]):
+        notify(line)
+    return True
+
+
 def refuse_to_replace(directory: RunDirectory) -> None:
     """Raise a `UsageError` if starting over would overwrite trained agents; a run that was killed early has none."""
     if not (directory.path / AGENTS).exists():
         return
     if not directory.writer.path.exists():
-        raise UsageError(f"`{directory.path}` has imported agents and was never trained: use `xladder train`.")
+        plan, folder = directory.plan, typed(directory.path)
+        raise UsageError(
+            f"`{directory.path}` has imported agents and was never trained. To train them: xladder train "
+            f"{plan.workload.name} --config {folder}/config.json --from {folder}"
+        )
     raise UsageError(
         f"`{directory.path}` has agents but no checkpoint to resume from, and starting over would overwrite them. To "
         f"evaluate them: {directory.way_on}"

@@ -52,6 +52,8 @@ class GFlowNetFamily(Family):
         """The presets of the hypergrid, or of a user's own world."""
         return hypergrid_presets.PRESETS if name == "hypergrid" else own_presets.presets(name)
 
+    lengthened = staticmethod(settings.lengthened)
+
     def traced(self, config: Any) -> tuple[str, ...]:
         """Settings that are traced."""
         return settings.TRACED

@@ -146,6 +146,15 @@ def compared(config: GFlowNetConfig) -> GFlowNetConfig:
     return replace(config, iterations=500, evaluate_every=500)
 
 
+def lengthened(config: GFlowNetConfig, length: int) -> tuple[GFlowNetConfig, list[str]]:
+    """A longer run: exploration ends where it did, and evaluations come as often as before."""
+    until = config.learner.explore_until * config.iterations
+    learner = replace(config.learner, explore_until=until / length)
+    longer = replace(config, iterations=length, learner=learner, evaluate_every=config.interval)
+    moved = learner.epsilon != learner.epsilon_end or learner.temperature != learner.temperature_end
+    return longer, [f"Exploration still ends at iteration {until:,.0f}."] if moved else []
+
+
 def check(config: GFlowNetConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
     world, learner = config.world, config.learner

@@ -58,6 +58,9 @@ class Backend(Stateful):
         """The parameters."""
         return self.agent.params
 
+    def sync(self) -> None:
+        """Nothing to do: there is no target network."""
+
     def take(self, agent: int, params: Params) -> None:
         """Load these parameters."""
         self.agent = self.agent._replace(params=jax.tree.map(jnp.array, params))

@@ -120,6 +120,10 @@ class Program(Portable):
         """The hyperparameters in the settings."""
         return self.learner.hyperparams()
 
+    def with_params(self, runs: TrainState, params: Params) -> TrainState:
+        """A fresh population with these parameters, leaves [S, …]."""
+        return runs._replace(agent=runs.agent._replace(params=params))
+
     def with_hyperparams(self, runs: TrainState, hyperparams: Hyperparams) -> TrainState:
         """A fresh population whose seeds have different hyperparameters, leaves [S]."""
         return runs._replace(agent=runs.agent._replace(hyperparams=hyperparams))

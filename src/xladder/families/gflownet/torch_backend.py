@@ -52,6 +52,9 @@ class Backend(TorchBackend):
         """The parameters as the JAX pytree."""
         return bridge.to_jax("gflownet", self.learner.net.state_dict())
 
+    def sync(self) -> None:
+        """Nothing to do: there is no target network."""
+
     def take(self, agent: int, params: Params) -> None:
         """Load these parameters."""
         self.learner.net.load_state_dict(bridge.to_torch("gflownet", params))

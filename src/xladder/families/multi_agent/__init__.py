@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,10 @@ class MultiAgentFamily(Family):
     headline = staticmethod(settings.headline)
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
+
+    def lengthened(self, config: Any, length: int) -> tuple[Any, list[str]]:
+        """A longer run; nothing depends on its length."""
+        return replace(config, epochs=length), []
 
     def traced(self, config: Any) -> tuple[str, ...]:
         """Settings that are traced."""

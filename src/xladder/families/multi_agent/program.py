@@ -123,6 +123,11 @@ class Program(Portable):
         """The hyperparameters in the settings."""
         return self.learner.hyperparams()
 
+    def with_params(self, runs: TrainState, params: Params) -> TrainState:
+        """A fresh population with these parameters, leaves [S, N, …], in online and target networks."""
+        wide = self.learner.widen(params)
+        return runs._replace(agents=runs.agents._replace(params=wide, target=jax.tree.map(jnp.copy, wide)))
+
     def with_hyperparams(self, runs: TrainState, hyperparams: Hyperparams) -> TrainState:
         """A fresh population whose seeds have their own hyperparameters, leaves [S]; its agents share them."""
         agents = self.config.world.num_agents

@@ -45,6 +45,7 @@ class ValueFamily(Family):
     label = staticmethod(settings.label)
     note = staticmethod(settings.note)
     headline = staticmethod(settings.headline)
+    lengthened = staticmethod(settings.lengthened)
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
 

@@ -226,6 +226,13 @@ class ActingProgram(Portable):
             return schedule(c.epsilon, c.epsilon_end, self.config.explore_steps, step)
         return schedule(hyperparams.epsilon, hyperparams.epsilon_end, hyperparams.explore_steps, step)
 
+    def with_params(self, runs: Any, params: Params) -> Any:
+        """A fresh population with these parameters, leaves [S, …], in online and target networks."""
+        agent = runs.agent._replace(params=params)
+        if hasattr(agent, "target"):
+            agent = agent._replace(target=jax.tree.map(jnp.copy, params))
+        return runs._replace(agent=agent)
+
     def with_hyperparams(self, runs: Any, hyperparams: Any) -> Any:
         """A fresh population whose seeds have different hyperparameters, leaves [S]."""
         if self.spec.agents:

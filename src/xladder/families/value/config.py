@@ -196,6 +196,22 @@ def compared(config: ValueConfig) -> Any:
     return replace(config, learner=learner, evaluate_episodes=0, **changes)
 
 
+def lengthened(config: ValueConfig, length: int) -> tuple[Any, list[str]]:
+    """A longer run: ε decays as before, and evaluations come as often as before; other schedules are stretched."""
+    c, notes = config.learner, list[str]()
+    learner = replace(c, epsilon_steps=max(1, config.explore_steps))
+    if c.epsilon != c.epsilon_end:
+        notes.append(f"ε still decays over {config.explore_steps:,} agent steps.")
+    if c.prioritised:
+        notes.append("β of prioritised replay reaches 1 at the new end, so it falls back a little first.")
+    if config.algorithm == "pqn":
+        notes.append("The learning rate falls to zero at the new end, so it rises first.")
+    changes: dict[str, Any] = {config.length: length, "learner": learner}
+    if config.interval:
+        changes["evaluate_every"] = config.interval * config.units_per_tick
+    return replace(config, **changes), notes
+
+
 def memory_bytes(config: ValueConfig) -> int:
     """Bytes of one seed's replay memory."""
     if config.algorithm == "pqn":
