@@ -112,7 +112,8 @@ def overview() -> str:
 
 def complain(sentence: str, code: int) -> int:
     """Print an error message on standard error. Returns the exit code."""
-    print(f"xladder: {sentence}", file=sys.stderr)
+    # A sentence may quote a name from someone else's file.
+    print("".join(x if x.isprintable() or x == "\n" else "?" for x in f"xladder: {sentence}"), file=sys.stderr)
     return code
 
 

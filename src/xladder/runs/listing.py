@@ -7,10 +7,8 @@ says so. So a listing is quick and safe, whoever wrote the directories.
 from __future__ import annotations
 
 import errno
-import json
 import math
 import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -20,6 +18,7 @@ from typing import Any, Literal, get_args
 from xladder.core.state import flatten
 from xladder.errors import UsageError
 from xladder.runs.locks import is_held
+from xladder.runs.reading import Unreadable, is_regular, read_bytes, read_json, why
 
 State = Literal["running", "finished", "stopped", "diverged", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
@@ -28,13 +27,8 @@ KINDS: Mapping[str, type] = {"workload": str, "rung": str, "seed": int, "config"
 MARKS = frozenset({"config.json", "metrics.csv", "checkpoints", "lock"})
 """A folder with one of these is a run directory, be it damaged."""
 DEEPEST = 3  # levels of folders to search for runs
-MOST_BYTES = 1 << 20  # of a JSON file: more was not written by a run
 TAIL_BYTES = 16_384  # of metrics.csv
 TAIL_ROWS = 100  # to average
-
-
-class Unreadable(Exception):
-    """A file of a run directory that cannot be used; the message is a clause that says why."""
 
 
 @dataclass(frozen=True)
@@ -188,27 +182,6 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a regular file of moderate size."""
-    try:
-        found = json.loads(_read_bytes(path, 0, MOST_BYTES + 1)[: MOST_BYTES + 1])
-    except OSError as error:
-        raise Unreadable(f"{path.name} {_why(error)}") from None
-    except (ValueError, RecursionError):
-        raise Unreadable(f"{path.name} is not valid JSON") from None
-    if not isinstance(found, dict):
-        raise Unreadable(f"{path.name} is not a JSON object")
-    return found
-
-
-def is_regular(path: Path) -> bool:
-    """Whether a path is a file, and not a link to one."""
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
-
-
 def _search(folder: Path, levels: int) -> Iterator[Path]:
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     if MARKS & {entry.name for entry in entries}:
@@ -224,26 +197,6 @@ def _search(folder: Path, levels: int) -> Iterator[Path]:
 
 def _below(path: Path, folder: Path) -> str:
     return str(path.relative_to(folder)) if path != folder else path.name or str(path)
-
-
-def _read_bytes(path: Path, start: int, most: int) -> bytes:
-    """Read from a regular file; a negative start counts from its end."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is not a file")
-        return os.pread(file, most, max(0, start + status.st_size) if start < 0 else start)
-    finally:
-        os.close(file)
-
-
-def _why(error: OSError) -> str:
-    if error.errno == errno.ENOENT:
-        return "is missing"
-    if error.errno == errno.ELOOP:
-        return "is a link"
-    return f"cannot be read ({error.strerror or error})"
 
 
 def _seeds(config: Mapping[str, Any]) -> tuple[int, ...]:
@@ -284,7 +237,7 @@ def _evaluation(path: Path) -> dict[str, Any]:
 def _started(path: Path) -> float:
     """When a run was started: the first line of its log says so, also in a copy."""
     try:
-        return datetime.fromisoformat(_read_bytes(path / "log.txt", 0, 19).decode("ascii")).timestamp()
+        return datetime.fromisoformat(read_bytes(path / "log.txt", 0, 19).decode("ascii")).timestamp()
     except (OSError, ValueError, OverflowError):
         for file in (path / "config.json", path):
             try:
@@ -298,8 +251,8 @@ def _read_tail(path: Path) -> tuple[dict[str, float], str]:
     """Steps, seconds and mean return at the end of metrics.csv, and what is wrong with it, if something is."""
     file = path / "metrics.csv"
     try:
-        header = _read_bytes(file, 0, 4096).partition(b"\n")[0].decode("ascii").strip().split(",")
-        text = _read_bytes(file, -TAIL_BYTES, TAIL_BYTES).decode("ascii")
+        header = read_bytes(file, 0, 4096).partition(b"\n")[0].decode("ascii").strip().split(",")
+        text = read_bytes(file, -TAIL_BYTES, TAIL_BYTES).decode("ascii")
         lines = text[: text.rfind("\n") + 1].splitlines()[-TAIL_ROWS:]
         rows = [cells for line in lines if len(cells := line.split(",")) == len(header) and cells[0] != "seed"]
         if not rows:
@@ -312,7 +265,7 @@ def _read_tail(path: Path) -> tuple[dict[str, float], str]:
     except FileNotFoundError:
         return {}, ""  # nothing has been trained yet
     except OSError as error:
-        return {}, f"metrics.csv {_why(error)}"
+        return {}, f"metrics.csv {why(error)}"
     except ValueError:
         return {}, "metrics.csv is not a table that xladder wrote"
     return found | ({} if mean is None else {"return": mean}), ""

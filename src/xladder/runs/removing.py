@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xladder.errors import ResourceError, UsageError
-from xladder.runs.listing import RunInfo, Unreadable, is_regular, read_config, read_info
+from xladder.runs.listing import RunInfo, read_config, read_info
 from xladder.runs.locks import Lock
+from xladder.runs.reading import Unreadable, is_regular
 
 LAST = ("config.json", "lock")  # what is left of an interrupted removal is still a run directory
 REMAINS = frozenset(LAST)
