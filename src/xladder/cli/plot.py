@@ -19,7 +19,7 @@ from xladder.core.aggregates import Estimate
 from xladder.core.statistics import mean_and_interval, weighted_mean
 from xladder.errors import UsageError, printable
 from xladder.pictures.overlay import FEWEST_SEEDS, MOST_GROUPS, GroupCurve, count_seeds, draw_overlay
-from xladder.runs.groups import Group, collect, group_runs
+from xladder.runs.groups import Group, collect, group_runs, mixed
 from xladder.runs.overlays import Axis, Overlay, read_overlay
 
 ENDINGS = (".png", ".svg", ".pdf")
@@ -69,6 +69,9 @@ def run(words: Sequence[str]) -> int:
         )
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False)
     warn(found.skipped)
+    if also := mixed(groups):
+        more = f" and {len(also) - 3} more" if len(also) > 3 else ""
+        warn([f"Runs of a group also differ in {', '.join(map(printable, also[:3]))}{more}."])
     data = (compare_scores if options.scores else overlay)(groups, options, console)
     console.print(f"picture  {printable(options.out)}", soft_wrap=True)
     write_json_file(options.json, data)

@@ -86,14 +86,13 @@ def draw_overlay(
             axes.set_yscale("log")
         handles = [_draw_group(axes, curve, *look(place)) for place, curve in enumerate(curves)]
         _fit(axes, curves)
-        axes.set_title(TITLES.get(y, plain(y.replace("_", " "))))
         axes.set_xlabel(AXIS_LABELS.get(x, x))
         axes.xaxis.set_major_formatter(lambda value, _: thousands(value) if abs(value) >= 1000 else f"{value:g}")
         if axes.get_yscale() == "log":
             label_powers(axes)
-        add_legend(figure, handles, [f"{curve.label} ({count_seeds(curve)})" for curve in curves])
+        _add_legend(axes, handles, [f"{curve.label} ({count_seeds(curve)})" for curve in curves])
         figure.supxlabel(_note(curves, smoothed), x=0.008, ha="left", fontsize=9.5, color=FAINT)
-        figure.suptitle(plain(title), x=0.008, ha="left")
+        figure.suptitle(plain(f"{title}: {TITLES.get(y, y.replace('_', ' '))}"), x=0.008, ha="left")
         save(figure, path)
 
 
@@ -112,18 +111,26 @@ def count_seeds(curve: GroupCurve) -> str:
     return f"{len(curve.lines)} seed{'s' * (len(curve.lines) > 1)}"
 
 
-def add_legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """A legend above the axes, in as many columns as fit: it must not hide the data."""
-    longest = max(map(len, labels))
-    columns = min(len(labels), max(1, LEGEND_LETTERS // (longest + 6)))
-    figure.legend(handles, list(map(plain, labels)), loc="outside upper left", ncols=columns, handlelength=1.8)
-
-
 def save(figure: Figure, path: str | Path) -> None:
     """Write a figure; letters that the font does not have are drawn as boxes, without a warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         figure.savefig(path)
+
+
+def _add_legend(axes: Axes, handles: Sequence[Any], labels: Sequence[str]) -> None:
+    """A legend above the axes, in as many columns as fit: it must not hide the data."""
+    columns = min(len(labels), max(1, LEGEND_LETTERS // (max(map(len, labels)) + 6)))
+    axes.legend(
+        handles,
+        list(map(plain, labels)),
+        loc="lower left",
+        bbox_to_anchor=(0, 1),
+        ncols=columns,
+        handlelength=1.8,
+        borderaxespad=0.4,
+        borderpad=0,
+    )
 
 
 def _draw_group(axes: Axes, curve: GroupCurve, colour: str, dashes: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xladder.core.aggregates import Estimate
 from xladder.pictures.charts import FAINT, INK, chart_style, new_figure
-from xladder.pictures.overlay import add_legend, look, plain, save
+from xladder.pictures.overlay import look, plain, save
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,7 +48,9 @@ def draw_scores(
         places: dict[str, Any] = figure.subplot_mosaic(rows, height_ratios=heights, width_ratios=[1, 1.25])
         _draw_estimates(places["iqm"], iqms, [look(i)[0] for i in range(len(labels))])
         places["iqm"].set_title("interquartile mean")
-        places["iqm"].set_yticks([])
+        places["iqm"].set_yticks(range(len(labels)), [plain(_short(label)) for label in labels], fontsize=11)
+        for place, tick in enumerate(places["iqm"].get_yticklabels()):
+            tick.set_color(look(place)[0])
         places["iqm"].set_xlabel("normalised score")
         if pairs:
             _draw_estimates(places["pairs"], list(pairs.values()), [INK] * len(pairs))
@@ -57,8 +59,7 @@ def draw_scores(
             places["pairs"].set_yticks(range(len(pairs)), list(map(plain, names)), fontsize=9.5)
             places["pairs"].axvline(0.5, color=FAINT, linewidth=1.1, linestyle=(0, (5, 4)))
             places["pairs"].set_xlim(-0.02, 1.02)
-        handles = _draw_profiles(places["profile"], thresholds, profiles)
-        add_legend(figure, handles, labels)
+        _draw_profiles(places["profile"], thresholds, profiles)
         figure.supxlabel(plain(note), x=0.008, ha="left", fontsize=9.5, color=FAINT)
         figure.suptitle(plain(title), x=0.008, ha="left")
         save(figure, path)
@@ -70,24 +71,24 @@ def _draw_estimates(axes: Axes, estimates: Sequence[Estimate], colours: Sequence
         if np.isfinite(estimate.low):
             axes.barh(place, estimate.high - estimate.low, left=estimate.low, height=0.5, color=colour, alpha=0.35)
         axes.plot([estimate.value] * 2, [place - 0.25, place + 0.25], color=colour, linewidth=2.4)
+    axes.use_sticky_edges = False
+    axes.margins(x=0.06)
     axes.set_ylim(len(estimates) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
 
 
-def _draw_profiles(axes: Axes, thresholds: np.ndarray, profiles: Sequence[Estimate]) -> list[Any]:
-    handles = []
+def _draw_profiles(axes: Axes, thresholds: np.ndarray, profiles: Sequence[Estimate]) -> None:
     for place, profile in enumerate(profiles):
         colour, dashes = look(place)
         if np.isfinite(profile.low).all():
             axes.fill_between(thresholds, profile.low, profile.high, color=colour, alpha=0.15, linewidth=0, step="post")
-        handles += axes.step(thresholds, profile.value, where="post", color=colour, linestyle=dashes, linewidth=2)
+        axes.step(thresholds, profile.value, where="post", color=colour, linestyle=dashes, linewidth=2)
     axes.set(xlim=(thresholds[0], thresholds[-1]), ylim=(-0.02, 1.02))
     axes.set_title("performance profiles")
     axes.set_xlabel("normalised score τ")
     axes.set_ylabel("share of runs above τ")
-    return handles
 
 
 def _short(label: str, most: int = 24) -> str:

@@ -63,8 +63,14 @@ def group_runs(runs: Sequence[RunInfo], by: Sequence[str] = ()) -> list[Group]:
         keyed.setdefault(_key(run, names), []).append(run)
     ordered = sorted(keyed.values(), key=lambda group: [_order(_value(group[0], name)) for name in names])
     if not names:
-        return [Group(", ".join(_distinct(f"{run.workload} · {run.rung}" for run in runs)), tuple(runs))]
+        every = _distinct(f"{run.workload} · {run.rung}" for run in runs)
+        return [Group(printable(every[0]) if len(every) == 1 else "all runs", tuple(runs))]
     return [Group(_label(group[0], names), tuple(group)) for group in ordered]
+
+
+def mixed(groups: Sequence[Group]) -> list[str]:
+    """Settings that differ inside a group, because it was made by others."""
+    return _distinct(name for group in groups for name in differing(group.runs))
 
 
 def differing(runs: Sequence[RunInfo]) -> list[str]:

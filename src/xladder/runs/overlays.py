@@ -33,13 +33,16 @@ class Line(NamedTuple):
     seed: int
     x: np.ndarray  # float [T], increasing
     y: np.ndarray  # float [T], all measured
+    slack: float = 0.0
+    """How far its ends may be held: seeds whose episodes end in different ticks end together."""
 
 
 @dataclass(frozen=True)
 class Overlay:
     """What a plot shows."""
 
-    x: Axis
+    x: str
+    """The name of the horizontal axis."""
     y: str
     curves: list[GroupCurve]
     skipped: list[str]
@@ -76,7 +79,7 @@ def read_overlay(groups: Sequence[Group], x: Axis, y: str) -> Overlay:
                 continue
             values, smooth = smooth_column(table, y)
             smoothed |= smooth
-            for line in _lines(run, table, values, x, frames):
+            for line in _lines(run, table, values, x, frames, SMOOTHED if smooth else 0.0):
                 key = same_experiment(run), line.seed
                 if key in lines:  # the same seed again is not another sample
                     skipped.append(f"Seed {line.seed} is in {lines[key].run} and {line.run}: the longer one is used.")
@@ -89,7 +92,8 @@ def read_overlay(groups: Sequence[Group], x: Axis, y: str) -> Overlay:
             raise unknown("column", printable(y), map(printable, columns))
         why = f"`{printable(y)}` has no values yet" if y in columns else "no run has metrics that can be read"
         raise UsageError(f"There is nothing to draw: {why}. {' '.join(skipped)}".strip())
-    return Overlay(x, y, curves, skipped, smoothed)
+    iterations = x == "steps" and all("iterations" in run.settings for group in groups for run in group.runs)
+    return Overlay("iterations" if iterations else x, y, curves, skipped, smoothed)
 
 
 def refuse_several_workloads(groups: Sequence[Group]) -> None:
@@ -141,13 +145,13 @@ def smooth_column(table: Table, name: str) -> tuple[np.ndarray, bool]:
     return moving_mean(values, window, weights), True
 
 
-def _lines(run: RunInfo, table: Table, values: np.ndarray, x: Axis, frames: int) -> list[Line]:
+def _lines(run: RunInfo, table: Table, values: np.ndarray, x: Axis, frames: int, slack: float) -> list[Line]:
     places = elapsed(table.columns["seconds"]) if x == "seconds" else table.columns["steps"] * frames
     found = []
     for seed, at, line in zip(table.seeds, places, values, strict=True):
         measured = np.isfinite(line) & np.isfinite(at)
         if measured.any():
-            found.append(Line(run.name, seed, at[measured], line[measured]))
+            found.append(Line(run.name, seed, at[measured], line[measured], slack * float(np.nanmax(at))))
     return found
 
 
@@ -173,5 +177,11 @@ def _curve(label: str, lines: Sequence[Line]) -> GroupCurve:
     points = np.unique(np.concatenate([line.x for line in lines]))
     if len(points) > MOST_POINTS:
         points = np.linspace(points[0], points[-1], MOST_POINTS)
-    drawn = np.stack([np.interp(points, line.x, line.y, left=np.nan, right=np.nan) for line in lines])
+    drawn = np.stack([_at(points, line) for line in lines])
     return GroupCurve(label, points, drawn, [line.run for line in lines], [line.seed for line in lines])
+
+
+def _at(points: np.ndarray, line: Line) -> np.ndarray:
+    """The values of a line at these points [P]; NaN where it has not begun or has ended."""
+    inside = (points >= line.x[0] - line.slack) & (points <= line.x[-1] + line.slack)
+    return np.where(inside, np.interp(points, line.x, line.y), np.nan)

@@ -152,7 +152,7 @@ def _thresholds(tasks: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
     """Thresholds from below the lowest score, or random play, to the highest."""
     every = np.concatenate([scores for task in tasks for scores in task])
     low, high = min(0.0, float(every.min())), max(1.0, float(every.max()))
-    return np.linspace(low, high, MOST_THRESHOLDS)
+    return np.linspace(low, high + 0.02 * (high - low), MOST_THRESHOLDS)
 
 
 def _is_finite(value: Any) -> bool:
