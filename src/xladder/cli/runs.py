@@ -23,8 +23,9 @@ from xladder.runs.listing import RunInfo, State, list_runs
 
 STYLES = {"running": "cyan", "finished": "green", "stopped": "yellow", "diverged": "red", "damaged": "red"}
 RIGHT = ("seeds", "return", "steps", "time", "started")
-# Columns that are left out of a narrow terminal, the first one first; those that nobody needs are left out anyway.
-LEAST_NEEDED = ("time", "steps", "tags", "seeds", "rung", "workload", "started")
+ALWAYS = ("name", "state", "return")
+# The others are shown where there is room, the first one first.
+IF_THERE_IS_ROOM = ("started", "workload", "rung", "seeds", "tags", "steps", "time")
 GAP = 2  # of the spaces between two columns, rich puts one there itself
 
 
@@ -71,20 +72,22 @@ def run(words: Sequence[str]) -> int:
 def show(console: Console, found: Sequence[RunInfo]) -> None:
     """Print the table, with as many columns as there is room for; whoever reads it through a pipe gets all."""
     rows = [cells(one) for one in found]
-    heads = [head for head in rows[0] if head in ("name", "state", "return", "started") or any(r[head] for r in rows)]
-    widths = {head: max(cell_len(head), *(cell_len(row[head]) for row in rows)) for head in heads}
+    used = [head for head in rows[0] if head in ALWAYS or any(row[head] for row in rows)]
+    widths = {head: GAP + max(cell_len(head), *(cell_len(row[head]) for row in rows)) for head in used}
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = sum(widths.values()) + GAP * len(heads)
-    for head in LEAST_NEEDED:
-        if sum(widths.values()) + GAP * len(widths) - GAP > console.width:
-            widths.pop(head, None)
+        console.width = sum(widths.values())
+    shown = {head: widths[head] for head in ALWAYS}
+    for head in IF_THERE_IS_ROOM:
+        if head in used and sum(shown.values()) + widths[head] - GAP <= console.width:
+            shown[head] = widths[head]
+    heads = [head for head in used if head in shown]
     table = Table(box=SIMPLE_HEAD, padding=(0, GAP - 1, 0, 0), pad_edge=False, show_edge=False)
-    for head in widths:
+    for head in heads:
         table.add_column(
             head, justify="right" if head in RIGHT else "left", no_wrap=head not in ("name", "tags"), overflow="fold"
         )
     for one, row in zip(found, rows, strict=True):
-        table.add_row(*(Text(row[head], style=STYLES[one.state] if head == "state" else "") for head in widths))
+        table.add_row(*(Text(row[head], style=STYLES[one.state] if head == "state" else "") for head in heads))
     console.print(table)
     for one in found:
         if one.problem:
@@ -111,7 +114,7 @@ def format_return(one: RunInfo) -> str:
     """The evaluated return with its interval; before there is one, that of the last rows behind a `~`."""
     if one.score is None:
         return ""
-    digits = 1 if abs(one.score) >= 10 else 3
+    digits = 1 if max(abs(one.score), one.interval or 0.0) >= 10 else 3
     if one.evaluated is None:
         return f"~ {signed(one.score, digits)}"
     return signed(one.score, digits) + (f" ± {one.interval:.{digits}f}" if one.interval is not None else "")
@@ -126,10 +129,12 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_start(started: float) -> str:
-    """The time of day for runs of today, else the date too."""
+    """The time of day for runs of today, the day too for those of this year, else the date."""
     try:
         when = time.localtime(started)
     except (OverflowError, OSError, ValueError):
         return ""
-    today = time.strftime("%Y-%m-%d") == time.strftime("%Y-%m-%d", when)
-    return time.strftime("%H:%M:%S" if today else "%Y-%m-%d %H:%M", when)
+    now = time.localtime()
+    if when.tm_year != now.tm_year:
+        return time.strftime("%Y-%m-%d", when)
+    return time.strftime("%H:%M" if when.tm_yday == now.tm_yday else "%m-%d %H:%M", when)
