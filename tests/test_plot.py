@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -98,9 +99,11 @@ def test_below_four_seeds_there_are_single_lines(tmp_path, capsys):
 def test_the_same_seed_twice_is_not_another_sample(tmp_path, capsys):
     write_run(tmp_path / "short", [1, 2])
     write_run(tmp_path / "long", [1, 2, 3], settings={"steps": 20})
-    found, err = plot([tmp_path / "short", tmp_path / "long"], tmp_path, capsys)
-    (group,) = found["groups"]
-    assert [line["y"] for line in group["lines"]] == [[1, 2, 3]] and "Seed 0 is in" in err
+    both = [tmp_path / "short", tmp_path / "long"]
+    for paths in (both, both[::-1]):
+        found, err = plot(paths, tmp_path, capsys)
+        (group,) = found["groups"]
+        assert [line["y"] for line in group["lines"]] == [[1, 2, 3]] and "Seed 0 is in" in err
 
 
 def test_groups_are_labelled_by_what_differs(tmp_path):
@@ -291,8 +294,10 @@ def test_a_hostile_run_is_only_text_and_nothing_outside_is_read(tmp_path, capsys
     config["config"][f"_{HOSTILE}$\\frac"] = f"${HOSTILE}漢"
     (hostile / "config.json").write_text(json.dumps(config))
     other = write_run(tmp_path / "runs/other", [1, 2], workload=f"$x^{HOSTILE}$")
+    shutil.copytree(hostile, f"{hostile}-again")
     found, err = plot([tmp_path / "runs"], tmp_path, capsys)
-    assert len(found["groups"]) == 2 and not set(err) & {"\x1b", "\x9b"}
+    assert len(found["groups"]) == 2 and "Seed 0 is in" in err and not set(err) & {"\x1b", "\x9b"}
+    shutil.rmtree(f"{hostile}-again")
     assert not set(refused([tmp_path / "runs", "--by", "nothing"], capsys)) & {"\x1b", "\x9b"}
     (other / "metrics.csv").unlink()
     (other / "metrics.csv").symlink_to(outside / "metrics.csv")

@@ -172,6 +172,10 @@ def test_hostile_names_are_shown_as_text(tmp_path, capsys):
     code, out, _ = said(["runs", tmp_path, "--json", "-"], capsys)
     assert "\x9b" not in out and "\x1b" not in out
     assert json.loads(out)["runs"][0]["tags"] == [HOSTILE]
+    (run,) = tmp_path.iterdir()
+    (run / "media" / HOSTILE.replace("/", "|")).symlink_to(tmp_path)
+    code, out, err = said(["rm", run, "--yes"], capsys)
+    assert code == 2 and "is a link" in err and not set(out + err) & {"\x1b", "\x9b"}
 
 
 @pytest.mark.parametrize("columns", [60, 80, 200])

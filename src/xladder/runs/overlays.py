@@ -82,7 +82,8 @@ def read_overlay(groups: Sequence[Group], x: Axis, y: str) -> Overlay:
             for line in _lines(run, table, values, x, frames, SMOOTHED if smooth else 0.0):
                 key = same_experiment(run), line.seed
                 if key in lines:  # the same seed again is not another sample
-                    skipped.append(f"Seed {line.seed} is in {lines[key].run} and {line.run}: the longer one is used.")
+                    both = f"{printable(lines[key].run)} and {printable(line.run)}"
+                    skipped.append(f"Seed {line.seed} is in {both}: the longer one is used.")
                 if key not in lines or line.x[-1] > lines[key].x[-1]:
                     lines[key] = line
         if lines:
