@@ -21,7 +21,7 @@ from xladder.progress import Drawing, drawing
 from xladder.registry import RungOptions
 from xladder.results import Result
 from xladder.runs import resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, load, run_metadata, write_json
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for, load, run_metadata, write_json
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.recording import Recorder, episodes_of, headline
 from xladder.runs.starting import Beginning, find_beginning, keep_beginning, kept_beginning
@@ -41,6 +41,8 @@ def train(
     config: Any = None,
     device: Device | None = None,
     out: str | Path | None = None,
+    name: str | None = None,
+    tags: Sequence[str] = (),
     resume: bool = False,
     checkpoint_every: int | None = None,
     keep: int = 2,
@@ -77,6 +79,8 @@ def train(
         device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
         out: The run directory, with the same contents as `xladder train --out`: config, environment, metrics, events,
             checkpoints, agents, score, curves, replay and log. Nothing is written if not given.
+        name: A name for the run, whose directory is then `runs/NAME`; in place of `out`.
+        tags: Words to find the run by (`xladder runs --tag`).
         resume: Resume the run in `out` if there is one.
         checkpoint_every: Ticks between checkpoints; about once a minute if not given, never if 0.
         keep: Number of checkpoints to keep, besides the best.
@@ -120,8 +124,11 @@ def train(
         imports=imports,
         **fields,
     )
-    keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes)
+    if isinstance(tags, str):
+        raise UsageError(f"`tags` is {tags!r}, but it has to be a list of them: `tags=[{tags!r}]`.")
+    keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes, tuple(tags))
     keeping.check()
+    out = folder_for(name, out, existing=resume)
     beginning = None if start_from is None else find_beginning(start_from, made)
     if out is not None:
         if resume and (Path(out) / "config.json").exists():
@@ -135,9 +142,9 @@ def train(
             directory.discard()
             raise
     need_out = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
-    for name, value in need_out.items():
+    for word, value in (need_out | {"tags": tags or None}).items():
         if value is not None:
-            raise UsageError(f"`{name}` needs `out`: without it, nothing of a run is saved.")
+            raise UsageError(f"`{word}` needs `out`: without it, nothing of a run is saved.")
     return _watch(made, callback, progress, on_nan=on_nan, beginning=beginning)
 
 

@@ -26,6 +26,9 @@ COMMANDS = {
     "sample": "draw objects from a trained sampler, as CSV",
     "export": "write the trained networks of a run as a file for PyTorch, or as safetensors",
     "import": "make a run directory from such a file, or from one of sorrel's",
+    "runs": "list the runs in a folder, newest or best first",
+    "rm": "remove runs; asks first",
+    "plot": "draw the curves of several runs in one picture, or compare their scores over several worlds",
     "diff": "show where the metrics of two runs first differ, and in which settings and versions",
     "worlds": "list every workload and world, and what each needs",
     "rungs": "show which workload runs on which rung",
@@ -111,7 +114,8 @@ def overview() -> str:
 
 def complain(sentence: str, code: int) -> int:
     """Print an error message on standard error. Returns the exit code."""
-    print(f"xladder: {sentence}", file=sys.stderr)
+    # A sentence may quote a name from someone else's file.
+    print("".join(x if x.isprintable() or x == "\n" else "?" for x in f"xladder: {sentence}"), file=sys.stderr)
     return code
 
 

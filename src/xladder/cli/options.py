@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -94,13 +95,19 @@ def _understood(rung: str, options: RungOptions) -> RungOptions:
     return options_for(rung, options) if rung in RUNGS else options
 
 
+def split_tags(given: Sequence[str]) -> tuple[str, ...]:
+    """Tags that were given one by one or with commas between them, each once."""
+    return tuple(dict.fromkeys(tag for word in given for tag in word.split(",") if tag))
+
+
 def write_json_file(path: Path | None, data: Any) -> None:
     """Write a command's `--json` file; `-` is standard output."""
     if path is None:
         return
     from xladder.runs.directory import to_json
 
-    text = to_json(data)
+    # Names may come from someone else's directory: what could control a terminal stays escaped.
+    text = "".join(x if x.isprintable() or x == "\n" else json.dumps(x)[1:-1] for x in to_json(data))
     if str(path) == "-":
         sys.stdout.write(text)
         return

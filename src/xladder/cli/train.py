@@ -16,14 +16,14 @@ from rich.console import Console
 from xladder.cli import hosts, startup
 from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
-from xladder.cli.options import parse_with_config
+from xladder.cli.options import parse_with_config, split_tags
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.distributed import cluster
 from xladder.errors import UsageError
 from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for
 from xladder.trainer import ResumeState
 
 
@@ -39,6 +39,10 @@ class TrainOptions:
     """Number of seeds: seed, seed + 1, …; at once on `fused`, `mesh` and `hosts`, one after another elsewhere."""
     out: Path | None = None
     """The run directory; runs/WORKLOAD-RUNG-TIME if not given."""
+    name: str | None = None
+    """A name for the run, whose directory is then runs/NAME."""
+    tag: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TAG")] = ()
+    """Words to find the run by (`xladder runs --tag`), given one by one or with commas."""
     device: Literal["cpu", "gpu"] | None = None
     """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
@@ -103,8 +107,10 @@ def run(words: Sequence[str]) -> int:
         config=config,
         options=hosts.over_all(rung_options, options.seeds, among, options.mesh) if among else rung_options,
     )
-    keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes)
+    tags = split_tags(options.tag)
+    keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes, tags)
     keeping.check()
+    out = folder_for(options.name, options.out, existing=among is not None and not among.leads)
     options.tools.check(plan)
     if among:
         hosts.refuse_tools(options.tools)
@@ -118,14 +124,14 @@ def run(words: Sequence[str]) -> int:
                 directory.discard()
                 raise
 
-        return hosts.train(plan, keeping, options.out, among, train_run)
+        return hosts.train(plan, keeping, out, among, train_run)
     beginning = None
     if options.start_from is not None:
         from xladder.runs.starting import find_beginning
 
         startup.prepare(options.device)
         beginning = find_beginning(options.start_from, plan)
-    directory = RunDirectory.create(options.out, plan, keeping)
+    directory = RunDirectory.create(out, plan, keeping)
     try:
         if beginning:
             from xladder.runs.starting import keep_beginning

@@ -9,10 +9,14 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK, FAINT, BLUE = "#24292f", "#6e7781", "#0072B2"
+LABELLED = (("23456789", 2.5), ("2346", 20), ("25", 200))  # digits to label, on axes that span up to this factor
 STYLE: Any = {
     "figure.titlesize": 15,
     "figure.titleweight": "bold",
@@ -55,3 +59,26 @@ def new_figure(height: float) -> Figure:
     figure = Figure(figsize=(10, height), dpi=160, layout=layout)
     FigureCanvasAgg(figure)
     return figure
+
+
+def spans_powers(values: np.ndarray) -> bool:
+    """Whether a logarithmic axis is useful: within a factor of three it looks like a linear one."""
+    values = values[np.isfinite(values)]
+    smallest = values[values > 0].min(initial=np.inf)
+    return bool(values.min(initial=0.0) >= 0 and values.max(initial=0.0) > 3 * smallest)
+
+
+def label_powers(axes: Axes) -> None:
+    """Label a short axis between powers of ten, too."""
+    bottom, top = axes.get_ylim()
+    labelled = next((digits for digits, span in LABELLED if top < span * bottom), "")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in labelled else "")
+
+
+def thousands(value: float) -> str:
+    """Abbreviate large numbers: 20k or 1.5M."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:,.4g}{letter}"
+    return f"{value:,.0f}"

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, moving_mean
-from xladder.pictures.charts import BLUE, FAINT, INK, chart_style, new_figure
+from xladder.pictures.charts import (
+    BLUE,
+    FAINT,
+    INK,
+    chart_style,
+    label_powers,
+    new_figure,
+    spans_powers,
+    thousands,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,7 +31,6 @@ OTHER_COLOURS = ("#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#000000")
 ITEM_COLOURS = {"gem": "#0072B2", "bone": "#7f7f7f", "food": "#D55E00"}
 MOST_LINES = 6  # per panel, so that they can be told apart
 MOST_DOTS = 60  # per line, so that they do not overlap
-LABELLED = (("23456789", 2.5), ("2346", 20), ("25", 200))  # digits to label, on axes that span up to this factor
 MOST_POINTS = 3000  # per line: about two for every pixel
 
 
@@ -205,7 +213,7 @@ def _draw_panel(
         axes.text(0.5, 0.5, "nothing measured yet", transform=axes.transAxes, ha="center", color=FAINT)
         axes.set_yticks([])
         return
-    if panel.logarithmic and all(_spans_powers(values) for values in found.values()):
+    if panel.logarithmic and all(spans_powers(values) for values in found.values()):
         axes.set_yscale("log")
     several, others = len(panel.columns) > 1, iter(OTHER_COLOURS * len(found))
     for name, (x, values) in curves.items():
@@ -230,7 +238,7 @@ def _draw_panel(
         late = last_tenth(found[name][:, at], None if weight is None else weight[:, at])
         axes.set_title(f"last tenth: {_number(*late)}", loc="right", color=BLUE)
     if axes.get_yscale() == "log":
-        _label_powers(axes)
+        label_powers(axes)
 
 
 def _curve(values: np.ndarray, window: int, weights: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -272,13 +280,6 @@ def _outline(line: np.ndarray) -> np.ndarray:
     return np.unique([0, *extremes[0], *extremes[1], len(line) - 1])
 
 
-def _spans_powers(values: np.ndarray) -> bool:
-    """Whether a logarithmic axis is useful: within a factor of three it looks like a linear one."""
-    values = values[np.isfinite(values)]
-    smallest = values[values > 0].min(initial=np.inf)
-    return bool(values.min(initial=0.0) >= 0 and values.max(initial=0.0) > 3 * smallest)
-
-
 def _keep_in_view(axes: Axes, drawn: list[np.ndarray]) -> None:
     """Fit the axis to the curves: bands over two or three seeds can be much larger, and are clipped."""
     scale, least, share = axes.yaxis.get_transform(), -np.inf, 0.25
@@ -318,14 +319,6 @@ def _draw_references(axes: Axes, references: Mapping[str, float]) -> None:
         text.set_bbox({"facecolor": "white", "alpha": 0.75, "edgecolor": "none", "pad": 1})
 
 
-def _label_powers(axes: Axes) -> None:
-    """Label a short axis between powers of ten, too."""
-    bottom, top = axes.get_ylim()
-    labelled = next((digits for digits, span in LABELLED if top < span * bottom), "")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.yaxis.set_minor_formatter(lambda value, _: f"{value:g}" if f"{value:e}"[0] in labelled else "")
-
-
 def _mark_ticks(axes: Axes, ticks: int, each: int, label: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -334,16 +327,8 @@ def _mark_ticks(axes: Axes, ticks: int, each: int, label: str) -> None:
     else:
         axes.set_xlim(each, ticks * each)
         axes.xaxis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=True))
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if each == 1 else _thousands(value))
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}" if each == 1 else thousands(value))
     axes.set_xlabel(label)
-
-
-def _thousands(value: float) -> str:
-    """Abbreviate large numbers: 20k or 1.5M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:,.4g}{letter}"
-    return f"{value:,.0f}"
 
 
 def _note(shown: Sequence[Panel], seeds: int, window: int, span: str) -> str:

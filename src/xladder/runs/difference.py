@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xladder.core.state import flatten
-from xladder.errors import DamagedRun
+from xladder.errors import DamagedRun, UsageError
 from xladder.runs.directory import describe_plan, read_run_plan
 
 Row = tuple[int, int]
@@ -53,6 +53,11 @@ class Difference:
 def compare_runs(a: Path, b: Path) -> Difference:
     """Compare two run directories."""
     plans = read_run_plan(a), read_run_plan(b)
+    workloads = [plan.workload.name for plan in plans]
+    if workloads[0] != workloads[1]:
+        raise UsageError(
+            f"`{a}` is a run of `{workloads[0]}` and `{b}` one of `{workloads[1]}`: their metrics cannot be compared."
+        )
     tick = plans[0].workload.tick
     config = _differences(*(dict(flatten(describe_plan(plan))) for plan in plans))
     environment = _differences(_environment(a), _environment(b))

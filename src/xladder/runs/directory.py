@@ -37,7 +37,7 @@ import numpy as np
 from xladder import devices, user_code
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
-from xladder.errors import DamagedRun, UsageError
+from xladder.errors import DamagedRun, UsageError, printable
 from xladder.plans import Plan, allow_imports, make_plan
 from xladder.registry import RungOptions
 from xladder.results import Result, Snapshot
@@ -52,6 +52,7 @@ AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
+WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a name or tag of a run
 FEWEST_KEPT = 2  # checkpoints, in case one is damaged
 MOST_SESSIONS = 20  # environments of earlier sessions to keep, for a run that is resumed often
 PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
@@ -69,6 +70,8 @@ class Keeping:
     """What to do when a loss or parameter is nan or infinite."""
     eval_episodes: int | None = None
     """Episodes of the evaluation at the end."""
+    tags: tuple[str, ...] = ()
+    """Words to find the run by. They are the run's own: a run that starts from its config does not have them."""
 
     def check(self) -> None:
         """Raise a `UsageError` for an invalid value; it names the flag, its value and what is allowed."""
@@ -80,6 +83,10 @@ class Keeping:
             raise UsageError(f"`--keep` is {self.keep}, but it has to be 2 or more, in case one checkpoint is damaged.")
         if self.on_nan not in get_args(OnNan):
             raise UsageError(f"`--on-nan` is {self.on_nan!r}, but it has to be one of {', '.join(get_args(OnNan))}.")
+        if isinstance(self.tags, str) or not all(isinstance(tag, str) and WORD.fullmatch(tag) for tag in self.tags):
+            raise UsageError(
+                f"`--tag` is {_listed(self.tags)}, but a tag is made of letters, digits, `.`, `_` and `-`."
+            )
 
 
 @dataclass
@@ -310,6 +317,30 @@ class RunDirectory:
         return curves | family.draw(result, score, media, title)
 
 
+def folder_for(name: str | None, out: str | Path | None, existing: bool = False) -> Path | None:
+    """The folder of a run with a name of its own, which is `runs/NAME`, else `out`; None to make one up.
+
+    A folder that exists already is refused, unless `existing`.
+    """
+    if name is None:
+        return None if out is None else Path(out)
+    if out is not None:
+        raise UsageError("`--name` and `--out` both say where the run is written: give one of them.")
+    if not isinstance(name, str) or not WORD.fullmatch(name):
+        raise UsageError(
+            f"`--name` is {printable(name)}, but a name is made of letters, digits, `.`, `_` and `-`, and starts "
+            "with a letter or digit."
+        )
+    folder = Path("runs") / name
+    if folder.exists() and not existing:
+        raise UsageError(f"`{folder}` is there already: choose another `--name`, nothing is overwritten.")
+    return folder
+
+
+def _listed(tags: Any) -> str:
+    return printable(tags if isinstance(tags, str) else ", ".join(map(str, tags)))
+
+
 def file_name(workload: str) -> str:
     """The name of a workload as part of a file name."""
     return re.sub(r"[^\w.-]+", "-", workload)
@@ -430,10 +461,11 @@ def read_keeping(file: Path) -> Keeping:
     """Read what a config.json says about saving; defaults if it says nothing. Call `read_plan` first to validate it."""
     settings = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
     try:
-        keeping = Keeping(**settings)
+        tags = settings.pop("tags", [])
+        keeping = Keeping(**settings, tags=tuple(tags))
         whole = all(v is None or (type(v) is int and v >= 0) for k, v in settings.items() if k != "on_nan")
-        sound = whole and keeping.keep is not None
-    except TypeError:
+        sound = whole and keeping.keep is not None and isinstance(tags, list) and all(type(t) is str for t in tags)
+    except (TypeError, AttributeError):
         sound = False
     if not sound or keeping.on_nan not in ("stop", "continue"):
         raise UsageError(f"`run` in `{file}` was not written by xladder.")

@@ -105,6 +105,7 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
     found = measure(config, params, seed, compiled).columns
     mean, interval = mean_and_interval(found["mean_return"])
     scores: dict[str, Any] = {"mean_return": float(mean), "ci95": float(interval), "seeds": len(found["mean_return"])}
+    scores["per_seed"] = [float(x) for x in found["mean_return"]]
     drawn = -(-episodes // at_once(config.world)) * at_once(config.world)
     scores |= {"random_return": random_return(config, compiled), "exact": config.exact}
     scores["episodes"] = None if config.exact else drawn

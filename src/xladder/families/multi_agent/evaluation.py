@@ -47,6 +47,7 @@ def score(config: Config, params: Params, episodes: int, seed: int, compiled: Co
     return {
         "mean_return": float(mean),
         "ci95": float(interval),
+        "per_seed": [float(x) for x in totals.mean(1)],
         "per_agent": [float(x) for x in found.returns.mean((0, 1))],
         "episodes": episodes,
         "seeds": found.returns.shape[0],

@@ -75,6 +75,7 @@ def score(config: ValueConfig, params: Params, episodes: int, seed: int, compile
     found = {
         "mean_return": float(mean),
         "ci95": float(interval),
+        "per_seed": [float(total.mean()) for total in totals],
         "median_return": float(np.median(np.concatenate(totals))),
         "per_agent": [float(x) for x in np.mean([one.returns.mean(0) for one in results], axis=0)],
         "episodes": min(len(total) for total in totals),

@@ -1,0 +1,58 @@
+"""Read files of a run directory that may be damaged or hostile: regular files only, no links, and not too much."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 1 << 20  # of a JSON file: more was not written by a run
+
+
+class Unreadable(Exception):
+    """A file of a run directory that cannot be used; the message is a clause that says why."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a regular file of moderate size."""
+    try:
+        found = json.loads(read_bytes(path, 0, MOST_BYTES + 1)[: MOST_BYTES + 1])
+    except OSError as error:
+        raise Unreadable(f"{path.name} {why(error)}") from None
+    except (ValueError, RecursionError):
+        raise Unreadable(f"{path.name} is not valid JSON") from None
+    if not isinstance(found, dict):
+        raise Unreadable(f"{path.name} is not a JSON object")
+    return found
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a path is a file, and not a link to one."""
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def read_bytes(path: Path, start: int, most: int) -> bytes:
+    """Read from a regular file; a negative start counts from its end."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "is not a file")
+        return os.pread(file, most, max(0, start + status.st_size) if start < 0 else start)
+    finally:
+        os.close(file)
+
+
+def why(error: OSError) -> str:
+    """Why a file cannot be read, after its name."""
+    if error.errno == errno.ENOENT:
+        return "is missing"
+    if error.errno == errno.ELOOP:
+        return "is a link"
+    return f"cannot be read ({error.strerror or error})"
