@@ -277,3 +277,20 @@ def test_bad_commands_end_with_a_sentence(capsys, tmp_path):
     assert call("sweep", "cartpole", "--learner.lr", "log:1e-4..1e-2", "--out", str(tmp_path / "x")) == 2
     assert "needs `--trials`" in capsys.readouterr().err
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.slow
+def test_a_sweep_from_python(tmp_path):
+    import xladder
+
+    outcome = xladder.sweep(
+        "hypergrid",
+        {"learner.lr": [1e-30, 0.01]},
+        out=tmp_path / "s",
+        iterations=120,
+        world={"dim": 2, "side": 4},
+        learner={"batch_size": 16, "width": 32},
+        progress=False,
+    )
+    assert outcome.best == {"learner.lr": 0.01} and len(outcome.trials) == 2
+    assert outcome.test_score["tv"] < outcome.trials[1]["tv"]

@@ -10,6 +10,7 @@
 
     xladder.resume("runs/cart")               # continue a run that was stopped or killed
     xladder.load("runs/cart")                 # the result in a run directory, written from Python or the command line
+    xladder.sweep("cartpole", {"learner.lr": "log:1e-4..1e-2"}, trials=16, seeds=4, out="runs/rates")
     xladder.compare("cartpole", ["torch", "fused"])  # the same experiment on several rungs
 
 `xladder.WORKLOADS` and `xladder.RUNGS` list what is available. A world's name also works as a workload's name
@@ -30,6 +31,7 @@ if _typing.TYPE_CHECKING:
     from xladder.results import Result
     from xladder.runs.compare import compare
     from xladder.runs.directory import evaluate, load
+    from xladder.sweeps.api import sweep
     from xladder.training import resume, train
 
 __version__ = "0.1.0"
@@ -48,6 +50,7 @@ __all__ = [
     "load",
     "plan",
     "resume",
+    "sweep",
     "train",
 ]
 
@@ -66,6 +69,7 @@ _HOMES = {
     "load": "xladder.runs.directory",
     "plan": "xladder.plans",
     "resume": "xladder.training",
+    "sweep": "xladder.sweeps.api",
     "train": "xladder.training",
 }
 _MODULES = ("bridge", "hybrid", "parity")

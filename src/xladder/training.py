@@ -24,7 +24,9 @@ from xladder.runs import resuming
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for, load, run_metadata, write_json
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.recording import Recorder, episodes_of, headline
+from xladder.runs.replays import ReplayRecorder
 from xladder.runs.starting import Beginning, find_beginning, keep_beginning, kept_beginning
+from xladder.runs.trackers import check_trackers, make_trackers
 from xladder.trainer import Observer, OnNan, ResumeState
 
 Device = Literal["cpu", "gpu"]
@@ -48,6 +50,8 @@ def train(
     keep: int = 2,
     on_nan: OnNan = "stop",
     eval_episodes: int | None = None,
+    record_every: int | None = None,
+    track: Sequence[str] = (),
     callback: Callback | None = None,
     progress: bool | None = None,
     threads: int | None = None,
@@ -86,6 +90,8 @@ def train(
         keep: Number of checkpoints to keep, besides the best.
         on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
         eval_episodes: Episodes of the evaluation at the end, if `out` is given; with 0, no score and no replay.
+        record_every: Save a replay every so many epochs, steps, frames or iterations, if `out` is given.
+        track: Also send the metrics to `"wandb"` or `"trackio"`, if `out` is given.
         callback: A function that is called between chunks with a `Progress`. The run stops if it returns True or
             calls `progress.stop()`. If it raises, the run is saved and the exception is raised here.
         progress: Whether to show a progress bar; by default only on a terminal or in a notebook.
@@ -126,8 +132,9 @@ def train(
     )
     if isinstance(tags, str):
         raise UsageError(f"`tags` is {tags!r}, but it has to be a list of them: `tags=[{tags!r}]`.")
-    keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes, tuple(tags))
+    keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes, record_every, tuple(track), tuple(tags))
     keeping.check()
+    check_trackers(keeping.track)
     out = folder_for(name, out, existing=resume)
     beginning = None if start_from is None else find_beginning(start_from, made)
     if out is not None:
@@ -142,7 +149,9 @@ def train(
             directory.discard()
             raise
     need_out = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
-    for word, value in (need_out | {"tags": tags or None}).items():
+    for word, value in (
+        need_out | {"tags": tags or None, "record_every": record_every, "track": track or None}
+    ).items():
         if value is not None:
             raise UsageError(f"`{word}` needs `out`: without it, nothing of a run is saved.")
     return _watch(made, callback, progress, on_nan=on_nan, beginning=beginning)
@@ -342,7 +351,9 @@ def _record(
         drawn.show(note)
     checkpointer = DiskCheckpointer(directory, recorder.announce)
     checkpointer.last = directory.checkpoints.newest()
-    everybody = Observers([recorder, drawn, *observers])
+    trackers = make_trackers(directory.keeping.track, plan, directory.path.name, recorder.announce)
+    replays = [ReplayRecorder(directory, every, recorder.announce)] if (every := directory.keeping.record_every) else []
+    everybody = Observers([recorder, drawn, *trackers, *replays, *observers])
     beginning = None if resume_state else kept_beginning(directory)
     if beginning:
         around = _after(partial(beginning.around, plan), around)
@@ -358,11 +369,15 @@ def _record(
     directory.write_pending()
     stopped = everybody.stop()
     if stopped not in (0, STOPPED):  # by a signal or an error in the callback: skip the evaluation
+        for tracker in trackers:
+            tracker.close()
         return Recorded(result, None, directory.finish(result), stopped)
     score, episodes = None, episodes_of(directory)
     if episodes:
         with drawn.busy("evaluating the agents"):
             score = result.evaluate(episodes)
+    for tracker in trackers:
+        tracker.close(score)
     with drawn.busy("drawing"):
         pictures = directory.finish(result, score)
     if not stopped or result.is_complete:

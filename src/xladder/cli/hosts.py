@@ -141,7 +141,8 @@ def resume(
 
     def ready(step: int | None, learning: bool) -> None:
         plan, keeping = describe_plan(directory.plan), asdict(directory.keeping)
-        team.tell({"plan": plan, "keeping": keeping, "step": step, "learning": learning})
+        earlier = directory.earlier
+        team.tell({"plan": plan, "keeping": keeping, "step": step, "learning": learning, "earlier": earlier})
 
     def go_on() -> int:
         startup.prepare(directory.plan.device)
@@ -192,7 +193,9 @@ def resume_worker(team: Cluster, run: Path, device: str | None) -> int:
                 f"`{run}` does not exist on this host: every host needs access to the run directory to resume it."
             )
         try:
-            found = Checkpoints(folder, run_metadata(plan), keeping.keep).load(message["step"])
+            known = run_metadata(plan)
+            earlier = [known | config for config in message["earlier"]]
+            found = Checkpoints(folder, known, keeping.keep, earlier).load(message["step"])
         except (Damaged, OSError) as error:
             raise DamagedRun(f"The checkpoint that host 0 resumes from cannot be read in `{folder}`: {error}") from None
         nothing = np.full((len(plan.seeds), found.facts["done"]), np.nan)

@@ -24,6 +24,7 @@ from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Result
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for
+from xladder.runs.trackers import check_trackers
 from xladder.trainer import ResumeState
 
 
@@ -51,6 +52,10 @@ class TrainOptions:
     """The config.json of another run to start from."""
     eval_episodes: int | None = None
     """Episodes (default 20) or sampled objects (10,000) of the evaluation at the end; 0 skips it and the replay."""
+    record_every: int | None = None
+    """Save a replay every so many epochs, steps, frames or iterations, in media/."""
+    track: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SERVICE")] = ()
+    """Send the metrics to wandb or trackio as well; neither can stop or slow the run."""
     checkpoint_every: int | None = None
     """Ticks between checkpoints; about once a minute if not given, never if 0."""
     keep: int = 2
@@ -107,9 +112,17 @@ def run(words: Sequence[str]) -> int:
         config=config,
         options=hosts.over_all(rung_options, options.seeds, among, options.mesh) if among else rung_options,
     )
-    tags = split_tags(options.tag)
-    keeping = Keeping(options.checkpoint_every, options.keep, options.on_nan, options.eval_episodes, tags)
+    keeping = Keeping(
+        options.checkpoint_every,
+        options.keep,
+        options.on_nan,
+        options.eval_episodes,
+        options.record_every,
+        split_tags(options.track),
+        split_tags(options.tag),
+    )
     keeping.check()
+    check_trackers(keeping.track)
     out = folder_for(options.name, options.out, existing=among is not None and not among.leads)
     options.tools.check(plan)
     if among:

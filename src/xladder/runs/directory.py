@@ -70,11 +70,17 @@ class Keeping:
     """What to do when a loss or parameter is nan or infinite."""
     eval_episodes: int | None = None
     """Episodes of the evaluation at the end."""
+    record_every: int | None = None
+    """How often to save a replay while training, in the unit of the run's length; never if not given."""
+    track: tuple[str, ...] = ()
+    """Services that get the metrics as well: wandb, trackio."""
     tags: tuple[str, ...] = ()
     """Words to find the run by. They are the run's own: a run that starts from its config does not have them."""
 
     def check(self) -> None:
         """Raise a `UsageError` for an invalid value; it names the flag, its value and what is allowed."""
+        if self.record_every is not None and (type(self.record_every) is not int or self.record_every < 1):
+            raise UsageError(f"`--record-every` is {self.record_every}, but it has to be 1 or more.")
         for name in ("eval_episodes", "checkpoint_every"):
             value = getattr(self, name)
             if value is not None and (type(value) is not int or value < 0):
@@ -461,10 +467,11 @@ def read_keeping(file: Path) -> Keeping:
     """Read what a config.json says about saving; defaults if it says nothing. Call `read_plan` first to validate it."""
     settings = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
     try:
-        tags = settings.pop("tags", [])
-        keeping = Keeping(**settings, tags=tuple(tags))
+        lists = {name: settings.pop(name, []) for name in ("tags", "track")}
+        keeping = Keeping(**settings, track=tuple(lists["track"]), tags=tuple(lists["tags"]))
         whole = all(v is None or (type(v) is int and v >= 0) for k, v in settings.items() if k != "on_nan")
-        sound = whole and keeping.keep is not None and isinstance(tags, list) and all(type(t) is str for t in tags)
+        words = all(isinstance(found, list) and all(type(w) is str for w in found) for found in lists.values())
+        sound = whole and words and keeping.keep is not None
     except (TypeError, AttributeError):
         sound = False
     if not sound or keeping.on_nan not in ("stop", "continue"):

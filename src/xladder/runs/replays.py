@@ -22,7 +22,7 @@ class ReplayRecorder(Observer):
     """
 
     def __init__(self, directory: RunDirectory, every: int, notify: Callable[[str], None]):
-        self.directory, self.every, self.notify = directory, every, notify
+        self.directory, self.every, self._say = directory, every, notify
         self._running: Any = None
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
@@ -39,7 +39,7 @@ class ReplayRecorder(Observer):
         try:
             self._draw(columns, done)
         except Exception as error:  # a picture is not worth ending a run for
-            self.notify(f"The replay at {done:,} could not be drawn ({type(error).__name__}: {error}).")
+            self._say(f"The replay at {done:,} could not be drawn ({type(error).__name__}: {error}).")
 
     def _draw(self, columns: Mapping[str, np.ndarray], done: int) -> None:
         import jax

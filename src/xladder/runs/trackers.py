@@ -26,12 +26,15 @@ MOST_WAITING = 100  # chunks
 LAST_SECONDS = 10.0  # that the end of a run waits for what is still to be sent
 
 
-def check_tracker(name: str) -> None:
-    """Raise a `UsageError` unless a tracker exists and its package is installed."""
-    if name not in TRACKERS:
-        raise unknown("tracker", name, TRACKERS)
-    if find_spec(name) is None:
-        raise missing_extra(name, name)
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise a `UsageError` unless all trackers exist and their packages are installed."""
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown("tracker", name, TRACKERS)
+        if find_spec(name) is None:
+            raise missing_extra(name, name)
+    if len(set(names)) < len(names):
+        raise UsageError(f"`--track` names {names[0]} twice.")
 
 
 class Tracker(Observer):
@@ -45,8 +48,7 @@ class Tracker(Observer):
     """
 
     def __init__(self, name: str, plan: Plan, run: str, notify: Callable[[str], None]):
-        check_tracker(name)
-        self.name, self.plan, self.run, self.notify = name, plan, run, notify
+        self.name, self.plan, self.run, self._say = name, plan, run, notify
         self.dropped = 0
         self._failed = False
         self._queue: queue.Queue[tuple[dict[str, float], int] | None] = queue.Queue(MOST_WAITING)
@@ -98,12 +100,10 @@ class Tracker(Observer):
         except BaseException as error:  # whatever a service does, the run goes on
             self._failed = True
             first = (str(error).splitlines() or [""])[0][:200]
-            self.notify(f"{self.name} failed ({type(error).__name__}: {first}); the run goes on without it.")
+            self._say(f"{self.name} failed ({type(error).__name__}: {first}); the run goes on without it.")
 
 
 def make_trackers(names: Sequence[str], plan: Plan, run: str, notify: Callable[[str], None]) -> list[Tracker]:
     """A tracker for each name."""
-    every = [part.strip() for name in names for part in name.split(",") if part.strip()]
-    if len(set(every)) < len(every):
-        raise UsageError(f"`--track` names {every[0]} twice.")
-    return [Tracker(name, plan, run, notify) for name in every]
+    check_trackers(names)
+    return [Tracker(name, plan, run, notify) for name in names]

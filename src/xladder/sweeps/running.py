@@ -410,13 +410,19 @@ class SweepRun:
 
     def finish(self, outcome: Outcome) -> None:
         """Write the picture and the result, and remove what only resuming would need."""
-        from xladder.pictures.sweeps import draw_trials
+        from xladder.pictures.sweeps import Coordinate, draw_trials
 
         media = self.directory.path / "media"
         media.mkdir(exist_ok=True)
         plan = self.sweep.plan
         title = f"{plan.workload.name}: {len(self.sweep.trials)} trials on {len(self.seeds)} seeds"
-        draw_trials(media / "sweep.png", outcome.trials, self.sweep.axes, self.sweep.metric, self.sweep.sign, title)
+        settings = [
+            Coordinate(axis.name, axis.heights([row[axis.name] for row in outcome.trials]), axis.marks())
+            for axis in self.sweep.axes
+        ]
+        scores = np.array([row[self.sweep.metric] for row in outcome.trials], float)
+        score = Coordinate(self.sweep.metric, *_spread(scores))
+        draw_trials(media / "sweep.png", settings, score, self.sweep.sign, title)
         for leg in self.legs:
             shutil.rmtree(leg.path / "checkpoints", ignore_errors=True)
         write_json(
@@ -433,6 +439,16 @@ class SweepRun:
                 "command": outcome.command,
             },
         )
+
+
+def _spread(scores: np.ndarray) -> tuple[np.ndarray, list[tuple[float, str]]]:
+    """Scores [N] from 0 to 1, and labels for 0, ½ and 1."""
+    known = scores[np.isfinite(scores)]
+    low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+    if high == low:
+        return np.where(np.isfinite(scores), 0.5, np.nan), [(0.5, f"{low:.3g}")]
+    marks = [(share, f"{low + share * (high - low):.3g}") for share in (0.0, 0.5, 1.0)]
+    return (scores - low) / (high - low), marks
 
 
 def _take(tree: Any, rows: slice) -> Any:

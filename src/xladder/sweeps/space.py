@@ -36,6 +36,14 @@ class Choices:
         place = self.values.index(value) + int(rng.integers(-1, 2))
         return self.values[min(max(place, 0), len(self.values) - 1)]
 
+    def heights(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
+        """Where values lie on this axis, from 0 to 1."""
+        return np.array([self.values.index(value) for value in values]) / max(len(self.values) - 1, 1)
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Heights and labels to draw."""
+        return [(float(self.heights([value])[0]), str(value)) for value in self.values]
+
     def __str__(self) -> str:
         return ",".join(map(str, self.values))
 
@@ -64,6 +72,17 @@ class Range:
         if self.whole:
             return round(value)
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
+
+    def heights(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
+        """Where values lie on this axis, from 0 to 1."""
+        low, high, at = (np.log(x) if self.logarithmic else np.asarray(x) for x in (self.low, self.high, values))
+        return (at - low) / (high - low)
+
+    def marks(self) -> list[tuple[float, str]]:
+        """Heights and labels to draw."""
+        between = np.geomspace if self.logarithmic else np.linspace
+        values = between(self.low, self.high, 4)
+        return [(float(height), f"{value:.2g}") for height, value in zip(self.heights(values), values, strict=True)]
 
     def __str__(self) -> str:
         return f"{'log:' * self.logarithmic}{self.low:g}..{self.high:g}"
