@@ -56,6 +56,7 @@ ORDER = (
     "debugging",
     "runs",
     "training",
+    "report",
     # Who asks for it.
     "cli",
     "__main__",

@@ -26,6 +26,8 @@ COMMANDS = {
     "export": "write the trained networks of a run as a file for PyTorch, or as safetensors",
     "import": "make a run directory from such a file, or from one of sorrel's",
     "diff": "show where the metrics of two runs first differ, and in which settings and versions",
+    "report": "write one HTML file about some runs that opens offline: curves, evaluation, settings, a replay",
+    "watch": "show runs in a browser while they train",
     "worlds": "list every workload and world, and what each needs",
     "rungs": "show which workload runs on which rung",
     "doctor": "show versions, devices and which extras are installed",
