@@ -16,6 +16,7 @@ from xladder.cli.hosts import HostOptions
 from xladder.cli.options import parse
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.cli.train import run_in_terminal
+from xladder.errors import UsageError
 from xladder.runs import resuming
 from xladder.runs.directory import RunDirectory
 
@@ -32,6 +33,8 @@ class ResumeOptions:
     """Continue on another rung; sequential, parallel, fused, mesh and hosts can replace each other."""
     mesh: str | None = None
     """Continue on another device mesh, such as data=2 (implies `--rung mesh`)."""
+    watch: bool = False
+    """Show the run in a browser while it trains; the address is printed."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
@@ -42,6 +45,8 @@ def run(words: Sequence[str]) -> int:
     if hosts.asked_for(options.meeting, options.rung):
         among = hosts.membership(options.meeting)
         hosts.refuse_tools(options.tools)
+        if options.watch:
+            raise UsageError("`--watch` is for a run of one process: use `xladder watch RUN` beside this one.")
 
         def resume_together(directory: RunDirectory, ready: Ready) -> int:
             plan = directory.plan
@@ -86,7 +91,7 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
         checkpoint.step if checkpoint else None,
         resume_state is not None and bool(np.isfinite(resume_state.metrics["loss"]).any()),
     )
-    return run_in_terminal(directory, resume_state, tools)
+    return run_in_terminal(directory, resume_state, tools, options.watch)
 
 
 def log_and_print(directory: RunDirectory, line: str) -> None:

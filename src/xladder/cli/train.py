@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -65,6 +66,8 @@ class TrainOptions:
     """HOST:PORT of the Ray cluster to use on `actors`; a local Ray is started if not given."""
     lock_step: bool = False
     """Make actors and learner wait for each other on `actors`, which gives the synchronous algorithm."""
+    watch: bool = False
+    """Show the run in a browser while it trains; the address is printed. `xladder watch` does it for any run."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
@@ -106,6 +109,8 @@ def run(words: Sequence[str]) -> int:
     options.tools.check(plan)
     if among:
         hosts.refuse_tools(options.tools)
+        if options.watch:
+            raise UsageError("`--watch` is for a run of one process: use `xladder watch RUN` beside this one.")
 
         def train_run(directory: RunDirectory) -> int:
             try:
@@ -117,13 +122,15 @@ def run(words: Sequence[str]) -> int:
         return hosts.train(plan, keeping, options.out, among, train_run)
     directory = RunDirectory.create(options.out, plan, keeping)
     try:
-        return run_in_terminal(directory, None, Tools(directory, options.tools))
+        return run_in_terminal(directory, None, Tools(directory, options.tools), options.watch)
     except UsageError:
         directory.discard()
         raise
 
 
-def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, tools: Tools | None = None) -> int:
+def run_in_terminal(
+    directory: RunDirectory, resume_state: ResumeState | None, tools: Tools | None = None, watch: bool = False
+) -> int:
     """Train into a directory with a progress bar and a report. Returns the exit code."""
     from xladder.cli.progress import Screen
     from xladder.training import record
@@ -144,7 +151,13 @@ def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, t
         tools.close()
         tools.report(console)
 
-    with Screen(plan, directory, console) as screen, tools:
+    with ExitStack() as stack:
+        screen = stack.enter_context(Screen(plan, directory, console))
+        stack.enter_context(tools)
+        if watch:
+            from xladder.report.child import WatchedRun
+
+            stack.enter_context(WatchedRun(directory.path, screen.show))
         found = record(directory, resume_state, drawn=screen, around=tools.around, prepare=prepare, trained=trained)
         if found.stopped:
             console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)

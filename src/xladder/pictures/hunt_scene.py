@@ -33,6 +33,7 @@ def make_board(
     title: str,
     boards: np.ndarray,
     positions: np.ndarray,
+    starts: np.ndarray,
     views: np.ndarray,
     values: np.ndarray,
     actions: np.ndarray,
@@ -45,6 +46,7 @@ def make_board(
         title: title of the scene.
         boards: int8 [T, C], the board at the end of each turn.
         positions: int [T, N], the cell of each agent then, an index into the flat board.
+        starts: int [N], the same before the first turn.
         views: int8 [T, N, V], what each agent saw when it chose.
         values: float [T, N, A], the values of its actions then.
         actions: int [T, N].
@@ -53,6 +55,7 @@ def make_board(
     margin, stride = world.radius, world.width + 2 * world.radius
     cells = boards.reshape(len(boards), -1, stride)
     cells = cells[:, margin : margin + world.height, margin : margin + world.width]
+    places = np.stack(np.divmod(np.concatenate([starts[None], positions]), stride), axis=-1) - margin
     agent_code = FIRST_ITEM + len(world.item_names)
     items = [item_sprite(TILE, name, i) for i, name in enumerate(world.item_names)]
     # In the order of the codes: wall, items, and an agent as others see it; then the agents themselves.
@@ -69,7 +72,7 @@ def make_board(
             {"name": f"agent {i + 1}", "colour": AGENT_COLOURS[i % len(AGENT_COLOURS)], "sprite": agent_code + i}
             for i in range(world.num_agents)
         ],
-        "positions": pack(np.stack(np.divmod(positions, stride), axis=-1).astype(np.int16) - np.int16(margin)),
+        "positions": pack(places.astype(np.int16)),
         "actions": pack(actions.astype(np.uint8)),
         "action_names": ACTIONS,
         "rewards": pack(rewards.astype(np.float32)),

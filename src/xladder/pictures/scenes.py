@@ -61,7 +61,7 @@ class Board(TypedDict):
     """Images of one cell as data URIs; 0 in `cells` and `views` is empty, k is the sprite k − 1."""
     cells: Packed  # uint8 [T, H, W]: without the agents
     actors: list[Actor]
-    positions: Packed  # int16 [T, N, 2]: row and column
+    positions: Packed  # int16 [T + 1, N, 2]: row and column, at the start and after each turn
     actions: Packed  # uint8 [T, N]
     action_names: list[str]
     rewards: Packed  # float32 [T, N]

@@ -1,6 +1,7 @@
 """One run directory as data for a page, read again when its files change.
 
-Everything is shown that can be read: a run may be in training, stopped, damaged, made by somebody else's code, or hostile.
+Everything is shown that can be read: a run may be in training, stopped, damaged or hostile, or need code that is not
+here.
 """
 
 from __future__ import annotations
@@ -31,7 +32,16 @@ MOST_SCORES = 40
 LOG_LINES = 200
 HIDDEN = ("seed", "steps", "seconds", "episodes", "updates")  # columns without a panel of their own
 OTHER_PANELS = 8
-WATCHED = ("config.json", "metrics.csv", "environment.json", "timings.json", "log.txt", FINISHED, "diverged.json", AGENTS)
+WATCHED = (
+    "config.json",
+    "metrics.csv",
+    "environment.json",
+    "timings.json",
+    "log.txt",
+    FINISHED,
+    "diverged.json",
+    AGENTS,
+)
 
 
 class GrowingTable:
@@ -262,7 +272,11 @@ class Source:
         if plan and given:
             with suppress(Exception):  # the file may hold anything
                 family = plan.workload.family
-                lines = family.summary(plan.config, given) if method == "summary" else family.describe_score(given)
+                if method == "summary":
+                    lines = family.summary(plan.config, given)
+                else:  # JSON has no nan
+                    known = {name: np.nan if name.endswith("ci95") and x is None else x for name, x in given.items()}
+                    lines = family.describe_score(known)
                 return [text(line) for line in lines]
         return []
 

@@ -78,8 +78,8 @@ class WorldSettings(Protocol):
     def draw(self, path: Path, states: Any, rewards: np.ndarray, title: str) -> None:
         """Write an epoch as an animation: the world's states, leaves [T, …], and the agents' rewards, [T, N]."""
 
-    def board(self, title: str, states: Any, played: Played) -> Board:
-        """An epoch as a board that a page can replay."""
+    def board(self, title: str, start: Any, states: Any, played: Played) -> Board:
+        """An epoch as a board that a page can replay: the first state, and those after each turn, leaves [T, …]."""
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,11 @@ def episode(config: Config, params: Params, seed: int, compiled: Compiled, numbe
     return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, number, 0.0))
 
 
+def episode_start(config: Config, seed: int, compiled: Compiled, number: int) -> Any:
+    """The state in which an epoch of `episode` begins."""
+    return jax.tree.map(np.asarray, compiled(_start)(Program(config), seed, number))
+
+
 def episode_values(
     config: Config, params: Params, seed: int, compiled: Compiled, number: int, played: EpochRollout
 ) -> np.ndarray:
@@ -105,6 +110,10 @@ def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Arra
     agents: Any = Agent(params, None, None, epsilons, None)  # type: ignore[arg-type]
     before = jnp.zeros((count, n_frames - 1, program.learner.cells), jnp.int8)  # code 0 shows nothing
     return program.rollout(program.draw_rollout(key, number), agents, before)
+
+
+def _start(program: Program, seed: jax.Array, number: jax.Array) -> Any:
+    return program.world.reset(program.draw_rollout(keys.evaluation(seed), number).reset)
 
 
 def _episode_values(

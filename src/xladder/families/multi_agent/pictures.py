@@ -11,7 +11,7 @@ import numpy as np
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.families.multi_agent.config import Played
-from xladder.families.multi_agent.evaluation import episode, episode_values
+from xladder.families.multi_agent.evaluation import episode, episode_start, episode_values
 
 if TYPE_CHECKING:
     from xladder.pictures.scenes import Scene
@@ -40,7 +40,7 @@ def scenes(result: Result) -> list[Scene]:
         values = episode_values(config, params, 0, compiled, number, played)
         title = f"epoch {number + 1}, agents of seed {result.seeds[best]}, greedy"
         told = Played(played.rows.frames, values, played.rows.actions, played.rows.rewards)
-        found.append(config.world.board(title, played.states, told))
+        found.append(config.world.board(title, episode_start(config, 0, compiled, number), played.states, told))
     return found
 
 

@@ -102,11 +102,11 @@ class WorldConfig:
 
         write_gif(path, states.board, rewards, self, states.positions, title)
 
-    def board(self, title: str, states: Any, played: Played) -> Board:
+    def board(self, title: str, start: Any, states: Any, played: Played) -> Board:
         """An epoch as a board that a page can replay."""
         from xladder.pictures.hunt_scene import make_board
 
-        return make_board(self, title, states.board, states.positions, *played)
+        return make_board(self, title, states.board, states.positions, start.positions, *played)
 
 
 @dataclass(frozen=True)

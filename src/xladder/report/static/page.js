@@ -28,13 +28,13 @@
   const runColour = (run) => colours()[run.id % LIGHT.length];
   const theme = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
-  const minus = (text) => text.replace("-", "−");
+  const minus = (text) => text.replace(/^-/, "−");
 
   function number(value, digits = 4) {
     if (value === null || value === undefined || Number.isNaN(value)) return "–";
     if (typeof value !== "number") return String(value);
     const size = Math.abs(value);
-    if (size && (size < 1e-4 || size >= 1e9)) return minus(value.toExponential(2));
+    if (size && (size < 1e-4 || size >= 1e9)) return minus(value.toExponential(2).replace(/\.?0+e/, "e").replace("e-", "e−").replace("e+", "e"));
     const decimals = size ? clamp(digits - 1 - Math.floor(Math.log10(size)), 0, 6) : 0;
     return minus(value.toLocaleString("en-US", { maximumFractionDigits: decimals }));
   }
@@ -118,7 +118,7 @@
         measure(line.mean);
         const columns = [x, line.mean];
         series.push({ run, line, kind: "mean", colour, dash });
-        if (line.low.length) {
+        if (line.low.length && (line.seeds.length || !any.several)) {
           const between = line.seeds.length > 0;
           for (const value of line.low) if (value !== null) bandLow = Math.min(bandLow, value);
           for (const value of line.high) if (value !== null) bandHigh = Math.max(bandHigh, value);
@@ -149,6 +149,9 @@
       low = Math.min(low, value);
       high = Math.max(high, value);
     }
+    if (logarithmic) // an interval may reach below zero, which such an axis does not have
+      for (const columns of tables)
+        for (let k = 1; k < columns.length; k++) columns[k] = columns[k].map((value) => (value !== null && value <= 0 ? low / 2 : value));
     const data = tables.length ? uPlot.join(tables) : [[0, 1]];
     return { title, panel: any, data, series, bands, low, high, logarithmic, references, byTime: section.byTime,
       signature: JSON.stringify([series.map((s) => [s.run.id, s.kind, s.line.name, s.seed, s.colour]), logarithmic]) };
@@ -230,7 +233,7 @@
       const { panel, logarithmic } = this.spec;
       let { low, high } = this.spec;
       if (!(low < Infinity)) return [0, 1];
-      if (logarithmic) return [low / 1.3, high * 1.3];
+      if (logarithmic) return uPlot.rangeLog(low, high, 10, false);
       const room = 0.06 * (high - low) || 0.1 * Math.abs(high) || 1;
       const [least, most] = panel ? panel.limits : [null, null];
       return [least ?? low - room, most ?? high + room];
@@ -239,9 +242,21 @@
     showLast() {
       const lines = this.spec.series.filter((one) => one.kind === "mean");
       const several = this.spec.panel && this.spec.panel.several;
+      const runs = [...new Set(lines.map((one) => one.run))];
+      if (several && runs.length > 1) {
+        // Colours tell the lines apart, dashes the runs.
+        const names = [...new Map(lines.map((one) => [one.line.name, one.colour]))];
+        const styles = ["solid", "dashed", "dotted", "dash-dotted"];
+        this.number.replaceChildren(...names.map(([name, colour]) => {
+          const node = el("span", {}, name);
+          node.style.color = colour;
+          return node;
+        }), ...runs.slice(0, 4).map((run, k) => el("span", { class: "faint" }, `${styles[k]}: ${run.name}`)));
+        return;
+      }
       this.number.replaceChildren(...lines.slice(0, 8).map((one) => {
         const [mean, interval] = one.line.last;
-        const words = `${several ? one.line.name + " " : ""}${number(mean, 3)}${interval === null ? "" : " ± " + number(interval, 2)}`;
+        const words = `${several ? one.line.name + " " : ""}${number(mean, 3)}${interval > 1e-9 * Math.abs(mean) ? " ± " + number(interval, 2) : ""}`;
         const node = el("span", { title: "mean of the last tenth" + (interval === null ? "" : " ± 95 % interval over seeds") }, words);
         node.style.color = one.colour;
         return node;
@@ -386,9 +401,9 @@
           const code = this.cells[(from * this.rows + y) * this.columns + x];
           if (code) pen.drawImage(this.sprites[code - 1], x * tile, y * tile, tile, tile);
         }
-      const where = (turn, i) => [this.positions[(turn * this.count + i) * 2], this.positions[(turn * this.count + i) * 2 + 1]];
+      const where = (turn, i) => this.where(turn, i);
       const places = this.scene.actors.map((_, i) => {
-        const [row, column] = where(t, i), [row0, column0] = t ? where(t - 1, i) : [row, column];
+        const [row, column] = where(t, i), [row0, column0] = where(t - 1, i);
         const ease = share * share * (3 - 2 * share);
         return [row0 + (row - row0) * ease, column0 + (column - column0) * ease];
       });
@@ -426,11 +441,16 @@
       this.tell(t);
     }
 
+    // Row and column of an agent after a turn, counted from 0; −1 is the start.
+    where(turn, i) {
+      const at = ((turn + 1) * this.count + i) * 2;
+      return [this.positions[at], this.positions[at + 1]];
+    }
+
     // Darkens what the chosen agent did not see when it chose.
     shade(pen, tile, t) {
       const [, , h, w] = this.scene.views.shape, i = this.chosen;
-      const before = Math.max(0, t - 1);
-      const row = this.positions[(before * this.count + i) * 2], column = this.positions[(before * this.count + i) * 2 + 1];
+      const [row, column] = this.where(t - 1, i);
       const top = (row - (h - 1) / 2) * tile, left = (column - (w - 1) / 2) * tile;
       pen.save();
       pen.fillStyle = "#1F232826";
@@ -647,10 +667,10 @@
       this.selects[0].value = "0";
       this.selects[1].value = String(other);
       this.controls = el("div", { class: "controls" },
-        button("⏮", "to the beginning (Home)", () => { this.pause(); this.go(0); }),
-        button("◀", "one step back (←)", () => { this.pause(); this.go(this.at - 1); }),
+        button("|◀", "to the beginning (Home)", () => { this.pause(); this.go(0); }),
+        button("◀|", "one step back (←)", () => { this.pause(); this.go(this.at - 1); }),
         this.button,
-        button("▶︎|", "one step (→)", () => { this.pause(); this.go(this.at + 1); }),
+        button("▶|", "one step (→)", () => { this.pause(); this.go(this.at + 1); }),
         button("−", "slower (−)", () => this.faster(-1)), this.pacing, button("+", "faster (+)", () => this.faster(1)),
         this.clock);
       this.node = el("div", { class: "player", tabIndex: 0, "aria-label": "replay: space plays and pauses, arrow keys step, plus and minus change the speed" },
@@ -751,7 +771,8 @@
 
     drawStrip(width) {
       const height = 54, pen = sized(this.strip, width, height), { timeline } = this;
-      const lines = this.views.flatMap(({ view, run }) => view.traces.map((trace) => ({ ...trace, times: view.times, colour: trace.colour || runColour(run) })));
+      const several = this.views.length > 1;
+      const lines = this.views.flatMap(({ view, run }) => (several ? [total(view.traces)] : view.traces).map((trace) => ({ ...trace, times: view.times, colour: trace.colour || runColour(run) })));
       const values = lines.flatMap((line) => line.values).filter((value) => value !== null);
       const low = Math.min(0, ...values), high = Math.max(...values, low + 1e-9);
       const x = (time) => 8 + (width - 16) * (timeline.length > 1 ? (time - timeline[0]) / (timeline[timeline.length - 1] - timeline[0]) : 0);
@@ -799,6 +820,10 @@
       return true;
     }
   }
+  // Several lines as one: their sum.
+  const total = (traces) => (traces.length < 2 ? traces[0]
+    : { colour: null, values: traces[0].values.map((_, i) => traces.reduce((sum, trace) => sum + trace.values[i], 0)) });
+
   Player.active = null;
   Player.all = [];
 
@@ -873,8 +898,13 @@
   const heads = (runs) => [""].concat(runs.map((run) => el("span", {}, swatchOf(run), run.name)));
 
   function evaluation(section) {
-    const rows = side(section.runs, "score", shown);
-    const body = rows.length ? table(heads(section.runs), rows)
+    const intervals = (name) => ({ mean_return: "ci95", random_return: "random_ci95" })[name] || `${name}_ci95`;
+    const all = side(section.runs, "score", shown), of = new Map(all.map(([name, ...cells]) => [name, cells]));
+    const rows = all.filter(([name]) => !/(^|_)ci95$/.test(name)).map(([name, ...cells]) => {
+      const around = of.get(intervals(name)) || [];
+      return [name.replaceAll("_", " "), ...cells.map((cell, i) => (around[i] && around[i] !== "–" ? `${cell} ± ${around[i]}` : cell))];
+    });
+    const body = rows.length ? table(heads(section.runs), rows, "Greedy policy; ± is a 95 % interval")
       : el("p", { class: "faint" }, "Not evaluated yet. `xladder eval RUN` evaluates the agents of a run.");
     return block("Evaluation", body);
   }
