@@ -1,11 +1,12 @@
 """A headless Chromium for tests, driven by the DevTools protocol over a pipe: JSON messages, each ended by a 0."""
 
 import base64
+import fcntl
 import json
 import os
 import select
 import shutil
-import subprocess
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -25,21 +26,17 @@ class Browser:
     def __init__(self, width: int = 1200, height: int = 900):
         self.folder = tempfile.mkdtemp(prefix="xladder-chromium-")
         ours, theirs = os.pipe(), os.pipe()  # what the browser reads, and what it writes
-        command = [find(), "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
+        command = [find() or "", "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"]
         command += ["--disable-background-networking", "--no-first-run", "--disable-dev-shm-usage"]
         command += [f"--user-data-dir={self.folder}", f"--window-size={width},{height}", "about:blank"]
 
-        def connect() -> None:  # the browser reads from 3 and writes to 4
-            os.dup2(ours[0], 30)
-            os.dup2(theirs[1], 31)
-            os.dup2(30, 3)
-            os.dup2(31, 4)
-
-        self.process = subprocess.Popen(
-            command, preexec_fn=connect, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        os.close(ours[0])
-        os.close(theirs[1])
+        # The browser reads from 3 and writes to 4. Not `subprocess`, which would fork to arrange that.
+        reads, writes = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 20) for fd in (ours[0], theirs[1]))
+        actions = [(os.POSIX_SPAWN_DUP2, reads, 3), (os.POSIX_SPAWN_DUP2, writes, 4)]
+        actions += [(os.POSIX_SPAWN_OPEN, out, os.devnull, os.O_WRONLY, 0) for out in (1, 2)]
+        self.process = os.posix_spawn(command[0], command, os.environ, file_actions=actions)
+        for fd in (reads, writes, ours[0], theirs[1]):
+            os.close(fd)
         self._to, self._from = ours[1], theirs[0]
         self._buffer, self._number, self._session = b"", 0, ""
         self.errors: list[str] = []
@@ -153,8 +150,8 @@ class Browser:
 
     def close(self) -> None:
         """End the browser."""
-        self.process.kill()
-        self.process.wait(10)
+        os.kill(self.process, signal.SIGKILL)
+        os.waitpid(self.process, 0)
         os.close(self._to)
         os.close(self._from)
         shutil.rmtree(self.folder, ignore_errors=True)

@@ -14,6 +14,7 @@ from xladder.core.statistics import episode_weights, mean_and_interval, moving_m
 from xladder.pictures.curves import MOST_LINES, Panel
 
 MOST_POINTS, FEWEST_POINTS = 2000, 80  # of a line
+FEWEST_SEEDS = 4  # of an interval: with two or three it is so wide that it hides the curves
 MOST_SEEDS = 24  # that have a line of their own; mean and interval are always of all
 WINDOW = 0.02  # of the run: ticks of a moving mean
 DIGITS = 5
@@ -68,8 +69,8 @@ def make_line(
 ) -> dict[str, Any]:
     """One column as a line per seed, their mean and a band; empty if nothing was measured.
 
-    The band is the 95 % interval of the mean over seeds. A single seed has none; there it is the range of the values
-    that the moving mean smooths.
+    The band is the 95 % interval of the mean over seeds, or the range of two or three. With a single seed it is the
+    range of the values that the moving mean smooths.
     """
     count, ticks = values.shape
     at = np.flatnonzero(np.isfinite(values).any(axis=0))
@@ -91,8 +92,10 @@ def make_line(
     else:
         lines = values[:, stops]
     mean, half_width = mean_and_interval(lines)
-    if count > 1:
+    if count >= FEWEST_SEEDS:
         low, high = mean - half_width, mean + half_width
+    elif count > 1:
+        low, high = np.fmin.reduce(lines), np.fmax.reduce(lines)
     elif window > 1 or len(at) > most:
         pairs = np.stack([starts, stops + 1], axis=1).ravel()
         padded = np.append(values[0], np.nan)  # so that the last stop is an index, too
@@ -110,6 +113,7 @@ def make_line(
         "low": numbers(low) if np.isfinite(low).any() else [],
         "high": numbers(high) if np.isfinite(high).any() else [],
         "seeds": [{"seed": int(seeds[s]), "y": numbers(lines[s])} for s in named] if count > 1 else [],
+        "interval": count >= FEWEST_SEEDS,
         "window": window * each if window > 1 else 0,
         "sparse": bool(len(at) < min(ticks, 60)),
         "last": numbers(np.array([last_mean, last_interval])),

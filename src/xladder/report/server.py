@@ -32,7 +32,8 @@ from xladder.runs.directory import AGENTS
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
 NUMBERS = 40_000  # in the curves of all runs: about 250 kB per update
-SHORTEST, REST = 1.0, 100.0  # seconds between looks at the files, and how long to rest after a second of work
+SHORTEST, LONGEST = 1.0, 60.0  # seconds between looks at the files
+REST = 100.0  # how many times as long as a look to rest after it
 ALIVE = 10.0  # seconds between signs of life
 MOST_CONNECTIONS = 32
 MOST_RUNS = 64
@@ -134,10 +135,12 @@ class Watcher:
             with self._changed:
                 while not self._listeners and not self.ended:
                     self._changed.wait()
-            begun = time.thread_time()
+            begun, first = time.thread_time(), not self.version
             with suppress(OSError):  # a folder may vanish while it is read
                 self.look()
-            time.sleep(max(SHORTEST, REST * (time.thread_time() - begun)))
+            # The first look imports what it needs, which says nothing about the next.
+            took = 0.0 if first else time.thread_time() - begun
+            time.sleep(min(max(SHORTEST, REST * took), LONGEST))
 
     def _find(self) -> list[tuple[int, Source]]:
         folders = []
@@ -229,6 +232,7 @@ class Handler(BaseHTTPRequestHandler):
                     seen = version
                     self.wfile.write(b"event: page\ndata: " + data + b"\n\n")
                 elif watcher.ended:
+                    self.wfile.write(b"event: end\ndata: \n\n")
                     return
                 else:
                     self.wfile.write(b"event: alive\ndata: \n\n")

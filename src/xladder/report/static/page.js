@@ -154,7 +154,7 @@
         for (let k = 1; k < columns.length; k++) columns[k] = columns[k].map((value) => (value !== null && value <= 0 ? low / 2 : value));
     const data = tables.length ? uPlot.join(tables) : [[0, 1]];
     return { title, panel: any, data, series, bands, low, high, logarithmic, references, byTime: section.byTime,
-      signature: JSON.stringify([series.map((s) => [s.run.id, s.kind, s.line.name, s.seed, s.colour]), logarithmic]) };
+      signature: JSON.stringify([series.map((s) => [s.run.id, s.kind, s.line.name, s.seed, s.colour, s.line.sparse]), logarithmic]) };
   }
 
   class Chart {
@@ -197,7 +197,7 @@
       const axis = { stroke: ink, font, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 } };
       const options = {
         width, height: this.height, padding: [12, 10, 0, 0], legend: { show: false },
-        cursor: { y: false, drag: { x: true, y: false, dist: 8 }, points: { size: 7 } },
+        cursor: { y: false, drag: { x: true, y: false, dist: 8 }, points: { size: (_, i) => (i && this.spec.series[i - 1].kind === "band" ? 0 : 7) } },
         scales: {
           x: { time: false },
           y: { distr: spec.logarithmic ? 3 : 1, range: () => this.range() },
@@ -291,7 +291,7 @@
         const swatch = el("i", {});
         swatch.style.background = one.colour;
         const band = one.kind === "mean" && one.line.low.length ? [near(data[i + 2]), near(data[i + 3])] : [];
-        const words = one.kind === "mean" && one.line.seeds.length && band[0] !== null && band.length
+        const words = one.kind === "mean" && one.line.interval && band[0] !== null && band.length
           ? `${number(value)} ± ${number(band[0] - value, 2)}` : number(value);
         rows.push(el("span", { class: one.kind }, swatch, el("em", {}, name), el("strong", {}, words)));
       });
@@ -993,9 +993,10 @@
         el("button", { type: "button", "aria-pressed": String(this.byTime === time), onclick: () => { this.byTime = time; this.refresh(true); } }, words)));
       const lines = this.runs.flatMap((run) => run.panels.flatMap((panel) => panel.lines));
       const window = Math.max(0, ...lines.map((line) => line.window)), several = lines.some((line) => line.seeds.length);
+      const interval = lines.some((line) => line.interval);
       this.hint.textContent = [
         window ? `Lines: moving mean over ${number(window, 7)} ${unit}, except for schedules and evaluations.` : "",
-        several ? "Bands: 95 % interval of the mean over seeds; point at a chart to see each seed." : window ? "Bands: range of the single values." : "",
+        several ? `Bands: ${interval ? "95 % interval of the mean over seeds" : "range of the seeds"}; point at a chart to see each seed.` : window ? "Bands: range of the single values." : "",
         lines.length ? "Drag to zoom, double-click to zoom out." : ""].filter(Boolean).join(" ");
     }
 
@@ -1082,6 +1083,7 @@
     const source = new EventSource("events");
     const tell = (words, name) => { if (status) { status.textContent = words; status.className = `live ${name}`; } };
     source.addEventListener("page", (event) => { update(JSON.parse(event.data)); tell("connected", "on"); });
+    source.addEventListener("end", () => { source.close(); tell("The run has ended, and the server with it; this is the last state.", "off"); });
     source.addEventListener("alive", () => tell("connected", "on"));
     source.onerror = () => {
       if (!status) page.textContent = "Connecting …";
