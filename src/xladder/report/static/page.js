@@ -196,7 +196,7 @@
       const font = "12px " + theme("--font");
       const axis = { stroke: ink, font, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 } };
       const options = {
-        width, height: this.height, padding: [12, 10, 0, 0], legend: { show: false },
+        width, height: this.height, padding: [12, 20, 0, 0], legend: { show: false },
         cursor: { y: false, drag: { x: true, y: false, dist: 8 }, points: { size: (_, i) => (i && this.spec.series[i - 1].kind === "band" ? 0 : 7) } },
         scales: {
           x: { time: false },
@@ -339,8 +339,9 @@
       this.chips = el("div", { class: "chips" });
       this.bars = el("div", { class: "bars" });
       this.words = el("p", { class: "words" });
+      this.events = el("ol", { class: "events", "aria-label": "last rewards" });
       this.detail = el("div", { class: "detail" }, el("div", {}, this.seen), el("div", { class: "grow" }, this.words, this.bars));
-      this.node = el("div", { class: "scene" }, this.canvas, this.legend(), this.chips, this.detail);
+      this.node = el("div", { class: "scene" }, this.canvas, el("div", { class: "beside" }, this.chips, this.detail, this.legend(), this.events));
     }
 
     legend() {
@@ -390,7 +391,7 @@
 
     draw(t, share = 1, width = 400) {
       this.last = [t, share, width];
-      const tile = Math.max(8, Math.min(44, Math.floor(width / this.columns)));
+      const tile = Math.max(8, Math.min(44, Math.floor(Math.min(width, 640) / this.columns)));
       const pen = sized(this.canvas, tile * this.columns, tile * this.rows);
       for (let y = 0; y < this.rows; y++)
         for (let x = 0; x < this.columns; x++) {
@@ -401,13 +402,13 @@
           const code = this.cells[(from * this.rows + y) * this.columns + x];
           if (code) pen.drawImage(this.sprites[code - 1], x * tile, y * tile, tile, tile);
         }
-      const where = (turn, i) => this.where(turn, i);
       const places = this.scene.actors.map((_, i) => {
-        const [row, column] = where(t, i), [row0, column0] = where(t - 1, i);
+        const [row, column] = this.where(t, i), [row0, column0] = this.where(t - 1, i);
         const ease = share * share * (3 - 2 * share);
         return [row0 + (row - row0) * ease, column0 + (column - column0) * ease];
       });
       if (this.chosen >= 0) this.shade(pen, tile, t);
+      this.flash(pen, tile, t, share, [2, 1]);
       this.scene.actors.forEach((actor, i) => {
         const [y, x] = places[i], reward = this.rewards[t * this.count + i];
         if (reward && share > 0.6) {
@@ -418,15 +419,21 @@
         }
         pen.drawImage(this.sprites[actor.sprite], x * tile, y * tile, tile, tile);
       });
+      if (share >= 0.6) this.flash(pen, tile, t, share, [0]);
+      this.tell(t);
+    }
+
+    // Rewards of this turn and of those before, which rise and fade.
+    flash(pen, tile, t, share, ages) {
+      pen.save();
       pen.font = `700 ${Math.max(11, 0.4 * tile)}px ${theme("--font")}`;
       pen.textAlign = "center";
       pen.lineJoin = "round";
-      for (let age = 2; age >= 0; age--) {
-        if (t - age < 0 || (age === 0 && share < 0.6)) continue;
-        for (let i = 0; i < this.count; i++) {
+      for (const age of ages) {
+        for (let i = 0; t >= age && i < this.count; i++) {
           const reward = this.rewards[(t - age) * this.count + i];
           if (!reward) continue;
-          const [row, column] = where(t - age, i);
+          const [row, column] = this.where(t - age, i);
           const x = clamp((column + 0.5) * tile, tile * 0.6, tile * (this.columns - 0.6));
           const y = Math.max(12, (row - 0.1 - 0.28 * (age + share - 1)) * tile);
           pen.globalAlpha = [1, 0.7, 0.35][age];
@@ -437,8 +444,7 @@
           pen.fillText(signed(reward), x, y);
         }
       }
-      pen.globalAlpha = 1;
-      this.tell(t);
+      pen.restore();
     }
 
     // Row and column of an agent after a turn, counted from 0; −1 is the start.
@@ -472,6 +478,13 @@
       const total = this.scene.actors.reduce((sum, _, i) => sum + this.totals[t * this.count + i], 0);
       this.canvas.setAttribute("aria-label", `board after turn ${t + 1}, return ${number(total, 3)}`);
       this.score = `return ${number(total, 4)}`;
+      const rows = [];
+      for (let turn = t; turn >= 0 && rows.length < 6; turn--)
+        for (let i = 0; i < this.count; i++) {
+          const reward = this.rewards[turn * this.count + i];
+          if (reward) rows.push(el("li", {}, `turn ${turn + 1}`, el("span", {}, this.scene.actors[i].name), el("b", { class: reward > 0 ? "gain" : "loss" }, signed(reward))));
+        }
+      this.events.replaceChildren(...rows.slice(0, 6));
       this.detail.hidden = this.chosen < 0;
       if (this.chosen < 0) return;
       const i = this.chosen, [, , h, w] = this.scene.views.shape, tile = Math.max(8, Math.floor(110 / w));
@@ -519,7 +532,8 @@
       this.canvas = el("canvas", { class: "film", role: "img" });
       this.words = el("p", { class: "words" });
       this.bars = el("div", { class: "bars" });
-      this.node = el("div", { class: "scene" }, this.canvas, el("div", { class: "detail" }, el("div", { class: "grow" }, this.words, this.bars)));
+      this.node = el("div", { class: "scene" }, this.canvas,
+        el("div", { class: "beside" }, el("div", { class: "detail" }, el("div", { class: "grow" }, this.words, this.bars))));
     }
 
     async load() {
@@ -713,7 +727,7 @@
       if (this.at >= this.timeline.length - 1) this.go(0);
       Player.active = this;
       this.playing = true;
-      this.button.textContent = "⏸";
+      this.button.textContent = "▮▮";
       this.button.setAttribute("aria-label", "pause (space)");
       let before = null, part = 0;
       const step = (now) => {
@@ -919,7 +933,7 @@
 
   function environment(section) {
     const runs = section.runs, differ = section.differences.environment;
-    const timings = side(runs, "timings");
+    const timings = side(runs, "timings").map(([name, ...cells]) => [name.replaceAll("_", " "), ...cells]);
     return block("Timings and environment",
       timings.length ? table(heads(runs), timings, "Timings, in seconds") : null,
       runs.length > 1 && differ.length ? table(heads(runs), differ.map(([name, values]) => [name, ...values]), "What differs in the environment") : null,
