@@ -104,6 +104,14 @@ def test_the_moving_mean_is_weighted_by_episodes():
     assert np.isclose(line["last"][0], 1.75)
 
 
+def test_the_band_of_one_seed_is_the_range_that_the_mean_smooths():
+    values = np.zeros((1, 200))
+    values[0, 100] = 9.0
+    line = curves.make_line(values, None, True, [0], each=1, most=500)  # a window of 4 ticks, one of them before
+    assert np.flatnonzero(np.array(line["high"]) == 9.0).tolist() == [98, 99, 100, 101]
+    assert np.flatnonzero(np.array(line["mean"]) > 0).tolist() == [98, 99, 100, 101]
+
+
 def test_a_gap_is_not_a_number_and_nothing_measured_is_no_line():
     values = np.full((2, 40), np.nan)
     assert curves.make_line(values, None, True, [0, 1], 1, 100) == {}
@@ -309,6 +317,16 @@ def test_pipes_and_huge_files_are_refused_at_once(tmp_path):
     assert sum(map(len, run["log"])) < 100_000
 
 
+def test_numbers_without_end_are_left_out(tmp_path):
+    folder = plain_run(tmp_path / "run")
+    text = (folder / "metrics.csv").read_text().splitlines()
+    cells = [line.split(",") for line in text[1:]]
+    rows = [[*line[:3], "inf", "-inf", "nan", *line[6:-1], "inf" if line[1] == "29" else line[-1]] for line in cells]
+    (folder / "metrics.csv").write_text("\n".join([text[0], *map(",".join, rows), ""]))
+    (run,) = data_of(make_report([folder], replay=False))["runs"]
+    assert [panel["title"] for panel in run["panels"]] == ["items collected per epoch"] and run["seconds"] == 3.0
+
+
 def test_deep_and_odd_json_is_survived(tmp_path):
     folder = plain_run(tmp_path / "run")
     (folder / "environment.json").write_text("[" * 100_000 + "]" * 100_000)
@@ -341,6 +359,11 @@ def test_bad_input_is_one_sentence_and_exit_2(tmp_path, monkeypatch, capsys, wor
     assert main(["report", *words, "--no-replay"]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists() and (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_names_with_markup_of_the_terminal_do_no_harm(tmp_path):
+    plain_run(tmp_path / "[/bold] [red]run")
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "report.html")]) == 0
 
 
 def test_a_folder_of_runs_stands_for_its_runs(tmp_path, capsys):
@@ -516,6 +539,18 @@ def test_seeds_appear_where_a_chart_is_pointed_at(browser, report):
     browser.wait("!document.querySelector('.tip').hidden")
     told = browser.run("document.querySelector('.tip').textContent")
     assert "seed 0" in told and "seed 1" in told and "epochs" in told
+
+
+@needs_chromium
+def test_curves_can_be_hidden_and_drawn_over_time(browser, report):
+    view(browser, report)
+    numbers = "document.querySelectorAll('.chart')[0].querySelectorAll('.late span').length"
+    assert browser.run(numbers) == 2
+    browser.run("document.querySelector('.eye').click()")
+    assert browser.run(numbers) == 1
+    browser.run("[...document.querySelectorAll('.axis button')][1].click()")
+    assert browser.run("document.querySelectorAll('.axis button')[1].getAttribute('aria-pressed')") == "true"
+    assert browser.errors == []
 
 
 @needs_chromium

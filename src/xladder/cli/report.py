@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 
 from xladder.cli.options import parse
 from xladder.errors import UsageError
@@ -55,7 +56,7 @@ def run(words: Sequence[str]) -> int:
         import jax
 
         with console.status("reading") as status, jax.default_device(device):
-            page = make_report(folders, True, status.update)
+            page = make_report(folders, True, lambda line: status.update(escape(line)))
     else:
         page = make_report(folders, False)
     write_report(options.out, page)

@@ -97,7 +97,9 @@ def make_line(
     elif count > 1:
         low, high = np.fmin.reduce(lines), np.fmax.reduce(lines)
     elif window > 1 or len(at) > most:
-        pairs = np.stack([starts, stops + 1], axis=1).ravel()
+        # Of everything that the mean at a point is of.
+        begin = np.minimum(starts, np.maximum(stops - (window - 1) // 2, 0))
+        pairs = np.stack([begin, np.minimum(stops + window // 2, ticks - 1) + 1], axis=1).ravel()
         padded = np.append(values[0], np.nan)  # so that the last stop is an index, too
         low, high = (ufunc.reduceat(padded, pairs)[::2] for ufunc in (np.fmin, np.fmax))
     else:

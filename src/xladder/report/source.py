@@ -324,9 +324,10 @@ def _tick_of(header: list[str]) -> str:
 def _progress(table: Table, each: int) -> tuple[int, float | None]:
     """Units of length that the slowest seed has done, and the seconds of training so far."""
     seconds = table.columns.get("seconds")
-    if seconds is None or not seconds.size or not np.isfinite(seconds).any():
+    if seconds is None or not np.isfinite(seconds).any():
         return 0, None
-    return int(np.isfinite(seconds).sum(1).min()) * each, float(np.nanmax(seconds))
+    measured = np.isfinite(seconds)
+    return int(measured.sum(1).min()) * each, float(seconds[measured].max())
 
 
 def find_runs(paths: list[Path], most: int = 64) -> list[Path]:

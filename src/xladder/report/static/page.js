@@ -1007,10 +1007,11 @@
         el("button", { type: "button", "aria-pressed": String(this.byTime === time), onclick: () => { this.byTime = time; this.refresh(true); } }, words)));
       const lines = this.runs.flatMap((run) => run.panels.flatMap((panel) => panel.lines));
       const window = Math.max(0, ...lines.map((line) => line.window)), several = lines.some((line) => line.seeds.length);
-      const interval = lines.some((line) => line.interval);
+      const kind = (line) => (line.interval ? "95 % interval of the mean over seeds" : line.seeds.length ? "range of two or three seeds" : "range of the values of a single seed");
+      const bands = [...new Set(lines.filter((line) => line.low.length).map(kind))];
       this.hint.textContent = [
         window ? `Lines: moving mean over ${number(window, 7)} ${unit}, except for schedules and evaluations.` : "",
-        several ? `Bands: ${interval ? "95 % interval of the mean over seeds" : "range of the seeds"}; point at a chart to see each seed.` : window ? "Bands: range of the single values." : "",
+        bands.length ? `Bands: ${bands.join("; ")}.` : "", several ? "Point at a chart to see each seed." : "",
         lines.length ? "Drag to zoom, double-click to zoom out." : ""].filter(Boolean).join(" ");
     }
 
