@@ -57,6 +57,7 @@ ORDER = (
     "runs",
     "training",
     "sweeps",
+    "report",
     # Who asks for it.
     "cli",
     "__main__",

@@ -23,6 +23,7 @@ from xladder.core.types import Compiled, Params
 
 if TYPE_CHECKING:
     from xladder.pictures.curves import Panel
+    from xladder.pictures.scenes import Scene
     from xladder.policy import Policy
     from xladder.results import Result
 
@@ -340,3 +341,7 @@ class Family(Generic[C]):
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """Write pictures, such as a replay. Returns the files by name."""
         return {}
+
+    def scenes(self, result: Result) -> Sequence[Scene]:
+        """What the trained agents do, as data for `xladder report`: boards, films or maps. Each has its own title."""
+        return ()

@@ -30,6 +30,8 @@ COMMANDS = {
     "rm": "remove runs; asks first",
     "plot": "draw the curves of several runs in one picture, or compare their scores over several worlds",
     "diff": "show where the metrics of two runs first differ, and in which settings and versions",
+    "report": "write one HTML file about some runs that opens offline: curves, evaluation, settings, a replay",
+    "watch": "show runs in a browser while they train",
     "worlds": "list every workload and world, and what each needs",
     "rungs": "show which workload runs on which rung",
     "doctor": "show versions, devices and which extras are installed",

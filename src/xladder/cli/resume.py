@@ -42,6 +42,8 @@ class ResumeOptions:
     """Train to this many frames."""
     iterations: int | None = None
     """Train to this many iterations."""
+    watch: bool = False
+    """Show the run in a browser while it trains; the address is printed."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
@@ -52,6 +54,8 @@ def run(words: Sequence[str]) -> int:
     if hosts.asked_for(options.meeting, options.rung):
         among = hosts.membership(options.meeting)
         hosts.refuse_tools(options.tools)
+        if options.watch:
+            raise UsageError("`--watch` is for a run of one process: use `xladder watch RUN` beside this one.")
 
         def resume_together(directory: RunDirectory, ready: Ready) -> int:
             plan = directory.plan
@@ -102,7 +106,7 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
         checkpoint.step if checkpoint else None,
         resume_state is not None and bool(np.isfinite(resume_state.metrics["loss"]).any()),
     )
-    return run_in_terminal(directory, resume_state, tools)
+    return run_in_terminal(directory, resume_state, tools, options.watch)
 
 
 def log_and_print(directory: RunDirectory, line: str) -> None:

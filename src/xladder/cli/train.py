@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
@@ -76,6 +77,8 @@ class TrainOptions:
     """Make actors and learner wait for each other on `actors`, which gives the synchronous algorithm."""
     start_from: Annotated[Path | None, tyro.conf.arg(name="from")] = None
     """Start from trained agents: a run directory, or a file of PyTorch, sorrel or safetensors."""
+    watch: bool = False
+    """Show the run in a browser while it trains; the address is printed. `xladder watch` does it for any run."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
     meeting: Annotated[HostOptions, tyro.conf.arg(name="")] = field(default_factory=HostOptions)
 
@@ -129,6 +132,8 @@ def run(words: Sequence[str]) -> int:
         hosts.refuse_tools(options.tools)
         if options.start_from is not None:
             raise UsageError("`--from` is not possible on `hosts`: start on `mesh`, and resume there.")
+        if options.watch:
+            raise UsageError("`--watch` is for a run of one process: use `xladder watch RUN` beside this one.")
 
         def train_run(directory: RunDirectory) -> int:
             try:
@@ -150,13 +155,15 @@ def run(words: Sequence[str]) -> int:
             from xladder.runs.starting import keep_beginning
 
             keep_beginning(directory, beginning)
-        return run_in_terminal(directory, None, Tools(directory, options.tools))
+        return run_in_terminal(directory, None, Tools(directory, options.tools), options.watch)
     except UsageError:
         directory.discard()
         raise
 
 
-def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, tools: Tools | None = None) -> int:
+def run_in_terminal(
+    directory: RunDirectory, resume_state: ResumeState | None, tools: Tools | None = None, watch: bool = False
+) -> int:
     """Train into a directory with a progress bar and a report. Returns the exit code."""
     from xladder.cli.progress import Screen
     from xladder.training import record
@@ -177,7 +184,13 @@ def run_in_terminal(directory: RunDirectory, resume_state: ResumeState | None, t
         tools.close()
         tools.report(console)
 
-    with Screen(plan, directory, console) as screen, tools:
+    with ExitStack() as stack:
+        screen = stack.enter_context(Screen(plan, directory, console))
+        stack.enter_context(tools)
+        if watch:
+            from xladder.report.child import WatchedRun
+
+            stack.enter_context(WatchedRun(directory.path, screen.show))
         found = record(directory, resume_state, drawn=screen, around=tools.around, prepare=prepare, trained=trained)
         if found.stopped:
             console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)

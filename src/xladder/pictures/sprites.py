@@ -87,7 +87,11 @@ def item_sprite(size: int, name: str, index: int) -> Image.Image:
 
 def agent_sprite(size: int, index: int) -> Image.Image:
     """A round figure in its own colour, with its number, counted from 1."""
-    colour, number = AGENT_COLOURS[index % len(AGENT_COLOURS)], str(index + 1)
+    return figure_sprite(size, AGENT_COLOURS[index % len(AGENT_COLOURS)], str(index + 1))
+
+
+def figure_sprite(size: int, colour: str, number: str = "") -> Image.Image:
+    """A round figure with a number, or with none."""
 
     def paint(pencil: Pencil) -> None:
         pencil.disc("#00000038", 0.5, 0.92, 0.36, tall=0.18)  # its shadow

@@ -387,9 +387,9 @@ def load(path: str | Path, *, imports: Sequence[str] = (), changed_code: bool = 
         found = read_run_plan(folder)
     table = folder / "metrics.csv"
     values = metrics.read(table, found.workload.tick) if table.is_file() else {}
-    compile_seconds, tick_seconds = _read_timings(folder, found)
+    compile_seconds, tick_seconds = read_timings(folder, found)
     params = load_agents(folder, found)
-    return Result(found, values, params, compile_seconds, tick_seconds, _read_snapshots(folder), folder)
+    return Result(found, values, params, compile_seconds, tick_seconds, read_snapshots(folder), folder)
 
 
 def evaluate(
@@ -416,7 +416,7 @@ def evaluate(
     return result.evaluate(episodes or result.plan.workload.family.episodes, seed)
 
 
-def _read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
+def read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
     """Read compile seconds and seconds per tick; nothing if they cannot be read, because they are only informative."""
     try:
         data = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
@@ -426,7 +426,7 @@ def _read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
         return 0.0, []
 
 
-def _read_snapshots(folder: Path) -> list[Snapshot]:
+def read_snapshots(folder: Path) -> list[Snapshot]:
     """Read the pictures of the first seed; none if they cannot be read, because they are only drawn."""
     from safetensors import SafetensorError, safe_open
 

@@ -179,36 +179,55 @@ def read_table(path: Path, tick: str) -> Table:
     """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out."""
     try:
         with path.open("rb") as file:
-            header, text = file.readline().decode("ascii").rstrip("\r\n").split(","), file.read()
-        text = text[: text.rfind(b"\n") + 1]
-        if not text:
-            return Table([], {})
-        if "seconds" not in header:
-            raise ValueError("it was written by an older version of xladder: train again")
-        for empty in (b",,", b",\r", b",\n"):  # the C parser of NumPy, which is fast, does not take empty cells
-            while empty in text:
-                text = text.replace(empty, b",nan" + empty[1:])
-        numbers = np.loadtxt(io.BytesIO(text), delimiter=",", ndmin=2)
-        if numbers.shape[1] != len(header):
-            raise ValueError(f"its rows have {numbers.shape[1]} cells, and {len(header)} columns have names")
-        place = {name: i for i, name in enumerate(header)}
-        seed, when = (numbers[:, place[name]].astype(np.int64) for name in ("seed", tick))
-        seeds, found, row = np.unique(seed, return_index=True, return_inverse=True)
-        order = np.argsort(found)
-        row = np.argsort(order)[row]
-        ticks = 1 + int(when.max())
-        # Seeds are trained at once or one after another, so that only the last one can have far fewer rows.
-        if len(seeds) * ticks > 2 * len(numbers) or when.min() < 0:
-            raise ValueError("ticks are missing")
-        columns = {}
-        for name, i in place.items():
-            if name not in ("seed", tick):
-                columns[name] = np.full((len(seeds), ticks), np.nan)
-                columns[name][row, when] = numbers[:, i]
-    except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+            header, text = parse_header(file.readline()), file.read()
+        return arrange(header, parse_rows(header, text[: text.rfind(b"\n") + 1]), tick)
+    except ValueError as error:
         raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
     except OSError as error:
         raise DamagedRun(f"`{path}` cannot be read: {error.strerror or error}.") from None
+
+
+def parse_header(line: bytes) -> list[str]:
+    """The names of the columns; a `ValueError` if they are not in ASCII."""
+    return line.decode("ascii").rstrip("\r\n").split(",")
+
+
+def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
+    """float [rows, columns] from complete lines; a `ValueError` if they are not numbers."""
+    if not text:
+        return np.empty((0, len(header)))
+    if "seconds" not in header:
+        raise ValueError("it was written by an older version of xladder: train again")
+    for empty in (b",,", b",\r", b",\n"):  # the C parser of NumPy, which is fast, does not take empty cells
+        while empty in text:
+            text = text.replace(empty, b",nan" + empty[1:])
+    numbers = np.loadtxt(io.BytesIO(text), delimiter=",", ndmin=2)
+    if numbers.shape[1] != len(header):
+        raise ValueError(f"its rows have {numbers.shape[1]} cells, and {len(header)} columns have names")
+    return numbers
+
+
+def arrange(header: Sequence[str], numbers: np.ndarray, tick: str) -> Table:
+    """Arrange rows by seed and tick; a `ValueError` if that is not possible."""
+    if not len(numbers):
+        return Table([], {})
+    place = {name: i for i, name in enumerate(header)}
+    if missing := {"seed", tick} - place.keys():
+        raise ValueError(f"there is no column {min(missing)!r}")
+    with np.errstate(invalid="ignore"):  # nan and infinity become numbers that are refused below
+        seed, when = (numbers[:, place[name]].astype(np.int64) for name in ("seed", tick))
+    seeds, found, row = np.unique(seed, return_index=True, return_inverse=True)
+    order = np.argsort(found)
+    row = np.argsort(order)[row]
+    ticks = 1 + int(when.max())
+    # Seeds are trained at once or one after another, so that only the last one can have far fewer rows.
+    if len(seeds) * ticks > 2 * len(numbers) or when.min() < 0:
+        raise ValueError("ticks are missing")
+    columns = {}
+    for name, i in place.items():
+        if name not in ("seed", tick):
+            columns[name] = np.full((len(seeds), ticks), np.nan)
+            columns[name][row, when] = numbers[:, i]
     return Table(seeds[order].tolist(), columns)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xladder.families.gflownet.torch_backend import Backend as TorchBackend
     from xladder.parity.levels import Level
     from xladder.pictures.curves import Panel
+    from xladder.pictures.scenes import Scene
     from xladder.policy import Policy
     from xladder.results import Result
 
@@ -146,15 +147,21 @@ class GFlowNetFamily(Family):
 
     def panels(self, config: GFlowNetConfig) -> tuple[Panel, ...]:
         """The panels of the learning curves."""
-        from xladder.families.gflownet.pictures import panels
+        from xladder.pictures.curves import flow_panels
 
-        return panels(config)
+        return flow_panels(config.exact, config.world.charted)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """Draw the learned distribution next to the target."""
         from xladder.families.gflownet.pictures import draw
 
         return draw(result, score, folder, title)
+
+    def scenes(self, result: Result) -> list[Scene]:
+        """The learned distribution over time, beside the target."""
+        from xladder.families.gflownet.pictures import scenes
+
+        return scenes(result)
 
 
 FAMILY = GFlowNetFamily()

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.families.gflownet.evaluation import distribution
 from xladder.pictures.curves import Panel, flow_panels
 from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
+from xladder.pictures.scenes import MOST_MAPS, make_maps, pack
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
+    from xladder.pictures.scenes import Scene
     from xladder.results import Result
 
 
@@ -46,3 +50,33 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
         objects = known.terminal
         draw_scatter(drawn["scatter"], known.log_rewards[objects], log_p[objects], world.log_z(), title)
     return drawn
+
+
+def scenes(result: Result) -> list[Scene]:
+    """Target and learned distribution of the first seed at every evaluation; none if the target is not known."""
+    config, world = result.config, result.config.world.build()
+    target = world.target_picture(config.exact)
+    if not result.snapshots or target is None:
+        return []
+    every = np.linspace(0, len(result.snapshots) - 1, min(MOST_MAPS, len(result.snapshots))).round().astype(int)
+    shown = [result.snapshots[i] for i in every]
+    learned = make_maps(np.stack([np.asarray(one.picture, float) for one in shown]))
+    unit = max(float(learned.max()), 1e-30) / 65535
+    name = "tv" if config.exact else "tv_marginal"
+    values = result.metrics.get(name, np.full((1, 0), np.nan))[0]
+    distances = [float(values[one.tick - 1]) if 0 < one.tick <= len(values) else np.nan for one in shown]
+    what = "all cells" if world.state_size <= 2 else "marginal of coordinates 1 and 2"
+    return [
+        {
+            "kind": "maps",
+            "title": f"sampler of seed {result.seeds[0]}",
+            "target": pack(make_maps(np.asarray(target, float)[None])[0].astype(np.float32)),
+            "learned": pack(np.round(learned / unit).astype(np.uint16)),
+            "unit": unit,
+            "ticks": [one.tick for one in shown],
+            "tick": result.plan.workload.tick,
+            "distances": [value if np.isfinite(value) else None for value in distances],
+            "distance": "exact" if config.exact else "of coordinates 1 and 2, from samples",
+            "caption": what,
+        }
+    ]

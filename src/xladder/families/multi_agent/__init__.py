@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xladder.families.multi_agent.torch_backend import Backend as TorchBackend
     from xladder.parity.levels import Level
     from xladder.pictures.curves import Panel
+    from xladder.pictures.scenes import Scene
     from xladder.policy import Policy
     from xladder.results import Result
 
@@ -127,6 +128,12 @@ class MultiAgentFamily(Family):
         from xladder.families.multi_agent.pictures import draw
 
         return draw(result, score, folder, title)
+
+    def scenes(self, result: Result) -> list[Scene]:
+        """One greedy epoch on a board that can be replayed."""
+        from xladder.families.multi_agent.pictures import scenes
+
+        return scenes(result)
 
 
 FAMILY = MultiAgentFamily()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from xladder.protocols import Family
 
 if TYPE_CHECKING:
     from xladder.pictures.curves import Panel
+    from xladder.pictures.scenes import Board
     from xladder.worlds.turns import HostTurnWorld, TurnWorld
 
 C = TypeVar("C", bound="Config")
@@ -30,6 +31,15 @@ class Need(Protocol):
 
     def __call__(self, ok: bool, flag: str, value: object, allowed: str) -> None:
         """Raise unless `ok`."""
+
+
+class Played(NamedTuple):
+    """What the agents saw, expected, did and received in an epoch."""
+
+    views: np.ndarray  # int8 [T, N, V]: codes of cells
+    values: np.ndarray  # float32 [T, N, A]: of each action
+    actions: np.ndarray  # int [T, N]
+    rewards: np.ndarray  # float32 [T, N]
 
 
 class WorldSettings(Protocol):
@@ -67,6 +77,9 @@ class WorldSettings(Protocol):
 
     def draw(self, path: Path, states: Any, rewards: np.ndarray, title: str) -> None:
         """Write an epoch as an animation: the world's states, leaves [T, …], and the agents' rewards, [T, N]."""
+
+    def board(self, title: str, start: Any, states: Any, played: Played) -> Board:
+        """An epoch as a board that a page can replay: the first state, and those after each turn, leaves [T, …]."""
 
 
 TRACED = tuple(f"learner.{name}" for name in ("lr", "gamma", "tau", "clip", "epsilon", "epsilon_decay", "epsilon_min"))

@@ -71,9 +71,21 @@ def evaluate(config: Config, params: Params, episodes: int, seed: int, compiled:
     return Evaluation(*(np.concatenate(part, axis=1) for part in zip(*parts, strict=True)))
 
 
-def episode(config: Config, params: Params, seed: int, compiled: Compiled) -> EpochRollout:
+def episode(config: Config, params: Params, seed: int, compiled: Compiled, number: int = 0) -> EpochRollout:
     """One greedy epoch of the agents with leaves [N, …], as NumPy arrays."""
-    return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, 0, 0.0))
+    return jax.tree.map(np.asarray, compiled(_episode)(Program(config), params, seed, number, 0.0))
+
+
+def episode_start(config: Config, seed: int, compiled: Compiled, number: int) -> Any:
+    """The state in which an epoch of `episode` begins."""
+    return jax.tree.map(np.asarray, compiled(_start)(Program(config), seed, number))
+
+
+def episode_values(
+    config: Config, params: Params, seed: int, compiled: Compiled, number: int, played: EpochRollout
+) -> np.ndarray:
+    """float32 [T, N, A]: the values by which the agents chose in an epoch that `episode` returned."""
+    return np.asarray(compiled(_episode_values)(Program(config), params, seed, number, played.rows.frames))
 
 
 def policy(config: Config, params: Params, compiled: Compiled) -> ValuePolicy:
@@ -99,6 +111,24 @@ def _episode(program: Program, params: Params, seed: jax.Array, number: jax.Arra
     agents: Any = Agent(params, None, None, epsilons, None)  # type: ignore[arg-type]
     before = jnp.zeros((count, n_frames - 1, program.learner.cells), jnp.int8)  # code 0 shows nothing
     return program.rollout(program.draw_rollout(key, number), agents, before)
+
+
+def _start(program: Program, seed: jax.Array, number: jax.Array) -> Any:
+    return program.world.reset(program.draw_rollout(keys.evaluation(seed), number).reset)
+
+
+def _episode_values(
+    program: Program, params: Params, seed: jax.Array, number: jax.Array, views: jax.Array
+) -> jax.Array:
+    n_frames, learner = program.config.learner.n_frames, program.learner
+    taus = program.draw_rollout(keys.evaluation(seed), number).acts.taus  # [N, T, Q]
+
+    def one(params: Params, views: jax.Array, taus: jax.Array) -> jax.Array:
+        padded = jnp.pad(views, ((n_frames - 1, 0), (0, 0)))  # code 0 shows nothing
+        states = jnp.stack([padded[i : i + len(views)] for i in range(n_frames)], axis=1)  # [T, F, V]
+        return learner.value.values(params, states, taus, None)
+
+    return jax.vmap(one, out_axes=1)(params, jnp.moveaxis(views, 1, 0), taus)
 
 
 def _returns(program: Program, params: Params, seed: jax.Array, numbers: jax.Array, epsilon: jax.Array) -> jax.Array:

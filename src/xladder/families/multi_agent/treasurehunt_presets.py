@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.families.multi_agent import config as settings
-from xladder.families.multi_agent.config import RESERVED, Need
+from xladder.families.multi_agent.config import RESERVED, Need, Played
 
 if TYPE_CHECKING:
     import numpy as np
 
     from xladder.pictures.curves import Panel
+    from xladder.pictures.scenes import Board
     from xladder.worlds.treasurehunt import TreasureHunt
     from xladder.worlds.treasurehunt_host import HostTreasureHunt
 
@@ -100,6 +101,12 @@ class WorldConfig:
         from xladder.pictures.replay_gif import write_gif
 
         write_gif(path, states.board, rewards, self, states.positions, title)
+
+    def board(self, title: str, start: Any, states: Any, played: Played) -> Board:
+        """An epoch as a board that a page can replay."""
+        from xladder.pictures.hunt_scene import make_board
+
+        return make_board(self, title, states.board, states.positions, start.positions, *played)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from xladder.families.value.torch_backend import Backend as TorchBackend
     from xladder.parity.levels import Level
     from xladder.pictures.curves import Panel
+    from xladder.pictures.scenes import Scene
     from xladder.policy import Policy
     from xladder.results import Result
 
@@ -161,15 +162,21 @@ class ValueFamily(Family):
 
     def panels(self, config: ValueConfig) -> tuple[Panel, ...]:
         """The panels of the learning curves."""
-        from xladder.families.value.pictures import panels
+        from xladder.pictures.curves import value_panels
 
-        return panels(config)
+        return value_panels(bool(config.interval))
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """A replay of one episode."""
         from xladder.families.value.pictures import draw
 
         return draw(result, score, folder, title)
+
+    def scenes(self, result: Result) -> list[Scene]:
+        """One episode as a film."""
+        from xladder.families.value.pictures import scenes
+
+        return scenes(result)
 
 
 FAMILY = ValueFamily()
