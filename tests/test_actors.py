@@ -450,7 +450,7 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
         assert process.wait(timeout=60) == (-9 if number == signal.SIGKILL else 143)
     finally:
         process.kill()
-    ours = [pid for pid, command in begun.items() if "Hired" in command]
+    ours = [pid for pid, command in begun.items() if "RayWorker" in command]
     patience = time.monotonic() + 20
     while any(map(lives, ours)) and time.monotonic() < patience:
         time.sleep(0.2)

@@ -450,7 +450,7 @@ TRIALS = {
     "disagree": (("", ""), (["--learner.lr", "1e-3"], ["--learner.lr", "2e-3"]), (2, 2),
                  ("Host 1 has `plan.config.learner.lr` 0.002, and host 0 has 0.001",) * 2),
     "other devices": (("", MORE_DEVICES), ([], []), (2, 2), ("host 0 has 1, host 1 has 2",) * 2),
-    "too many devices": (("", ""), (["--mesh", "data=4"],) * 2, (2, 2), ("needs 2 devices of each of 2 hosts",) * 2),
+    "too many devices": (("", ""), (["--mesh", "data=4"],) * 2, (2, 2), ("needs 2 devices on each of 2 hosts",) * 2),
 }  # fmt: skip
 
 

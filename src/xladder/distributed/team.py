@@ -48,6 +48,7 @@ class Cluster:
         self.connections: dict[int, JsonConnection] = {}
         """On host 0: to all others. On the others: to host 0."""
         self.statuses = {i: Status() for i in range(membership.num_hosts)}
+        self.statuses[membership.host_id].name = rendezvous.own_name()
         self.left: set[int] = set()
         self.ended = threading.Event()
         self.joined = False

@@ -31,11 +31,13 @@ class HostedEnvs(Stateful):
     """
 
     STATE = ("_state", "_steps")
+    root: jax.Array
+    """The root key of the envs' random numbers."""
 
     def __init__(self, envs: Envs, seed: int | jax.Array, compiled: Compiled, first: int = 0):
         self.envs, self._first = envs, np.int32(first)
         self.num_envs, self.spec = envs.num_envs, envs.spec
-        self._root = seed if isinstance(seed, jax.Array) else root(seed)
+        self.root = seed if isinstance(seed, jax.Array) else root(seed)
         self._reset = compiled(_reset)
         self._step = compiled(_step, donate=(4,))
         self._state: Any = None
@@ -44,14 +46,14 @@ class HostedEnvs(Stateful):
 
     def reset(self) -> np.ndarray:
         """Reset all envs; returns the first frames [N, *shape], or [A, N, *shape]."""
-        self._state, frames = self._reset(self.envs, self._root, self._first)
+        self._state, frames = self._reset(self.envs, self.root, self._first)
         self._steps = 0
         return np.asarray(frames)
 
     def send(self, actions: np.ndarray) -> None:
         """Start a step of every env; actions int [N], or [A, N]."""
         actions = np.asarray(actions, np.int32)
-        given = self._root, self._first, np.int32(self._steps), self._state, actions
+        given = self.root, self._first, np.int32(self._steps), self._state, actions
         self._state, self._answer = self._step(self.envs, *given)
         self._steps += 1
 

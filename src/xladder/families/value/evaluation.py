@@ -8,7 +8,7 @@ Shapes: S seeds, E episodes, N envs, F frames per state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core import keys
-from xladder.core.mapping import pick
+from xladder.core.mapping import over_seeds, pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.families.value.acting import random_available
@@ -25,6 +25,8 @@ from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
+from xladder.worlds.envs import Envs
+from xladder.worlds.hosted import HostedEnvs
 
 AT_ONCE = 32  # parallel episodes
 
@@ -49,11 +51,7 @@ class EvaluatedEpisodes(NamedTuple):
 
 def measure(config: ValueConfig, params: Params, tick: int, compiled: Compiled) -> Measurement:
     """The mean return of every seed's agents, leaves [S, …], over a few episodes with the same seeds every time."""
-    seeds = jax.tree.leaves(params)[0].shape[0]
-    results = [
-        run_episodes(config, pick(params, s), config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
-        for s in range(seeds)
-    ]
+    results = run_all_seeds(config, params, config.evaluate_episodes, 0, compiled, config.evaluate_epsilon)
     return Measurement({"eval_return": np.array([one.mean() for one in results], np.float32)})
 
 
@@ -67,10 +65,11 @@ def score(config: ValueConfig, params: Params, episodes: int, seed: int, compile
     """
     seeds = jax.tree.leaves(params)[0].shape[0]
     epsilon = config.evaluate_epsilon
-    results = [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in range(seeds)]
+    results = run_all_seeds(config, params, episodes, seed, compiled, epsilon)
     totals = [one.returns.sum(1) for one in results]
     mean, interval = mean_and_interval(np.array([total.mean() for total in totals]) if seeds > 1 else totals[0])
-    by_chance = run_episodes(config, pick(params, 0), episodes, seed, compiled, 1.0)
+    first = jax.tree.map(lambda leaf: leaf[:1], params)
+    by_chance = run_all_seeds(config, first, episodes, seed, compiled, 1.0)[0]
     chance, chance_interval = mean_and_interval(by_chance.returns.sum(1))
     found = {
         "mean_return": float(mean),
@@ -105,6 +104,111 @@ def against_random(config: ValueConfig, params: Params, episodes: int, seed: int
     return [float(x) for x in found.mean(0)]
 
 
+def run_all_seeds(
+    config: ValueConfig, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float
+) -> list[EvaluatedEpisodes]:
+    """Run the same episodes with the agents of every seed, leaves [S, …].
+
+    A world that is pure JAX is stepped inside one program for all seeds, unless agents share it.
+    """
+    num_envs = min(episodes, AT_ONCE)
+    worlds = config.world.on_host(num_envs, _apart(seed), compiled)
+    if not isinstance(worlds, HostedEnvs) or config.world.agents or config.world.rows != config.world.num_envs:
+        worlds.close()
+        seeds = range(jax.tree.leaves(params)[0].shape[0])
+        return [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in seeds]
+    task = EvaluationTask(config.family.program(config), worlds.envs, -(-episodes // num_envs), config.longest_game)
+    key = keys.evaluation(seed)
+    found = compiled(_run_program)(task, params, worlds.root, key, np.float32(epsilon))
+    every = zip(*(np.asarray(leaf) for leaf in found), strict=True)
+    return [_kept(returns, finished, under_way, episodes) for returns, finished, under_way in every]
+
+
+class EvaluationTask(NamedTuple):
+    """What an evaluation inside a program is compiled for."""
+
+    program: Any
+    envs: Envs
+    quota: int
+    """Episodes of each env."""
+    longest: int
+    """Steps after which an episode is abandoned."""
+
+
+class EpisodesOfSeeds(NamedTuple):
+    """The episodes of every seed."""
+
+    returns: jax.Array  # float32 [S, N, Q]: of each env's episodes, in their order
+    finished: jax.Array  # int32 [S, N]: how many ended
+    under_way: jax.Array  # float32 [S, N]: the return so far of the episode that has not ended
+
+
+def _run_program(
+    task: EvaluationTask, params: Params, world: jax.Array, key: jax.Array, epsilon: jax.Array
+) -> EpisodesOfSeeds:
+    """Step the envs of all seeds until each env has its episodes, or its current one is too long."""
+    program, envs, n = task.program, task.envs, task.envs.num_envs
+    seeds = jax.tree.leaves(params)[0].shape[0]
+    state, frames = envs.reset(keys.reset_keys(world, n))
+    begun = state, *program.open_games(frames)
+
+    def step_all(step: jax.Array, playing: Any) -> tuple[Any, jax.Array]:
+        """One step of every env. Returns the returns [S, N] of episodes that ended, nan where none did."""
+        step_keys = keys.step_keys(world, step, n)
+
+        def one(given: Any) -> tuple[Any, jax.Array]:
+            params, (state, seen, score) = given
+            actions = _choose(program, params, seen.stack, key, step, epsilon)
+            state, answer = envs.step(step_keys, state, actions)
+            seen, score, totals, _ = program.watch(seen, score, answer)
+            return (state, seen, score), totals
+
+        return over_seeds(one, (params, playing))
+
+    def body(carry: Any) -> Any:
+        step, playing, found, since, active = carry
+        playing, totals = step_all(step, playing)
+        ended = jnp.isfinite(totals)
+        place = jax.nn.one_hot(found.finished, task.quota, dtype=bool) & (ended & active[:, None])[..., None]
+        since = jnp.where(ended, 0, since + 1)
+        count = found.finished + (ended & active[:, None])
+        found = EpisodesOfSeeds(
+            returns=jnp.where(place, jnp.where(ended, totals, 0.0)[..., None], found.returns),
+            finished=count,
+            under_way=jnp.where(active[:, None], playing[2].total, found.under_way),
+        )
+        return step + 1, playing, found, since, active & ((count < task.quota) & (since < task.longest)).any(1)
+
+    nothing = jnp.zeros((seeds, n), jnp.float32)
+    carry = (
+        jnp.int32(0),
+        jax.tree.map(lambda x: jnp.broadcast_to(x[None], (seeds, *x.shape)), begun),
+        EpisodesOfSeeds(jnp.zeros((seeds, n, task.quota), jnp.float32), jnp.zeros((seeds, n), jnp.int32), nothing),
+        jnp.zeros((seeds, n), jnp.int32),
+        jnp.ones((seeds,), bool),
+    )
+    return jax.lax.while_loop(lambda carry: carry[4].any(), body, carry)[2]
+
+
+def _kept(returns: np.ndarray, finished: np.ndarray, under_way: np.ndarray, episodes: int) -> EvaluatedEpisodes:
+    """The episodes of one seed that count: as many of each env as the env with the fewest has."""
+    quota = returns.shape[1]
+    found = [[(total, False) for total in of_env[: min(c, quota)]] for of_env, c in zip(returns, finished, strict=True)]
+    for of_env, total in zip(found, under_way, strict=True):
+        if len(of_env) < quota:
+            of_env.append((total, True))
+    return _evaluated(found, quota, episodes, 1)
+
+
+def _evaluated(
+    found: Sequence[Sequence[tuple[Any, bool]]], quota: int, episodes: int, agents: int
+) -> EvaluatedEpisodes:
+    """Keep as many episodes of each env as the env with the fewest has."""
+    rounds = zip(*(of_env[:quota] for of_env in found), strict=False)
+    kept = [episode for each in rounds for episode in each][:episodes]
+    return EvaluatedEpisodes(np.array([total for total, _ in kept]).reshape(-1, agents), sum(left for _, left in kept))
+
+
 def run_episodes(
     config: ValueConfig, params: Params, episodes: int, seed: int, compiled: Compiled, epsilon: float | np.ndarray
 ) -> EvaluatedEpisodes:
@@ -135,10 +239,12 @@ def run_episodes(
         actor.close()
     for i in np.flatnonzero(owing):
         found[i].append((under_way[i], True))  # the return so far of an episode that did not end
-    # Keep as many episodes of each env as the env with the fewest has.
-    rounds = zip(*(of_env[:quota] for of_env in found), strict=False)
-    kept = [episode for each in rounds for episode in each][:episodes]
-    return EvaluatedEpisodes(np.array([total for total, _ in kept]).reshape(-1, agents), sum(left for _, left in kept))
+    return _evaluated(found, quota, episodes, agents)
+
+
+def _apart(seed: int) -> int:
+    """A seed for envs that is distinct from all training seeds: these lie below 2³¹ as well, so it is hashed."""
+    return int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
 
 
 class EvaluationActor:
@@ -147,9 +253,7 @@ class EvaluationActor:
     def __init__(self, config: ValueConfig, params: Params, num_envs: int, seed: int, compiled: Compiled):
         self.program: Any = config.family.program(config)
         self.params = params if config.agent_axis else jax.tree.map(lambda x: x[None], params)
-        # Distinct from all training seeds: these lie below 2³¹ as well, so the seed is hashed.
-        apart = int(np.random.SeedSequence((seed, 7)).generate_state(1)[0] >> 1)
-        self.games = Stepper(config.world.on_host(num_envs, apart, compiled), config.world.stack)
+        self.games = Stepper(config.world.on_host(num_envs, _apart(seed), compiled), config.world.stack)
         self.num_envs, self.agents = num_envs, len(self.games.is_first) // num_envs
         self.learners = config.num_learners
         self.key = keys.evaluation(seed)
