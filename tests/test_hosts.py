@@ -347,7 +347,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("loss", map(slow, LOSSES))
+@pytest.mark.parametrize("loss", [slow(loss) for loss in LOSSES])
 def test_when_one_is_lost_the_others_end_and_the_run_goes_on_as_if_nothing_had_been(loss, undisturbed, tmp_path):
     number, sent, code, said = LOSSES[loss]
     folder = tmp_path / "run"

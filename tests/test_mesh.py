@@ -115,7 +115,7 @@ def test_pmap_gives_the_same(workload="hypergrid", devices=4):
         np.testing.assert_allclose(a, b, rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("workload", map(slow, ["cartpole", "treasurehunt", "hypergrid"]))
+@pytest.mark.parametrize("workload", [slow(w) for w in ("cartpole", "treasurehunt", "hypergrid")])
 def test_more_devices_take_over_from_one_and_fewer_from_more(workload):
     config, ticks = RUNS[workload]
     state, _ = on_one_device(workload, "adam")
