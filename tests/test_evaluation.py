@@ -19,7 +19,7 @@ def population(config, seeds):
     return jax.vmap(config.family.program(config).fresh_params)(np.arange(seeds, dtype=np.int32))
 
 
-@pytest.mark.parametrize(("episodes", "epsilon"), [(40, 0.0), (7, 0.3)])
+@pytest.mark.parametrize(("episodes", "epsilon"), [(40, 0.0), (7, 1.0)])
 @pytest.mark.parametrize("longest", [10_000, 20])
 def test_all_seeds_at_once_play_the_same_episodes(episodes, epsilon, longest, monkeypatch):
     monkeypatch.setattr(ValueConfig, "longest_game", longest)
@@ -31,5 +31,7 @@ def test_all_seeds_at_once_play_the_same_episodes(episodes, epsilon, longest, mo
         np.testing.assert_array_equal(found.returns, alone.returns)
         assert found.left == alone.left
         abandoned += found.left
-    assert (abandoned > 0) == (longest == 20), "some episodes are longer than 20 steps, none than 10,000"
-    assert len({one.mean() for one in together}) > 1, "every seed has its own agent"
+    if epsilon:
+        assert (abandoned > 0) == (longest == 20), "some random episodes are longer than 20 steps, none than 10,000"
+    else:
+        assert len({one.mean() for one in together}) > 1, "every seed has its own agent"
