@@ -214,6 +214,16 @@ def test_scenes_are_made_when_they_are_asked_for(tmp_path, serve):
     assert run["scenes"] == [] and run["scenes_url"] == "scenes/0"
     status, _, body = served.ask(f"/{served.token}/scenes/0")
     assert status == 200 and [scene["kind"] for scene in json.loads(body)["scenes"]] == ["board", "board"]
+    if chromium.find():
+        with chromium.Browser() as browser:
+            browser.open(served.address)
+            browser.run("document.querySelector('.ask').click()")
+            browser.wait("document.querySelector('.player[data-ready]') && !document.querySelector('.ask')")
+            (folder / "log.txt").write_text("the player stays while other things change\n")
+            browser.run("document.querySelector('.player').dataset.same = 'yes'")
+            browser.wait("document.querySelector('pre').textContent.includes('stays')")
+            assert browser.run("document.querySelector('.player').dataset.same") == "yes"
+            assert browser.errors == []
 
 
 def test_a_hostile_run_is_sent_as_text_without_angle_brackets(tmp_path, serve):
