@@ -918,7 +918,7 @@
       const around = of.get(intervals(name)) || [];
       return [name.replaceAll("_", " "), ...cells.map((cell, i) => (around[i] && around[i] !== "–" ? `${cell} ± ${around[i]}` : cell))];
     });
-    const body = rows.length ? table(heads(section.runs), rows, "Greedy policy; ± is a 95 % interval")
+    const body = rows.length ? table(heads(section.runs), rows, "± is a 95 % interval")
       : el("p", { class: "faint" }, "Not evaluated yet. `xladder eval RUN` evaluates the agents of a run.");
     return block("Evaluation", body);
   }
