@@ -363,6 +363,9 @@ def test_the_page_follows_a_run_and_reconnects(tmp_path, serve):
         append(folder, 30)
         browser.wait(f"{done}?.startsWith('31 of')")
         assert browser.run("document.querySelector('.live').textContent") == "connected"
+        assert browser.run("document.title") == "xladder"
+        (folder / "lock").write_text(f"process {os.getpid()} on {socket.gethostname()} since now\n")
+        browser.wait("document.title.startsWith('310 % run')")  # of ten epochs
         assert browser.errors == []
         assert all(url.startswith((served.address, "data:", "blob:")) for url in browser.requests)
         for one in served.connections:  # as when a laptop sleeps
