@@ -216,6 +216,13 @@ def test_a_run_without_any_metrics_is_shown(tmp_path):
     assert run["panels"] == [] and run["done"] == 0 and run["notes"] == []
 
 
+def test_a_table_is_read_in_pieces(tmp_path, monkeypatch):
+    folder = plain_run(tmp_path / "run")
+    whole = Source(folder, "run").describe(1000)
+    monkeypatch.setattr("xladder.report.source.PIECE", 400)
+    assert Source(folder, "run").describe(1000) == whole and whole["done"] == 30
+
+
 def test_only_new_lines_are_read_again_and_a_cut_file_from_the_beginning(tmp_path):
     folder = plain_run(tmp_path / "run")
     source = Source(folder, "run")
@@ -548,6 +555,9 @@ def test_curves_can_be_hidden_and_drawn_over_time(browser, report):
     assert browser.run(numbers) == 2
     browser.run("document.querySelector('.eye').click()")
     assert browser.run(numbers) == 1
+    browser.run("document.querySelectorAll('.eye')[1].click()")
+    assert browser.run(numbers) == 0
+    browser.run("[...document.querySelectorAll('.eye')].slice(0, 2).forEach(button => button.click())")
     browser.run("[...document.querySelectorAll('.axis button')][1].click()")
     assert browser.run("document.querySelectorAll('.axis button')[1].getAttribute('aria-pressed')") == "true"
     assert browser.errors == []

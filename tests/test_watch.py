@@ -214,6 +214,16 @@ def test_scenes_are_made_when_they_are_asked_for(tmp_path, serve):
     assert run["scenes"] == [] and run["scenes_url"] == "scenes/0"
     status, _, body = served.ask(f"/{served.token}/scenes/0")
     assert status == 200 and [scene["kind"] for scene in json.loads(body)["scenes"]] == ["board", "board"]
+    if chromium.find():
+        with chromium.Browser() as browser:
+            browser.open(served.address)
+            browser.run("document.querySelector('.ask').click()")
+            browser.wait("document.querySelector('.player[data-ready]') && !document.querySelector('.ask')")
+            (folder / "log.txt").write_text("the player stays while other things change\n")
+            browser.run("document.querySelector('.player').dataset.same = 'yes'")
+            browser.wait("document.querySelector('pre').textContent.includes('stays')")
+            assert browser.run("document.querySelector('.player').dataset.same") == "yes"
+            assert browser.errors == []
 
 
 def test_a_hostile_run_is_sent_as_text_without_angle_brackets(tmp_path, serve):
@@ -353,6 +363,9 @@ def test_the_page_follows_a_run_and_reconnects(tmp_path, serve):
         append(folder, 30)
         browser.wait(f"{done}?.startsWith('31 of')")
         assert browser.run("document.querySelector('.live').textContent") == "connected"
+        assert browser.run("document.title") == "xladder"
+        (folder / "lock").write_text(f"process {os.getpid()} on {socket.gethostname()} since now\n")
+        browser.wait("document.title.startsWith('310 % run')")  # of ten epochs
         assert browser.errors == []
         assert all(url.startswith((served.address, "data:", "blob:")) for url in browser.requests)
         for one in served.connections:  # as when a laptop sleeps

@@ -63,15 +63,15 @@ def stamp(folder: Path, name: str) -> tuple[int, int, int] | None:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def read_bytes(folder: Path, name: str, largest: int, start: int = 0) -> bytes | None:
-    """The contents of a file from `start` on; None if there is no such file."""
+def read_bytes(folder: Path, name: str, largest: int, start: int = 0, most: int | None = None) -> bytes | None:
+    """The contents of a file from `start` on, at most `most` bytes; None if there is no such file."""
     file = open_inside(folder, name, largest)
     if file is None:
         return None
     try:
         with os.fdopen(file, "rb") as opened:
             opened.seek(start)
-            return opened.read(largest)
+            return opened.read(largest if most is None else most)
     except OSError as error:
         raise DamagedRun(f"`{name}` cannot be read: {error.strerror or error}.") from None
 

@@ -32,7 +32,7 @@ from xladder.runs.directory import AGENTS
 HOST = "127.0.0.1"
 NAMES = (HOST, "localhost")
 NUMBERS = 40_000  # in the curves of all runs: about 250 kB per update
-SHORTEST, LONGEST = 1.0, 60.0  # seconds between looks at the files
+SHORTEST, LONGEST = 2.0, 60.0  # seconds between looks at the files
 REST = 100.0  # how many times as long as a look to rest after it
 ALIVE = 10.0  # seconds between signs of life
 MOST_CONNECTIONS = 32

@@ -29,9 +29,10 @@ from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
 LONGEST = 400  # characters of a value
 MOST_ENTRIES = 400  # of a config or an environment
 MOST_SCORES = 40
-LOG_LINES = 200
+LOG_LINES = 100
 HIDDEN = ("seed", "steps", "seconds", "episodes", "updates")  # columns without a panel of their own
 OTHER_PANELS = 8
+PIECE = 1 << 25  # bytes of metrics.csv that are parsed at once, to bound memory use
 WATCHED = (
     "config.json",
     "metrics.csv",
@@ -82,19 +83,21 @@ class GrowingTable:
             raise DamagedRun(f"`metrics.csv` is not a valid table of metrics ({error}).") from None
 
     def _read(self, folder: Path) -> bool:
-        text = files.read_bytes(folder, "metrics.csv", files.LARGEST_METRICS, self._position) or b""
-        text = text[: text.rfind(b"\n") + 1]
-        if not text:
-            return False
-        size = len(text)
-        if not self._position:
-            first, _, text = text.partition(b"\n")
-            self.header = parse_header(first)
-        rows = parse_rows(self.header, text)
-        self._position += size
-        if len(rows):
-            self._rows.append(rows)
-        return bool(len(rows))
+        found = False
+        while True:
+            text = files.read_bytes(folder, "metrics.csv", files.LARGEST_METRICS, self._position, PIECE) or b""
+            text = text[: text.rfind(b"\n") + 1]
+            if not text:
+                return found
+            size = len(text)
+            if not self._position:
+                first, _, text = text.partition(b"\n")
+                self.header = parse_header(first)
+            rows = parse_rows(self.header, text)
+            self._position += size
+            if len(rows):
+                self._rows.append(rows)
+                found = True
 
     def _start_over(self) -> None:
         self.header, self._rows, self._position = [], [], 0

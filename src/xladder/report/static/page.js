@@ -203,7 +203,7 @@
           y: { distr: spec.logarithmic ? 3 : 1, range: () => this.range() },
         },
         axes: [
-          { ...axis, size: 34, space: 70, values: (_, ticks) => ticks.map((x) => (spec.byTime ? short(x) : short(x))) },
+          { ...axis, size: 34, space: 70, values: (_, ticks) => ticks.map(short) },
           { ...axis, size: 56, values: (_, ticks) => ticks.map((y) => (y === null ? "" : short(y))) },
         ],
         series: [{}, ...spec.series.map((one) => ({
@@ -703,7 +703,12 @@
         const { run, scene, label } = this.choices[i];
         return { run, label, view: new KINDS[scene.kind](scene) };
       }));
-      await Promise.all(loading.map(({ view }) => view.load()));
+      try {
+        await Promise.all(loading.map(({ view }) => view.load()));
+      } catch {
+        this.stages.replaceChildren(el("p", { class: "note" }, "This browser cannot unpack the replay: a newer one can."));
+        return;
+      }
       if (this.loading !== loading) return; // chosen again meanwhile
       this.views = loading;
       this.timeline = [...new Set(loading.flatMap(({ view }) => view.times))].sort((a, b) => a - b);
@@ -918,7 +923,7 @@
       const around = of.get(intervals(name)) || [];
       return [name.replaceAll("_", " "), ...cells.map((cell, i) => (around[i] && around[i] !== "–" ? `${cell} ± ${around[i]}` : cell))];
     });
-    const body = rows.length ? table(heads(section.runs), rows, "Greedy policy; ± is a 95 % interval")
+    const body = rows.length ? table(heads(section.runs), rows, "± is a 95 % interval")
       : el("p", { class: "faint" }, "Not evaluated yet. `xladder eval RUN` evaluates the agents of a run.");
     return block("Evaluation", body);
   }
@@ -1066,6 +1071,10 @@
     }
     for (const [workload, section] of sections)
       if (!data.sections.some((one) => one.workload === workload)) { section.node.remove(); sections.delete(workload); }
+    if (data.live) {
+      const running = data.runs.filter((run) => run.state === "training" && run.total);
+      document.title = [...running.map((run) => `${Math.floor(100 * run.done / run.total)} % ${run.name}`).slice(0, 3), "xladder"].join(" · ");
+    }
     if (data.live && !data.runs.length) main.replaceChildren(el("p", { class: "faint" }, "Waiting for a run to begin …"));
     document.documentElement.dataset.ready = "yes";
   }
