@@ -67,9 +67,8 @@ def main():
                 print(said, flush=True)
                 last = result
     ratio = median(times["sweep"]) / median(times["train"])
-    print(
-        f"{given.trials} trials × {given.seeds} seeds take {ratio:.2f} times as long as {given.trials * given.seeds} seeds"
-    )
+    rows = given.trials * given.seeds
+    print(f"{given.trials} trials × {given.seeds} seeds take {ratio:.2f} times as long as {rows} seeds")
     if given.out:
         told = {
             **environment(devices.find(given.device)),

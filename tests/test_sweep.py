@@ -17,6 +17,7 @@ from tests.test_cli import call
 from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.rungs import fused
+from xladder.runs.listing import find_runs
 from xladder.sweeps.population import shared_config, stack_hyperparams
 from xladder.sweeps.schedule import Scores, Stage, exploit, generations, halving_stages
 from xladder.sweeps.space import Choices, Range, draw_trials, parse_axis, with_values
@@ -224,6 +225,15 @@ def test_a_finished_sweep_says_so(grid_sweep, capsys):
     assert call("resume", str(grid_sweep)) == 0
     assert "is complete" in capsys.readouterr().out
     assert call("resume", str(grid_sweep), "--rung", "mesh") == 2
+
+
+def test_a_sweep_is_one_row_of_the_list_and_its_winner_one_run(grid_sweep, capsys):
+    assert call("runs", str(grid_sweep.parent), "--json", "-") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["name"] == "s" and row["state"] == "finished" and row["tags"] == ["sweep"]
+    assert find_runs(grid_sweep.parent) == [grid_sweep / "best"]
+    assert call("plot", str(grid_sweep.parent), "--out", str(grid_sweep.parent / "p.png")) == 0
+    assert "2 seeds" in capsys.readouterr().out
 
 
 @pytest.mark.slow

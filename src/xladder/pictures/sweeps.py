@@ -58,7 +58,15 @@ def draw_trials(path: Path, settings: Sequence[Coordinate], score: Coordinate, s
         for i, coordinate in enumerate(every):
             plot.axvline(i, color=INK, linewidth=0.8)
             for height, label in coordinate.marks:
-                plot.annotate(label, (i, height), (5, 0), textcoords="offset points", va="center", fontsize=10)
+                plot.annotate(
+                    label,
+                    (i, height),
+                    (6, 0),
+                    textcoords="offset points",
+                    va="center",
+                    fontsize=10,
+                    bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": "none", "alpha": 0.85},
+                )
         plot.set_xticks(range(len(every)), [coordinate.name for coordinate in every], fontsize=12)
         plot.set_yticks([])
         plot.set_xlim(-0.08, len(settings) + 0.25)

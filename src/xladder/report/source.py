@@ -11,6 +11,7 @@ import re
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from xladder.report import files
 from xladder.report.curves import make_panels, make_times, numbers, points_per_line
 from xladder.results import Result
 from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS, describe_plan, parse_plan, read_snapshots
+from xladder.runs.listing import search
 from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
 
 LONGEST = 400  # characters of a value
@@ -352,21 +354,13 @@ def find_runs(paths: list[Path], most: int = 64) -> list[Path]:
     return list(found.values())
 
 
-def runs_in(folder: Path, most: int, depth: int = 3) -> list[Path]:
+def runs_in(folder: Path, most: int) -> list[Path]:
     """The run directories below a folder, oldest name first; folders behind links are left out."""
-    found: list[Path] = []
     try:
-        inside = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+        below = (path for path in search(folder) if path != folder)
+        return list(islice((path for path in below if (path / "config.json").is_file()), most + 1))
     except OSError:
         return []
-    for path in map(Path, inside):
-        if len(found) > most:
-            break
-        if any((path / name).is_file() for name in ("metrics.csv", "lock")) and (path / "config.json").is_file():
-            found.append(path)
-        elif depth > 1 and not path.name.startswith("."):
-            found += runs_in(path, most, depth - 1)
-    return found
 
 
 def names_of(folders: list[Path]) -> list[str]:

@@ -26,6 +26,7 @@ KINDS: Mapping[str, type] = {"workload": str, "rung": str, "seed": int, "config"
 """What a config.json has to have."""
 MARKS = frozenset({"config.json", "metrics.csv", "checkpoints", "lock"})
 """A folder with one of these is a run directory, be it damaged."""
+SWEEP, BEST = "sweep.json", "best"  # the plan of a sweep, and the run directory of its winner
 DEEPEST = 3  # levels of folders to search for runs
 TAIL_BYTES = 16_384  # of metrics.csv
 TAIL_ROWS = 100  # to average
@@ -102,7 +103,7 @@ def list_runs(
     Returns:
         The runs; damaged ones are last when sorted by return.
     """
-    found = [read_info(path, _below(path, folder)) for path in find_runs(folder)]
+    found = [read_info(path, _below(path, folder)) for path in find_runs(folder, sweeps=True)]
     wanted = [
         run
         for run in found
@@ -119,14 +120,16 @@ def list_runs(
     return wanted
 
 
-def find_runs(folder: Path) -> list[Path]:
+def find_runs(folder: Path, sweeps: bool = False) -> list[Path]:
     """The run directories in a folder, in folders in it too; the folder itself if it is one.
+
+    Of a sweep that is its winner or, with `sweeps`, its own folder.
 
     Raises:
         UsageError: There is no such folder, or there are no runs in it.
     """
     try:
-        found = list(_search(folder, DEEPEST))
+        found = list(search(folder, sweeps))
     except OSError as error:
         if error.errno == errno.ENOENT:
             raise UsageError(f"There is no folder `{folder}`.") from None
@@ -140,6 +143,8 @@ def read_info(path: Path, name: str | None = None) -> RunInfo:
     """Read what there is to know about a run; one that cannot be read is `damaged`."""
     name = path.name if name is None else name
     started = _started(path)
+    if is_regular(path / SWEEP):
+        return _read_sweep(path, name)
     try:
         config = read_config(path)
         settings = _settings(config)
@@ -165,6 +170,24 @@ def read_info(path: Path, name: str | None = None) -> RunInfo:
     )
 
 
+def _read_sweep(path: Path, name: str) -> RunInfo:
+    """A sweep as a row: its base settings, and the test of its winner as the evaluation."""
+    started = path.joinpath(SWEEP).lstat().st_mtime
+    try:
+        plan = read_json(path / SWEEP).get("plan")
+        if not isinstance(plan, dict) or any(type(plan.get(key)) is not kind for key, kind in KINDS.items()):
+            raise Unreadable(f"{SWEEP} is not one that xladder wrote")
+        done = is_regular(path / "result.json")
+        score = read_json(path / "result.json").get("test_score") if done else {}
+    except Unreadable as error:
+        return RunInfo(path, name, "damaged", started=started, problem=str(error))
+    state: State = "running" if is_held(path / "lock") else "finished" if done else "stopped"
+    seeds, score = _seeds(plan), score if isinstance(score, dict) else {}
+    return RunInfo(
+        path, name, state, plan["workload"], plan["rung"], seeds, ("sweep",), _settings(plan), started, evaluation=score
+    )
+
+
 def state_of(path: Path) -> State:
     """Whether a run is running, finished, stopped or diverged."""
     if is_held(path / "lock"):
@@ -182,15 +205,23 @@ def read_config(path: Path) -> dict[str, Any]:
     return config
 
 
-def _search(folder: Path, levels: int) -> Iterator[Path]:
+def search(folder: Path, sweeps: bool = False, levels: int = DEEPEST) -> Iterator[Path]:
+    """The run directories below a folder, as `find_runs` finds them; folders that may not be read are left out."""
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
-    if MARKS & {entry.name for entry in entries}:
+    names = {entry.name for entry in entries}
+    if SWEEP in names:
+        if sweeps:
+            yield folder
+        elif BEST in names and not (folder / BEST).is_symlink():
+            yield folder / BEST
+        return
+    if MARKS & names:
         yield folder
         return
     for entry in entries if levels else ():
         if entry.is_dir(follow_symlinks=False) and not entry.name.startswith("."):
             try:
-                yield from _search(folder / entry.name, levels - 1)
+                yield from search(folder / entry.name, sweeps, levels - 1)
             except OSError:
                 continue  # a folder that may not be read is not listed either
 

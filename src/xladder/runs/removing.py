@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xladder.errors import ResourceError, UsageError
-from xladder.runs.listing import RunInfo, read_config, read_info
+from xladder.runs.listing import SWEEP, RunInfo, read_config, read_info
 from xladder.runs.locks import Lock
 from xladder.runs.reading import Unreadable, is_regular
 
@@ -67,7 +67,7 @@ def _check(folder: Path) -> Removal:
         run = read_info(folder, str(folder))
         if run.state == "running":
             raise UsageError(f"`{folder}` is being written by a run: stop it first.")
-        return Removal(run, _size(folder, folder.lstat().st_dev))
+        return Removal(run, _size(folder, folder.lstat().st_dev, is_regular(folder / SWEEP)))
     except OSError as error:
         raise UsageError(f"`{folder}` cannot be read: {error.strerror or error}.") from None
 
@@ -75,6 +75,8 @@ def _check(folder: Path) -> Removal:
 def _is_run(folder: Path, entries: set[str]) -> bool:
     """Whether a folder is a run directory: it has a config, or is one whose config is damaged or gone."""
     try:
+        if is_regular(folder / SWEEP):
+            return True
         read_config(folder)
         return True
     except Unreadable:
@@ -82,8 +84,8 @@ def _is_run(folder: Path, entries: set[str]) -> bool:
         return is_regular(folder / "lock") and (entries <= REMAINS or {"checkpoints", "media"} <= entries)
 
 
-def _size(folder: Path, device: int) -> int:
-    """Size of all files in a folder, which must not lead elsewhere."""
+def _size(folder: Path, device: int, sweep: bool) -> int:
+    """Size of all files in a folder, which must not lead elsewhere; that of a sweep holds runs."""
     total = 0
     for entry in list(os.scandir(folder)):
         status = entry.stat(follow_symlinks=False)
@@ -92,9 +94,9 @@ def _size(folder: Path, device: int) -> int:
         if stat.S_ISDIR(status.st_mode):
             if status.st_dev != device:
                 raise UsageError(f"`{entry.path}` is on another file system: unmount it first.")
-            if is_regular(Path(entry.path, "config.json")):
+            if is_regular(Path(entry.path, "config.json")) and not sweep:
                 raise UsageError(f"`{folder}` has another run in it, `{entry.path}`: remove that one first.")
-            total += _size(Path(entry.path), device)
+            total += _size(Path(entry.path), device, sweep)
         else:
             total += status.st_size
     return total

@@ -33,10 +33,11 @@ from xladder.results import Result
 from xladder.runs import metrics, resuming
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command, write_json
 from xladder.runs.keeping import DiskCheckpointer
+from xladder.runs.listing import BEST, SWEEP
 from xladder.runs.locks import Lock
 from xladder.runs.recording import Recorder, save
 from xladder.sweeps.schedule import Scores, exploit
-from xladder.sweeps.sweep import SWEEP, Sweep, describe_sweep, parse_sweep
+from xladder.sweeps.sweep import Sweep, describe_sweep, parse_sweep
 from xladder.trainer import Observer, ResumeState
 
 RESULT = "result.json"
@@ -389,7 +390,7 @@ class SweepRun:
         scores = {name: score for name, (_, score) in tested.items()} if tested else {"best": {}, "default": {}}
         mean, interval = mean_and_interval(winner.scores) if winner else (math.nan, math.nan)
         if tested and winner:
-            save(tested["best"][0], self._fresh("best"), score=tested["best"][1])
+            save(tested["best"][0], self._fresh(BEST), score=tested["best"][1])
         return Outcome(
             folder=self.directory.path,
             trials=self.rows() if winner else [],

@@ -80,9 +80,13 @@ class Range:
 
     def marks(self) -> list[tuple[float, str]]:
         """Heights and labels to draw."""
-        between = np.geomspace if self.logarithmic else np.linspace
-        values = between(self.low, self.high, 4)
-        return [(float(height), f"{value:.2g}") for height, value in zip(self.heights(values), values, strict=True)]
+        if self.logarithmic:  # the ends, and powers of ten that are not too close to them
+            powers = 10.0 ** np.arange(np.ceil(np.log10(self.low)), np.floor(np.log10(self.high)) + 1)
+            between = [power for power in powers if 0.08 < float(self.heights([power])[0]) < 0.92]
+        else:
+            between = list(np.linspace(self.low, self.high, 5)[1:-1])
+        values = [self.low, *between, self.high]
+        return [(float(height), f"{value:.3g}") for height, value in zip(self.heights(values), values, strict=True)]
 
     def __str__(self) -> str:
         return f"{'log:' * self.logarithmic}{self.low:g}..{self.high:g}"

@@ -15,10 +15,10 @@ from xladder.core.statistics import episode_weights, weighted_mean
 from xladder.errors import UsageError, unknown
 from xladder.plans import Plan, check_seeds
 from xladder.protocols import Config
+from xladder.runs.listing import SWEEP
 from xladder.sweeps.schedule import Stage, generations, halving_stages
 from xladder.sweeps.space import Axis, Range, draw_trials, parse_axis, with_values
 
-SWEEP = "sweep.json"
 Method = Literal["all", "halve", "pbt"]
 POPULATION_RUNGS = ("fused", "mesh")
 MOST_PROGRAMS = 16
