@@ -1,6 +1,7 @@
 """Worlds of one's own, by name and as objects: on every rung, in child processes, and everything that is wrong."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -304,3 +305,28 @@ def test_jaxmarl_steps_and_ours_are_the_same():
 def test_settings_of_a_shared_world_go_through_json():
     config = xladder.plan(RACE).config
     assert replace(config) == config and hash(config) == hash(replace(config))
+
+
+@pytest.mark.slow
+def test_worlds_of_an_installed_package_have_short_names_and_need_no_import(tmp_path):
+    """As if `pip install corridors` had been run: a package with an entry point, in a folder on the path."""
+    site = tmp_path / "site"
+    about = site / "corridors-1.0.dist-info"
+    about.mkdir(parents=True)
+    source = Path(own_worlds.__file__).read_text()
+    (site / "corridors.py").write_text(source)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: corridors\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[xladder.worlds]\nhallway = corridors:Corridor\n")
+    run = [sys.executable, "-m", "xladder"]
+    given = {"cwd": tmp_path, "capture_output": True, "text": True, "check": False}
+    paths = os.pathsep.join([str(site), str(Path(xladder.__file__).parents[1])])
+    environment = os.environ | {"PYTHONPATH": paths}
+    words = ["--steps", "200", "--learner.hidden", "8", "--learner.width", "8", "--out", "r", "--eval-episodes", "2"]
+    done = subprocess.run([*run, "train", "hallway", *words], env=environment, **given)
+    assert done.returncode == 0, done.stderr
+    # An installed package was chosen by whoever installed it, so its runs open without `--import`.
+    done = subprocess.run([*run, "eval", "r", "--episodes", "2"], env=environment, **given)
+    assert done.returncode == 0, done.stderr
+    (about / "entry_points.txt").write_text("[xladder.worlds]\nhallway = corridors:Missing\n")
+    done = subprocess.run([*run, "train", "hallway", *words[:-4], "--out", "s"], env=environment, **given)
+    assert done.returncode == 2 and "hallway" in done.stderr and not (tmp_path / "s").exists()

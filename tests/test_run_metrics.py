@@ -45,6 +45,14 @@ def test_the_summary_of_a_run_weights_by_episodes():
     )
 
 
+def test_a_run_without_an_end_of_an_episode_says_so():
+    config = plan("cartpole").config
+    nothing = {"return": np.full((1, 20), np.nan), "episodes": np.zeros((1, 20))}
+    assert summary(config, nothing) == ["no episode ended while training"]
+    nothing["episodes"][0, 3] = nothing["return"][0, 3] = 1
+    assert summary(config, nothing) == ["1 episode ended while training"]
+
+
 @pytest.fixture
 def written(tmp_path):
     writer = MetricsWriter(tmp_path, "tick", [3, 1], 4, steps_per_tick=8, measured=("eval_return",))

@@ -458,7 +458,11 @@ def summary(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> list[str]
     """Lines that summarise the training run."""
     parts = tenths(metrics["return"], metrics["episodes"])
     if not all(np.isfinite(part).all() for part in parts):
-        return [f"{int(np.nansum(metrics['episodes']))} episodes ended while training"]
+        count = int(np.nansum(metrics["episodes"]))
+        if not count and metrics["return"].size:
+            hint = f": `xladder check {config.name}` says whether its episodes end at all" if ":" in config.name else ""
+            return [f"no episode ended while training{hint}"]
+        return [f"{count} episode{'s' * (count != 1)} ended while training"]
     first, last = (format_mean(part) for part in parts)
     return [f"return per episode during training: {first} in the first tenth, {last} in the last"]
 
