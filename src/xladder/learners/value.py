@@ -141,10 +141,14 @@ class ValueLearner:
         batch: Batch,
         taus: jax.Array,
         noise: tuple[Any, Any, Any],
-        hyperparams: Any,
+        hyperparams: Any = None,
     ) -> tuple[jax.Array, jax.Array]:
-        """float32 [B] each: the losses of the transitions, and their errors, which become priorities."""
+        """float32 [B] each: the losses of the transitions, and their errors, which become priorities.
+
+        The hyperparameters are those of the settings if not given.
+        """
         c, head = self.config, self.head
+        hyperparams = Hyperparams.of(c) if hyperparams is None else hyperparams
         next_target = self.apply(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
         next_online = self.apply(params, batch.next_states, taus[0], noise[0]) if c.double else next_target
         now_target = self.apply(target, batch.states, taus[1], noise[1]) if c.munchausen else next_target
@@ -179,7 +183,7 @@ class ValueLearner:
         batch: Batch,
         taus: jax.Array,
         noise: tuple[Any, Any, Any],
-        hyperparams: Any,
+        hyperparams: Any = None,
     ) -> tuple[jax.Array, jax.Array]:
         """The mean loss over the batch, weighted by `valid`, float32 [], and the errors, float32 [B]."""
         losses, errors = self.losses(params, target, batch, taus, noise, hyperparams)
