@@ -76,7 +76,7 @@ APIS = {
     "flow": ("forward_mask", "backward_mask", "log_reward"),
     "zoo": ("possible_agents", "reset", "step"),
 }
-WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
+WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", "hypergrid")
 _CONTINUOUS = "continuous actions, but value learners need discrete ones"
 # gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {
