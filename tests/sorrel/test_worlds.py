@@ -322,7 +322,9 @@ def test_cleanup(settings, monkeypatch):
     def begin_epoch(draws):
         world = settings.build()
         m, stride = settings.margin, settings.width + 2 * settings.margin
-        places = [[(c // stride - m, c % stride - m) for c in cells] for cells in (world.orchard_cells(), world.spawn_cells())]
+        places = [
+            [(c // stride - m, c % stride - m) for c in cells] for cells in (world.orchard_cells(), world.spawn_cells())
+        ]
         answers.choices = [
             spawn_order(settings, starts, sorted(cells)) for starts, cells in zip(draws[::-1], places, strict=True)
         ]

@@ -12,7 +12,7 @@ from PIL import Image
 
 from xladder.pictures.scenes import Board, data_uri, pack
 from xladder.pictures.sprites import AGENT_COLOURS, GROUND, agent_sprite
-from xladder.pictures.tiles import tile
+from xladder.pictures.tiles import tile, visible
 from xladder.worlds.entities import Cell
 
 TILE = 72  # pixels of a sprite: sharp on a screen with two pixels per point
@@ -68,14 +68,10 @@ def make_scene(title: str, replay: Replay, starts: np.ndarray, played: Epoch, vi
         view_shape: rows and columns of a view.
     """
     views = played.views
-    known = [code for code, cell in enumerate(replay.cells) if cell.kinds]
-    used = [code for code in known if (replay.codes == code).any() or (views == code).any()]
-    shown = [replay.cells[code] for code in used]
-    shown += [cell for cell in replay.legend if cell not in shown]
-    numbers = np.zeros(len(replay.cells), np.uint8)  # of the sprite for each code, counted from 1
-    numbers[used] = 1 + np.arange(len(used))
+    shown = list(dict.fromkeys(cell.kinds for cell in replay.cells if visible(cell.kinds)))  # codes may look alike
+    numbers = np.array([1 + shown.index(cell.kinds) if cell.kinds in shown else 0 for cell in replay.cells], np.uint8)
     agents = len(starts)
-    sprites = [replay.sprite(TILE, cell) for cell in shown] + [agent_sprite(TILE, i) for i in range(agents)]
+    sprites = [tile(TILE, kinds, replay.kinds) for kinds in shown] + [agent_sprite(TILE, i) for i in range(agents)]
     return {
         "kind": "board",
         "title": title,
@@ -93,5 +89,5 @@ def make_scene(title: str, replay: Replay, starts: np.ndarray, played: Epoch, vi
         "values": pack(played.values.astype(np.float32)),
         "views": pack(numbers[views].reshape(*views.shape[:2], *view_shape)),
         "whole": replay.full_view,
-        "legend": [{"name": c.name, "sprite": shown.index(c), "value": float(c.value)} for c in replay.legend],
+        "legend": [{"name": c.name, "sprite": shown.index(c.kinds), "value": float(c.value)} for c in replay.legend],
     }

@@ -12,6 +12,7 @@ from PIL import Image, ImageDraw
 
 from xladder.pictures.boards import Replay
 from xladder.pictures.sprites import AGENT_COLOURS, GROUND, agent_sprite, font, halo_sprite, text_on
+from xladder.pictures.tiles import visible
 
 FRAME_MS, LAST_MS = 160, 1500
 LARGEST_TILE, NARROWEST, WIDEST = 40, 360, 640
@@ -61,7 +62,7 @@ class _Stage:
         self.under = self.top + tile * height
         self.scores_per_row = (self.width - 2 * EDGE + GAP) // (SCORE + GAP)
         rows = -(-agents // self.scores_per_row)
-        used = [code for code in np.unique(replay.codes) if replay.cells[code].kinds]
+        used = [code for code in np.unique(replay.codes) if visible(replay.cells[code].kinds)]
         self.sprites = {code: replay.sprite(tile, replay.cells[code]) for code in used}
         self.agents = [agent_sprite(tile, i) for i in range(agents)]
         self.halos = [halo_sprite(round(1.3 * tile), colour) for colour in (LOSS, GOLD)]

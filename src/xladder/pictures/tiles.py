@@ -36,12 +36,20 @@ def tile(size: int, kinds: Sequence[str], names: Sequence[str]) -> Image.Image:
     return image
 
 
+def visible(kinds: Sequence[str]) -> bool:
+    """Whether there is anything to draw."""
+    return any(kind not in HIDDEN for kind in kinds)
+
+
 @cache
 def _kind_sprite(size: int, kind: str, index: int) -> Image.Image:
     if kind in PAINTERS:
         return painted(size, PAINTERS[kind])
-    special = {"wall": wall_sprite(size), "agent": figure_sprite(size, OTHER), "not_it": figure_sprite(size, OTHER)}
-    return special[kind] if kind in special else item_sprite(size, kind, index - 1)
+    if kind == "wall":
+        return wall_sprite(size)
+    if kind in ("agent", "not_it"):
+        return figure_sprite(size, OTHER)
+    return item_sprite(size, kind, index - 1)
 
 
 def _fill(pencil: Pencil, colour: str) -> None:
