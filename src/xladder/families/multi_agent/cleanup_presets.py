@@ -143,7 +143,7 @@ class WorldConfig(BoardSettings):
     def _room(self) -> tuple[int, int]:
         """Cells on which agents may start, and trees that may bear the first apples."""
         if self.mode == "apple":
-            spawns = ((self.height - 1) // 2) * ((self.width - 1) // 2)
+            spawns = ((self.height - 2) // 2) * ((self.width - 2) // 2)  # of even row and column
             return spawns, (self.height - 2) * (self.width - 2) - spawns
         third, stem = self.height // 3, self.width // 3
         rows = range(1, self.height - 1)
