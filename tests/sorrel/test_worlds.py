@@ -182,6 +182,30 @@ def test_treasure_hunt(settings, monkeypatch):
     lock_step(settings, record, answers, begin_epoch, begin_turn, same_board)
 
 
+def test_files_of_the_example_import(tmp_path):
+    from sorrel.models.pytorch import PyTorchIQN
+
+    from xladder import parameters, plan
+    from xladder.runs import exchange
+
+    preset = plan("treasurehunt", preset="sorrel")
+    c, w = preset.config.learner, preset.config.world
+    theirs = PyTorchIQN(
+        input_size=(w.encoding().num_inputs,),
+        action_space=4,
+        layer_size=c.width,
+        epsilon=c.epsilon,
+        device="cpu",
+        seed=1,
+        n_frames=c.n_frames,
+    )
+    theirs.save(tmp_path / "agent.pkl")
+    (found,) = exchange.read(tmp_path / "agent.pkl", preset).values()
+    state = {name: values.numpy() for name, values in theirs.qnetwork_local.state_dict().items()}
+    assert state["head1.weight"].shape == (250, 375)
+    jax.tree.map(np.testing.assert_array_equal, found, parameters.to_tree("iqn", state))
+
+
 TAG = tag_presets.DEFAULT.world
 TAGS = {"example": TAG, "crowded": replace(TAG, height=5, width=5, radius=2, max_turns=100)}
 
