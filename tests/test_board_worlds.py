@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from xladder.core.encoding import Block, Encoding
 from xladder.errors import UsageError
@@ -15,6 +16,7 @@ from xladder.families.multi_agent import cleanup_presets, config, iowa_presets, 
 from xladder.families.multi_agent import treasurehunt_presets as hunt
 from xladder.nets.codes import CodesTorso, encode
 from xladder.nets.codes_torch import CodesTorso as TorchTorso
+from xladder.worlds import cleanup, iowa, tag, treasurehunt
 from xladder.worlds.cleanup import APPLE, CLEAN, CLEANS, OLD_CLEAN, POLLUTION, RIVER, TREE, ZAP, ZAPS
 from xladder.worlds.entities import palette
 from xladder.worlds.tag import IT, NOT_IT, STAYED_IT, TAGGED, WAS_FREE
@@ -226,3 +228,25 @@ def test_the_room_that_is_promised_is_there(size, mode):
     settings = cleanup_presets.WorldConfig(*size, mode=mode)
     world = settings.build()
     assert settings._room() == (len(world.spawn_cells()), len(world.orchard_cells()))
+
+
+STATES = {"tag": tag.State, "iowa": iowa.State, "cleanup": cleanup.State, "hunt, full view": treasurehunt.State}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_an_epoch_can_be_replayed(name, tmp_path):
+    settings = BOARDS[name]
+    draws = parity.draw_walk(settings, jax.random.key(0))
+    walk = parity.walk_host(settings, draws)
+    states = STATES[name](*walk.states)
+    settings.draw(tmp_path / "a.gif", states, walk.rewards, name)
+    with Image.open(tmp_path / "a.gif") as image:
+        assert image.n_frames == settings.max_turns
+    values = np.zeros((*draws.actions.shape, len(settings.action_names)), np.float32)
+    played = config.Played(walk.views, values, draws.actions, walk.rewards)
+    scene = settings.board(name, jax.tree.map(lambda x: x[0], states), states, played)
+    shape = (settings.max_turns, settings.num_agents, *settings.view_shape)
+    assert scene["views"]["shape"] == list(shape) and scene["whole"] == settings.full_view
+    assert scene["cells"]["shape"] == [settings.max_turns, settings.height, settings.width]
+    assert len(set(scene["sprites"])) == len(scene["sprites"])
+    assert all(item["sprite"] < len(scene["sprites"]) for item in scene["legend"])

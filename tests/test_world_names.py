@@ -78,7 +78,10 @@ def test_spellings_lead_to_one_place(typed, family, there, here):
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("cartpol", "no world `cartpol`. Did you mean `cartpole`? There are treasurehunt, cleanup, tag, iowa, hypergrid"),
+        (
+            "cartpol",
+            "no world `cartpol`. Did you mean `cartpole`? There are treasurehunt, cleanup, tag, iowa, hypergrid",
+        ),
         ("breakout", "There are `atari/breakout` and `minatar/breakout`."),
         ("MsPacman", "There is `atari/ms_pacman`."),
         ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),

@@ -68,8 +68,9 @@ def make_scene(title: str, replay: Replay, starts: np.ndarray, played: Epoch, vi
         view_shape: rows and columns of a view.
     """
     views = played.views
-    shown = list(dict.fromkeys(cell.kinds for cell in replay.cells if visible(cell.kinds)))  # codes may look alike
-    numbers = np.array([1 + shown.index(cell.kinds) if cell.kinds in shown else 0 for cell in replay.cells], np.uint8)
+    stacks = [tuple(dict.fromkeys(cell.kinds)) for cell in replay.cells]
+    shown = list(dict.fromkeys(kinds for kinds in stacks if visible(kinds)))  # several codes may look alike
+    numbers = np.array([1 + shown.index(kinds) if kinds in shown else 0 for kinds in stacks], np.uint8)
     agents = len(starts)
     sprites = [tile(TILE, kinds, replay.kinds) for kinds in shown] + [agent_sprite(TILE, i) for i in range(agents)]
     return {

@@ -72,12 +72,13 @@ class WorldConfig(BoardSettings):
         """What every code stands for: beam, then agent, then ground, the last of which changes first."""
         grounds = ((), ("river",), ("pollution",), ("tree",), ("apple",), ("wall",) * 3, ("wall",))
         beams = ((), ("clean",), ("clean",), ("zap",), ("zap",))
-        return tuple(
-            Cell(" ".join(dict.fromkeys(ground + agent + beam)), ground + agent + beam)
+        stacks = [
+            ground if "wall" in ground else ground + agent + beam  # nothing else is ever there
             for beam in beams
             for agent in ((), ("agent",))
             for ground in grounds
-        )
+        ]
+        return tuple(Cell(" ".join(dict.fromkeys(kinds)), kinds) for kinds in stacks)
 
     @property
     def margin(self) -> int:
