@@ -248,5 +248,4 @@ def test_an_epoch_can_be_replayed(name, tmp_path):
     shape = (settings.max_turns, settings.num_agents, *settings.view_shape)
     assert scene["views"]["shape"] == list(shape) and scene["whole"] == settings.full_view
     assert scene["cells"]["shape"] == [settings.max_turns, settings.height, settings.width]
-    assert len(set(scene["sprites"])) == len(scene["sprites"])
     assert all(item["sprite"] < len(scene["sprites"]) for item in scene["legend"])
