@@ -24,7 +24,8 @@ from xladder.pictures import curves as pictures
 from xladder.plans import plan
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
 from xladder.results import Result
-from xladder.runs.directory import load, read_run_plan
+from xladder.runs.directory import load
+from xladder.runs.plan_files import read_run_plan
 from xladder.worlds import names
 
 SMALL = [

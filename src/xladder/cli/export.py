@@ -36,7 +36,8 @@ def run(words: Sequence[str]) -> int:
     options = parse(
         ExportOptions, words, "xladder export", "Write the trained networks of a run as a file for PyTorch."
     )
-    from xladder.runs.directory import load, read_run_plan
+    from xladder.runs.directory import load
+    from xladder.runs.plan_files import read_run_plan
 
     read_run_plan(options.run_dir)  # report a wrong path before importing JAX
     from xladder.cli import startup

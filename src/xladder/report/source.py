@@ -24,9 +24,10 @@ from xladder.plans import Plan, format_seeds
 from xladder.report import files
 from xladder.report.curves import make_panels, make_times, numbers, points_per_line
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS, describe_plan, parse_plan, read_snapshots
+from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS, read_snapshots
 from xladder.runs.listing import search
 from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
+from xladder.runs.plan_files import describe_plan, parse_plan
 
 LONGEST = 400  # characters of a value
 MOST_ENTRIES = 400  # of a config or an environment

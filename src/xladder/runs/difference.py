@@ -12,7 +12,7 @@ from typing import Any
 
 from xladder.core.state import flatten
 from xladder.errors import DamagedRun, UsageError
-from xladder.runs.directory import describe_plan, read_run_plan
+from xladder.runs.plan_files import describe_plan, read_run_plan
 
 Row = tuple[int, int]
 """A tick and a seed; rows sort in the order of training."""

@@ -17,45 +17,39 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import time
-import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from xladder import devices, user_code
+from xladder import user_code
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError, printable
-from xladder.plans import Plan, allow_imports, make_plan
-from xladder.registry import RungOptions
+from xladder.plans import Plan, allow_imports
 from xladder.results import Result, Snapshot
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
-from xladder.runs.disk import replace_synced
+from xladder.runs.disk import replace_synced, write_json
+from xladder.runs.environment import environment
 from xladder.runs.locks import Lock
+from xladder.runs.plan_files import describe_plan, read_run_plan, run_metadata
 from xladder.settings import to_dict
 from xladder.trainer import OnNan, first_bad
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
-NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a name or tag of a run
 FEWEST_KEPT = 2  # checkpoints, in case one is damaged
 MOST_SESSIONS = 20  # environments of earlier sessions to keep, for a run that is resumed often
-PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
 @dataclass(frozen=True)
@@ -487,149 +481,9 @@ def _read_earlier(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    """Convert a plan to JSON-ready data."""
-    return {
-        "workload": plan.workload.name,
-        "rung": plan.rung,
-        "seed": plan.seeds[0],
-        "seeds": len(plan.seeds) if plan.is_range else list(plan.seeds),
-        "device": plan.device,
-        "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
-        "config": _spelled(to_dict(plan.config)),
-        **({"code": code} if (code := user_code.digests(to_dict(plan.config))) else {}),
-    }
-
-
-def run_metadata(plan: Plan) -> dict[str, Any]:
-    """The metadata that identify the run of a checkpoint, on whatever rung and device it is resumed."""
-    return {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
-
-
-def read_run_plan(folder: Path) -> Plan:
-    """Read the plan of a run directory."""
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
-    return read_plan(folder / "config.json")
-
-
-def read_plan(path: Path) -> Plan:
-    """Read the plan in a config.json, with the same checks as for a command line."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"`{path}` is not a config that xladder wrote ({type(error).__name__}: {error}).") from None
-    return parse_plan(data, f"`{path}`")
-
-
-def parse_plan(data: Any, where: str) -> Plan:
-    """The inverse of `describe_plan`; `where` names the source in error messages."""
-    kinds: dict[str, Any] = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
-    listed = isinstance(data, dict) and type(data.get("seeds")) is list and all(type(s) is int for s in data["seeds"])
-    if listed:
-        kinds["seeds"] = list
-    if not isinstance(data, dict) or any(type(data.get(k)) is not kind for k, kind in kinds.items()):
-        raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
-    device = data.get("device")
-    if device not in (None, "cpu", "gpu"):
-        raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
-    rung_options = data.get("options") or {}
-    kinds = typing.get_type_hints(RungOptions)
-    if not isinstance(rung_options, dict) or any(
-        k not in kinds or not _is_kind(v, kinds[k]) for k, v in rung_options.items()
-    ):
-        raise UsageError(f"`options` in {where} is {rung_options!r}, which was not written by xladder.")
-    options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
-    changes = _read(data["config"])
-    found = make_plan(data["workload"], **options, device=device, options=RungOptions(**rung_options), changes=changes)
-    recorded = data.get("code") or {}
-    if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
-        raise UsageError(f"`code` in {where} is {recorded!r}, which was not written by xladder.")
-    user_code.check_unchanged(recorded, where.strip("`"))
-    return found
-
-
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_kind(value: Any, kind: Any) -> bool:
-    """Whether a value from a file has one of the types that a field allows."""
-    return type(value) in typing.get_args(kind)
-
-
-def environment(device: Any) -> dict[str, Any]:
-    """Everything besides the config that results depend on: device, versions, commit, command line."""
-    return {
-        "device": devices.describe(device),
-        "processor": devices.processor(),
-        "cores": devices.cores(),
-        "python": platform.python_version(),
-        "versions": versions(),
-        "git_commit": _git_commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-    }
-
-
-def versions() -> dict[str, str]:
-    """The versions of the installed packages that affect results."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write indented JSON atomically."""
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(to_json(data), encoding="utf-8", errors="backslashreplace")
-    replace_synced(draft, path)
-
-
-def to_json(data: Any) -> str:
-    """Format indented JSON; nan and infinity become null."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not np.isfinite(data) else data
-
-
-def _spelled(config: object) -> Any:
-    """Spell infinity in a config as a string, because JSON has no number for it."""
-    if isinstance(config, Mapping):
-        return {name: _spelled(value) for name, value in config.items()}
-    return str(config) if isinstance(config, float) and np.isinf(config) else config
-
-
-def _read(config: Any) -> Any:
-    """The inverse of `_spelled`."""
-    if isinstance(config, Mapping):
-        return {name: _read(value) for name, value in config.items()}
-    return float(config) if config in ("inf", "-inf") else config
-
-
-def _git_commit() -> str | None:
-    """The git commit of the working directory, if there is one."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -14,7 +14,8 @@ from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError
 from xladder.plans import Plan
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, RunDirectory, load, run_metadata
+from xladder.runs.directory import AGENTS, RunDirectory, load
+from xladder.runs.plan_files import run_metadata
 from xladder.runs.resuming import EXCHANGEABLE
 
 START = "checkpoints/start.safetensors"

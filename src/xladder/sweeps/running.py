@@ -31,7 +31,8 @@ from xladder.plans import Plan
 from xladder.progress import Drawing
 from xladder.results import Result
 from xladder.runs import metrics, resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command, write_json
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command
+from xladder.runs.disk import write_json
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.listing import BEST, SWEEP
 from xladder.runs.locks import Lock

@@ -235,7 +235,7 @@ def _as_flag(name: str, value: Any) -> list[str]:
 
 def describe_sweep(sweep: Sweep) -> dict[str, Any]:
     """A sweep as JSON-ready data."""
-    from xladder.runs.directory import describe_plan
+    from xladder.runs.plan_files import describe_plan
 
     return {
         "plan": describe_plan(sweep.plan),
@@ -251,7 +251,7 @@ def describe_sweep(sweep: Sweep) -> dict[str, Any]:
 
 def parse_sweep(data: Any, where: str) -> Sweep:
     """The inverse of `describe_sweep`; `where` names the source in error messages."""
-    from xladder.runs.directory import parse_plan
+    from xladder.runs.plan_files import parse_plan
 
     kinds = {"plan": dict, "space": dict, "trials": list, "metric": str, "test_seeds": list, "seed": int, "halve": int}
     kinds["pbt"] = bool
