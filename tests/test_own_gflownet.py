@@ -27,7 +27,9 @@ from xladder.rungs import fused, hybrid, mesh, parallel, sequential
 from xladder.rungs import torch as torch_rung
 from xladder.rungs.running import compiled
 from xladder.worlds.bit_strings import BitStrings
-from xladder.worlds.flow import FlowWorld, JittedHost, OwnWorld, for_object
+from xladder.worlds.flow import FlowWorld, for_object
+from xladder.worlds.flow_jitted import JittedHost
+from xladder.worlds.flow_own import OwnWorld
 from xladder.worlds.hypergrid_settings import WorldConfig as Grid
 
 ROOT = Path(__file__).parent.parent

@@ -18,8 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.errors import UsageError, brief
-from xladder.worlds.flow import Edges, Enumeration, FlowWorld, JittedHost, OwnWorld, bind, edges_of
+from xladder.worlds.flow import Enumeration, FlowWorld
+from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_names import load_once
+from xladder.worlds.flow_own import OwnWorld, bind
+from xladder.worlds.flow_states import Edges, edges_of
 
 WALKS, MOST_WALKED = 64, 1000  # random trajectories in a world with too many states, and their maximum length
 MOST_STEPS = 2**15  # of a trajectory: each step takes a row in the program

@@ -11,7 +11,8 @@ from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.worlds.flow_settings import FlowSettings
 
 if TYPE_CHECKING:
-    from xladder.worlds.flow import HostWorld, OwnWorld
+    from xladder.worlds.flow import HostWorld
+    from xladder.worlds.flow_own import OwnWorld
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,8 @@ def presets(name: str) -> dict[str, Config]:
 
 @lru_cache(maxsize=16)
 def _own_world(name: str) -> OwnWorld:
-    from xladder.worlds.flow import bind
     from xladder.worlds.flow_names import load_once
+    from xladder.worlds.flow_own import bind
 
     world = load_once(name)
     try:
@@ -101,7 +102,7 @@ def _own_world(name: str) -> OwnWorld:
 
 @lru_cache(maxsize=16)
 def _own_host(name: str) -> HostWorld:
-    from xladder.worlds.flow import JittedHost
+    from xladder.worlds.flow_jitted import JittedHost
 
     world = _own_world(name)
     return world.world.host_twin() or JittedHost(world)
