@@ -14,6 +14,7 @@ from tests.test_cli import call
 from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.registry import RUNGS
+from xladder.runs.directory import Keeping, RunDirectory
 from xladder.runs.starting import find_beginning
 
 GRID = ["--world.dim", "2", "--world.side", "4", "--learner.batch-size", "4", "--learner.width", "8"]
@@ -65,6 +66,8 @@ def test_agents_of_one_seed_serve_all_and_others_must_match():
         find_beginning(two, plan("hypergrid", "fused", seeds=3, config=TINY_GRID))
     with pytest.raises(UsageError, match="do not fit these settings"):
         find_beginning(two, plan("hypergrid", "fused", seeds=2, config=TINY_GRID, learner={"width": 24}))
+    with pytest.raises(UsageError, match="agents of `hypergrid`, which are of another kind than those of `cartpole`"):
+        find_beginning(two, plan("cartpole", "fused", config=CART))
     with pytest.raises(UsageError, match="no such run directory or file"):
         find_beginning("nowhere", plan("hypergrid", "fused", config=TINY_GRID))
 
@@ -144,3 +147,20 @@ def test_epsilon_stays_where_it_was_when_a_run_is_made_longer():
     longer, notes = config.family.lengthened(config, 2 * config.steps)
     assert longer.explore_steps == config.explore_steps and longer.interval == config.interval
     assert any("β" in note for note in notes) and longer.steps == 2 * config.steps
+
+
+def test_replays_are_saved_exactly_where_they_are_due(tmp_path):
+    xladder.train(
+        "hypergrid",
+        config=TINY_GRID,
+        iterations=7,
+        record_every=3,
+        out=tmp_path / "run",
+        eval_episodes=0,
+        progress=False,
+    )
+    folders = sorted(folder.name for folder in (tmp_path / "run/media").glob("at-*"))
+    assert folders == ["at-000000003", "at-000000006"]
+    assert all(any(folder.iterdir()) for folder in (tmp_path / "run/media").glob("at-*"))
+    with pytest.raises(UsageError, match="not possible on `hosts`"):
+        RunDirectory.create(tmp_path / "h", plan("hypergrid", "hosts", config=TINY_GRID), Keeping(record_every=3))
