@@ -311,7 +311,6 @@ def test_epsilon_falls_as_the_schedule_says(outcomes, pong_outcomes):
         np.testing.assert_allclose(outcome.metrics["epsilon"], [wanted], rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_the_bias_of_priorities_is_taken_back_more_and_more(several_updates):
     """From 0.4 at the start to 1 at the end of 32 ticks, of which the first four learn nothing."""
     _, found = several_updates
