@@ -273,9 +273,9 @@ def test_rm_refuses_everything_before_it_removes_anything(tmp_path, capsys):
     busy = write_run(tmp_path / "busy")
     lock = Lock(busy / "lock")
     for path, words in {
-        tmp_path / "nothing": "There is no run directory",
+        tmp_path / "nothing": "There is no folder",
         tmp_path / "folder": "is not a run directory",
-        tmp_path / "folder" / "notes.txt": "There is no run directory",
+        tmp_path / "folder" / "notes.txt": "is a file, not a run directory",
         tmp_path / "runs": "is not a run directory",
         tmp_path / "link": "is a link",
         linked: "is a link, and a run writes none",
@@ -321,7 +321,7 @@ def test_a_run_has_its_name_and_tags_and_the_next_one_does_not_inherit_them(tmp_
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "../x", "a b", "é", "x\n", "a" * 101])
 def test_names_that_are_not_names_are_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="a name is made of letters, digits"):
+    with pytest.raises(UsageError, match="a name has up to 100 of the characters"):
         xladder.train("hypergrid", config=TINY_GRID, name=name)
     assert not list(tmp_path.iterdir())
 

@@ -167,4 +167,6 @@ def test_replays_are_saved_exactly_where_they_are_due(tmp_path):
     assert folders == ["at-000000003", "at-000000006"]
     assert all(any(folder.iterdir()) for folder in (tmp_path / "run/media").glob("at-*"))
     with pytest.raises(UsageError, match="not possible on `hosts`"):
-        RunDirectory.create(tmp_path / "h", plan("hypergrid", "hosts", config=TINY_GRID), Keeping(record_every=3))
+        RunDirectory.create(
+            tmp_path / "h", replace(plan("hypergrid", config=TINY_GRID), rung="hosts"), Keeping(record_every=3)
+        )
