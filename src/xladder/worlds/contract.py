@@ -267,9 +267,9 @@ def _check_gym(name: str) -> Iterator[Finding]:
 
 def _check_zoo(name: str) -> Iterator[Finding]:
     """Run PettingZoo's own check, then ours."""
-    from xladder.worlds.zoo_host import ZooEnvs
+    from xladder.worlds import zoo_host
 
-    envs = ZooEnvs(name, 2, 0)
+    envs = zoo_host.ZooEnvs(name, 2, 0)
     spec = envs.spec
     yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {len(spec.agents)} agents")
     rng, ended = np.random.default_rng(0), False
@@ -283,7 +283,7 @@ def _check_zoo(name: str) -> Iterator[Finding]:
     envs.close()
     from pettingzoo.test import parallel_api_test
 
-    made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)
+    made = zoo_host.make(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
