@@ -170,3 +170,7 @@ def test_our_learners_train_in_a_wrapped_world(rung):
     fields = {"steps": 256, "evaluate_episodes": 0, "learner": learner, "world": {"stack": 2}}
     result = xladder.train(wrap(standin.make_line), rung, **fields)
     assert np.isfinite(result.metrics["loss"][:, -1]).all() and np.isfinite(result.metrics["return_agent_1"]).any()
+
+
+def test_the_function_stays_a_function_when_its_module_is_imported():
+    assert xladder.sorrel.wrap is wrap and callable(wrap)

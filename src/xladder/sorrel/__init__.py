@@ -4,12 +4,12 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
-    from xladder.sorrel.wrap import wrap
+    from xladder.sorrel.wrapping import wrap
 
 __all__ = ["wrap"]
 
 _HOMES = {
-    "wrap": "xladder.sorrel.wrap",
+    "wrap": "xladder.sorrel.wrapping",
 }
 
 
