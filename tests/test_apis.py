@@ -36,7 +36,7 @@ def draws_of(world, seed, turns):
     return jax.tree.map(np.asarray, (world.draw_reset(one), world.draw_turns(two, turns)))
 
 
-@pytest.mark.parametrize("observations", ["onehot", "codes"])
+@pytest.mark.parametrize("observations", ["encoded", "codes"])
 def test_the_parallel_environment_passes_pettingzoos_tests(observations):
     parallel_api_test(hunt("pettingzoo", observations=observations), 40)
     parallel_seed_test(lambda: hunt("pettingzoo", observations=observations), 10)
@@ -169,7 +169,7 @@ def test_ids_of_gymnasium():
         ("treasurehunt", "gymnasium", {}, "has 5 agents, and `gymnasium` is for one: set `world={'num_agents': 1}`"),
         ("treasurehunt", "pettingzoo", {"world": {"observe": "in_turn"}}, "use `pettingzoo-aec`"),
         ("treasurehunt", "pettingzoo", {"world": {"num_agents": 1000}}, "has only 64 cells inside its wall"),
-        ("treasurehunt", "pettingzoo", {"observations": "rgb"}, "has to be onehot or codes"),
+        ("treasurehunt", "pettingzoo", {"observations": "rgb"}, "has to be encoded or codes"),
         ("treasurehunt", "pettingzoo", {"render_mode": "human"}, "has to be rgb_array or None"),
         ("treasurehunt", "jaxmarl", {"render_mode": "rgb_array"}, "call `render(state)`"),
         ("treasurehunt", "pettingzoo", {"preset": "quick"}, "There is no preset `quick`"),

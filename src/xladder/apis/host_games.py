@@ -27,10 +27,10 @@ class HostTurnGame:
     A turn is `observe` and `act` for every agent, then `end_turn`. `step` does that for agents that observe together.
     """
 
-    def __init__(self, world: WorldSettings, observations: Observations = "onehot"):
+    def __init__(self, world: WorldSettings, observations: Observations = "encoded"):
         self.settings, self.world = world, world.on_host()
         self.interface: Interface = of_turns(self.world, observations)
-        self._onehot = observations == "onehot"
+        self._encoded = observations == "encoded"
         self._turns: Any = None
         self.turn = 0
 
@@ -48,7 +48,7 @@ class HostTurnGame:
     def observe(self, agent: int) -> np.ndarray:
         """What one agent sees now."""
         codes = self.world.view(agent)
-        if not self._onehot:
+        if not self._encoded:
             return codes.astype(np.int8)
         kinds = np.arange(self.world.num_codes, dtype=codes.dtype)[:, None]
         return ((codes[None] == kinds) & (kinds != 0)).astype(np.float32).ravel()  # code 0 is shown as zeros

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from xladder.worlds.envs import EnvSpec
     from xladder.worlds.turns import Sizes
 
-Observations = Literal["onehot", "codes"]
+Observations = Literal["encoded", "codes"]
 
 
 class Interface(NamedTuple):

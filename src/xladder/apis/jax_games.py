@@ -56,7 +56,7 @@ class TurnGame:
     """A world in which agents take turns; they observe together, then move in order. A step is a turn."""
 
     settings: WorldSettings
-    observations: Observations = "onehot"
+    observations: Observations = "encoded"
 
     @property
     def interface(self) -> Interface:

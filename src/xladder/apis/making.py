@@ -46,7 +46,7 @@ def make(
     *,
     preset: str = "default",
     config: Any = None,
-    observations: Observations = "onehot",
+    observations: Observations = "encoded",
     render_mode: str | None = None,
     imports: Sequence[str] = (),
     **settings: Any,
@@ -62,8 +62,8 @@ def make(
         api: `"pettingzoo"` (parallel), `"pettingzoo-aec"`, `"gymnasium"`, `"jaxmarl"` or `"gymnax"`.
         preset: The named settings to start from.
         config: Settings to start from instead: a config object of the workload, such as `xladder.load(run).config`.
-        observations: Of worlds with turns: `"onehot"`, a vector of 0 and 1, or `"codes"`, a number per visible cell,
-            as a trained policy of ours takes them.
+        observations: Of worlds with turns: `"encoded"`, the vector that our networks are given for a view, or
+            `"codes"`, a small integer per visible cell, as a trained policy of ours takes them.
         render_mode: `"rgb_array"`, for the APIs on the host; those in JAX have `render(state)`.
         imports: Modules of your own to import first.
         **settings: Fields of the config as in `xladder.train`, nested ones as dicts: `world={"num_agents": 3}`. Only
@@ -78,7 +78,7 @@ def make(
     if api not in get_args(Api):
         raise unknown("API", str(api), get_args(Api))
     if observations not in get_args(Observations):
-        raise UsageError(f"`observations` is {observations!r}, but it has to be onehot or codes.")
+        raise UsageError(f"`observations` is {observations!r}, but it has to be encoded or codes.")
     if render_mode not in (None, "rgb_array"):
         raise UsageError(f"`render_mode` is {render_mode!r}, but it has to be rgb_array or None.")
     if render_mode and api in IN_JAX:

@@ -232,23 +232,25 @@ class SorrelEnv(ParallelEnv[str, np.ndarray, int]):
 
 
 class Randomness:
-    """States of the global generators of NumPy and Python, for one environment."""
+    """The global generators of NumPy and Python, as one environment sees them."""
 
     def __init__(self, seed: int):
-        self._states = np.random.RandomState(seed % 2**32).get_state(), random.Random(seed).getstate()  # noqa: S311
+        self._numpy = np.random.MT19937()
+        self._numpy.state = np.random.RandomState(seed % 2**32).get_state(legacy=False)  # as `np.random.seed` does
+        self._python = random.Random(seed).getstate()  # noqa: S311
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Within, the global generators continue from these states; afterwards they are what they were."""
-        outer = np.random.get_state(), random.getstate()
-        np.random.set_state(self._states[0])
-        random.setstate(self._states[1])
+        """Within, the global generators continue from here; afterwards they are what they were."""
+        numpy, python = np.random.get_bit_generator(), random.getstate()
+        np.random.set_bit_generator(self._numpy)
+        random.setstate(self._python)
         try:
             yield
         finally:
-            self._states = np.random.get_state(), random.getstate()
-            np.random.set_state(outer[0])
-            random.setstate(outer[1])
+            self._python = random.getstate()
+            np.random.set_bit_generator(numpy)
+            random.setstate(python)
 
 
 @contextmanager
