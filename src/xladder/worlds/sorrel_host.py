@@ -235,21 +235,23 @@ class Randomness:
     """The global generators of NumPy and Python, as one environment sees them."""
 
     def __init__(self, seed: int):
-        self._numpy = np.random.MT19937()
-        self._numpy.state = np.random.RandomState(seed % 2**32).get_state(legacy=False)  # as `np.random.seed` does
+        generator: Any = np.random.MT19937()
+        generator.state = np.random.RandomState(seed % 2**32).get_state(legacy=False)  # as after `np.random.seed`
+        self._numpy = generator
         self._python = random.Random(seed).getstate()  # noqa: S311
 
     @contextmanager
     def used(self) -> Iterator[None]:
         """Within, the global generators continue from here; afterwards they are what they were."""
-        numpy, python = np.random.get_bit_generator(), random.getstate()
-        np.random.set_bit_generator(self._numpy)
+        generators: Any = np.random  # whose stubs lack two of its functions
+        numpy, python = generators.get_bit_generator(), random.getstate()
+        generators.set_bit_generator(self._numpy)
         random.setstate(self._python)
         try:
             yield
         finally:
             self._python = random.getstate()
-            np.random.set_bit_generator(numpy)
+            generators.set_bit_generator(numpy)
             random.setstate(python)
 
 
