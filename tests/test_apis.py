@@ -19,6 +19,7 @@ from xladder.apis.host_games import HostTurnGame
 from xladder.apis.jax_games import TurnGame
 from xladder.core.compiling import compiled
 from xladder.errors import UsageError
+from xladder.families.multi_agent.presets import WORLDS
 from xladder.worlds.gymnax_world import GymnaxEnvs
 from xladder.worlds.hosted import HostedEnvs
 
@@ -110,19 +111,22 @@ def test_in_the_aec_environment_agents_see_the_moves_before_theirs():
     assert all(env.truncations.values())
 
 
-def test_the_jax_environment_and_the_one_on_the_host_are_the_same_world():
-    settings = making._world_of(TINY, "jaxmarl", {})[0]
+@pytest.mark.parametrize("name", ["treasurehunt", *(pytest.param(n, marks=pytest.mark.slow) for n in list(WORLDS)[1:])])
+def test_the_jax_environment_and_the_one_on_the_host_are_the_same_world(name):
+    config = TINY if name == "treasurehunt" else xladder.plan(name, world={"num_agents": 2, "max_turns": 8}).config
+    settings = making._world_of(config, "jaxmarl", {})[0]
     game, host = TurnGame(settings), HostTurnGame(settings)
     world, step = settings.build(), jax.jit(game.step)
     keys = jax.random.split(jax.random.key(3), settings.max_turns)
     key = jax.random.key(2)
     first = jax.random.fold_in(key, 1), jax.random.fold_in(key, 2)  # streams RESET and SPAWN
-    turns = [world.draw_turns(one, 1) for one in (first[1], *keys[:-1])]
-    seen = host.begin_with(np.asarray(world.draw_reset(first[0])), np.concatenate(turns))
+    turns = [jax.device_get(world.draw_turns(one, 1)) for one in (first[1], *keys[:-1])]
+    every = jax.tree.map(lambda *leaves: np.concatenate(leaves), *turns)
+    seen = host.begin_with(jax.device_get(world.draw_reset(first[0])), every)
     state, theirs = game.reset(key)
     np.testing.assert_array_equal(seen, theirs)
     for t, one in enumerate(keys):
-        actions = np.array([t % 4, (t + 1) % 4])
+        actions = np.array([t, t + 1]) % world.num_actions
         ours = host.step(list(actions))
         state, made = step(one, state, jnp.asarray(actions))
         for a, b in zip(ours, made, strict=True):
@@ -206,6 +210,19 @@ def test_every_id_passes_gymnasiums_check(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         check_env(gymnasium.make(name, render_mode="rgb_array").unwrapped)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_world_with_turns_passes_pettingzoos_tests_and_can_be_seen(name):
+    shorter = {"world": {"max_turns": 6}}
+    env = xladder.make(name, "pettingzoo", render_mode="rgb_array", **shorter)
+    parallel_api_test(env, 20)
+    env.reset(seed=0)
+    assert env.render().ndim == 3
+    parallel_seed_test(lambda: xladder.make(name, "pettingzoo", **shorter), 10)
+    api_test(xladder.make(name, "pettingzoo-aec", **shorter), 20)
+    seed_test(lambda: xladder.make(name, "pettingzoo-aec", **shorter), 10)
 
 
 @pytest.mark.slow

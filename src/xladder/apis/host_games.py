@@ -3,7 +3,7 @@
 Worlds with turns are their NumPy twins, which training compares with the JAX worlds; the others are the JAX worlds
 themselves, jitted.
 
-Shapes: A agents, V cells in a view, E codes.
+Shapes: A agents.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class HostTurnGame:
         self.settings, self.world = world, world.on_host()
         self.interface: Interface = of_turns(self.world, observations)
         self._encoded = observations == "encoded"
+        self._tables = [block.table() for block in self.world.encoding.blocks]
         self._turns: Any = None
         self.turn = 0
 
@@ -50,8 +51,10 @@ class HostTurnGame:
         codes = self.world.view(agent)
         if not self._encoded:
             return codes.astype(np.int8)
-        kinds = np.arange(self.world.num_codes, dtype=codes.dtype)[:, None]
-        return ((codes[None] == kinds) & (kinds != 0)).astype(np.float32).ravel()  # code 0 is shown as zeros
+        parts = [codes[p.first_cell : p.first_cell + p.block.cells] for p in self.world.encoding.parts]
+        return np.concatenate(
+            [table[seen].T.ravel() for table, seen in zip(self._tables, parts, strict=True)]  # channel first
+        )
 
     def observe_all(self) -> np.ndarray:
         """What all agents see now, [A, *shape]."""

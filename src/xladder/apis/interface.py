@@ -63,10 +63,13 @@ class HostGame(Protocol):
 def of_turns(sizes: Sizes, observations: Observations) -> Interface:
     """The interface of a world in which agents take turns."""
     agents = tuple(f"agent_{i}" for i in range(sizes.num_agents))
-    cells, codes = sizes.num_cells, sizes.num_codes
+    encoding = sizes.encoding
     if observations == "codes":
-        return Interface(agents, (cells,), np.dtype(np.int8), 0, codes - 1, sizes.num_actions)
-    return Interface(agents, (codes * cells,), np.dtype(np.float32), 0, 1, sizes.num_actions)
+        most = encoding.num_codes - 1
+        return Interface(agents, (encoding.num_cells,), np.dtype(np.int8), 0, most, sizes.num_actions)
+    looks = np.concatenate([block.table().ravel() for block in encoding.blocks])
+    low, high = float(looks.min()), float(looks.max())
+    return Interface(agents, (encoding.num_inputs,), np.dtype(np.float32), low, high, sizes.num_actions)
 
 
 def of_envs(spec: EnvSpec) -> Interface:

@@ -15,7 +15,7 @@ import numpy as np
 from xladder.apis.interface import Interface, Observations, Outcome, of_envs, of_turns
 from xladder.apis.painting import paint_observation, paint_turn
 from xladder.core.keys import Stream
-from xladder.nets.codes import one_hot
+from xladder.nets.codes import encode
 from xladder.worlds.envs import Envs
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TurnGame:
         """The observations in a state, [A, *shape]."""
         world = self.settings.build()
         codes = jax.vmap(lambda agent: world.view(state.world, agent))(jnp.arange(world.num_agents))
-        return codes if self.observations == "codes" else one_hot(codes[:, None], world.num_codes)
+        return codes if self.observations == "codes" else encode(codes[:, None], world.encoding)
 
     def picture(self, state: GameState) -> np.ndarray:
         """uint8 [height, width, 3]: the board."""

@@ -78,7 +78,7 @@ APIS = {
 }
 SORREL = ("take_turn", "setup_agents", "populate_environment")
 """What sorrel's environments have."""
-WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
+WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", "hypergrid")
 _CONTINUOUS = "continuous actions, but value learners need discrete ones"
 # gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {
