@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import Any
 
 from xladder.core.packages import is_installed
-from xladder.errors import missing_extra
+from xladder.errors import UsageError, missing_extra
+from xladder.families.multi_agent.config import check
 from xladder.families.multi_agent.presets import WORLDS
+from xladder.settings import updated
 from xladder.worlds.names import GYMNAX, GymnaxWorld
 
 NAMESPACE, VERSION = "xladder", 0
@@ -41,7 +43,17 @@ def make_env(workload: str, world: dict[str, Any] | None = None, **settings: Any
 def ids() -> dict[str, str]:
     """The registered ids, and the names of their worlds here."""
     found = {_id(_title(world)): name for name, world in GYMNAX.items()}
-    return found | {_id(name.capitalize()): name for name in WORLDS}
+    return found | {_id(name.capitalize()): name for name in WORLDS if _is_for_one(name)}
+
+
+def _is_for_one(name: str) -> bool:
+    """Whether one agent can be alone in a world with turns."""
+    config = WORLDS[name]["default"]
+    try:
+        check(updated(config, {"world": {"num_agents": 1}}))
+    except UsageError:
+        return False
+    return True
 
 
 def register() -> None:
