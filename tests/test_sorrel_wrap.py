@@ -8,11 +8,10 @@ import xladder
 from tests import standin_sorrel as standin
 from xladder import user_code
 from xladder.errors import UsageError, XladderError
+from xladder.sorrel.wrapping import wrap
 from xladder.worlds import names, sorrel_host
 from xladder.worlds.coroutines import Coroutine
 from xladder.worlds.zoo_host import ZooEnvs
-
-wrap = xladder.sorrel.wrap
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +169,3 @@ def test_our_learners_train_in_a_wrapped_world(rung):
     fields = {"steps": 256, "evaluate_episodes": 0, "learner": learner, "world": {"stack": 2}}
     result = xladder.train(wrap(standin.make_line), rung, **fields)
     assert np.isfinite(result.metrics["loss"][:, -1]).all() and np.isfinite(result.metrics["return_agent_1"]).any()
-
-
-def test_the_function_stays_a_function_when_its_module_is_imported():
-    assert xladder.sorrel.wrap is wrap and callable(wrap)
