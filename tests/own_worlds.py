@@ -193,3 +193,68 @@ class Duel:
 
     def close(self):
         pass
+
+
+class HostRace:
+    """PettingZoo's parallel API: `Race` in NumPy, with other names for its agents."""
+
+    possible_agents = ("first", "second")
+    strides = ((0, 1, 3), (0, 1))
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.places, self.time = list(self.possible_agents), np.zeros(2, int), 0
+        return self._look(), {}
+
+    def step(self, actions):
+        self.time += 1
+        for i, agent in enumerate(self.possible_agents):
+            if agent in self.agents:
+                self.places[i] += self.strides[i][actions[agent]]
+        here = dict(zip(self.possible_agents, self.places >= Race.length, strict=True))
+        over = all(here.values()) or self.time >= 12
+        present = list(self.agents)
+        self.agents = [agent for agent in present if not here[agent] and not over]
+        rewards = {agent: 1.0 if here[agent] else -0.1 for agent in present}
+        ends = {agent: bool(here[agent]) for agent in present}
+        return self._look(), rewards, ends, {agent: over and not here[agent] for agent in present}, {}
+
+    def _look(self):
+        far = self.places / Race.length
+        return {"first": np.array([*far, self.time / 12]), "second": far[1:]}
+
+
+class SlowHostRace(HostRace):
+    strides = ((0, 1, 2), (0, 1))
+
+
+class RaceWithHostTwin(Race):
+    twin = HostRace
+
+
+class HostCorridor:
+    """Gymnasium's API: `Corridor`, which begins somewhere else."""
+
+    def reset(self, seed=None, options=None):
+        self.place, self.time = 0, 0
+        return self._look(), {}
+
+    def step(self, action):
+        self.place, self.time = self.place + (1 if action == 1 else -1), self.time + 1
+        found, fell = self.place >= Corridor.cells - 1, self.place < 0
+        return self._look(), float(found) - float(fell), found or fell, self.time >= 20, {}
+
+    def _look(self):
+        place = np.zeros(Corridor.cells)
+        place[self.place : self.place + 1] = self.place >= 0
+        return {"place": place, "time": self.time}
+
+
+class CorridorWithHostTwin(Corridor):
+    twin = HostCorridor
+
+    def prepare_twin(self, twin, key, state):
+        twin.place, twin.time = int(state.place), int(state.time)
+
+
+class CorridorWithUnpreparedTwin(Corridor):
+    twin = HostCorridor

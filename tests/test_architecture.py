@@ -47,6 +47,9 @@ ORDER = (
     "registry",
     # What comes of it.
     "plans",
+    "apis",
+    "gym",
+    "sorrel",
     "results",
     "trainer",
     "execution",

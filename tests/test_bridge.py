@@ -27,7 +27,7 @@ def params(tiny):
 def agent(tiny):
     torch.manual_seed(0)
     learner = Program(tiny).learner
-    return TorchAgent(tiny.learner, learner.actions, learner.num_codes, learner.cells)
+    return TorchAgent(tiny.learner, learner.actions, learner.encoding)
 
 
 @pytest.mark.parametrize("names", ["iqn", "value"])

@@ -115,7 +115,7 @@ class Sorrel(nn.Module):
     def __init__(self):
         super().__init__()
         learner, width = Program(TINY).learner, TINY.learner.width
-        self.head1 = nn.Linear(TINY.learner.n_frames * learner.num_codes * learner.cells, width)
+        self.head1 = nn.Linear(TINY.learner.n_frames * learner.encoding.num_inputs, width)
         self.cos_embedding = nn.Linear(TINY.learner.cosines, width)
         self.ff_1, self.advantage, self.value = Noisy(width, width), Noisy(width, learner.actions), Noisy(width, 1)
 

@@ -12,6 +12,7 @@ from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings, user_code
 from xladder.errors import UsageError
+from xladder.families.multi_agent import cleanup_presets, iowa_presets, tag_presets
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_rung, find_workload
 
 user_code.allow("tests.own_worlds")
@@ -29,8 +30,12 @@ def small(name):
     return replace(found, world=replace(found.world, num_envs=4), learner=learner, steps=80, evaluate_episodes=0)
 
 
+TINY_BOARD = {"height": 6, "width": 6, "num_agents": 2, "radius": 1, "max_turns": 8}
 SMALL = {
     "treasurehunt": TINY,
+    "cleanup": cleanup_presets.Config(cleanup_presets.WorldConfig(**TINY_BOARD, initial_apples=2), TINY.learner),
+    "tag": tag_presets.Config(tag_presets.WorldConfig(**TINY_BOARD), TINY.learner),
+    "iowa": iowa_presets.Config(iowa_presets.WorldConfig(**TINY_BOARD, view="rgb"), TINY.learner),
     "hypergrid": TINY_GRID,
     "cartpole": SEVERAL_STEPS,
     "atari/breakout": PONG,
@@ -57,7 +62,8 @@ QUICK = {
     ("flow/bits", "fused"),
     ("flow/bits", "torch"),
 }
-SLOW |= {(w, r) for w in (*OWN.values(), "flow/bits") for r in RUNGS if (w, r) not in QUICK}
+QUICK |= {("cleanup", "fused"), ("iowa", "torch"), ("tag", "sequential")}
+SLOW |= {(w, r) for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits") for r in RUNGS if (w, r) not in QUICK}
 CELLS = [
     pytest.param(w, r, marks=pytest.mark.slow if (w, r) in SLOW else ())
     for w in ALL

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xladder.core.encoding import one_hot_encoding
 from xladder.families.multi_agent.program import Program
 from xladder.families.multi_agent.treasurehunt_presets import DEFAULT
 from xladder.learners.iqn_torch import TorchAgent
@@ -35,7 +36,7 @@ def torch_params():
 
     learner = Program(DEFAULT).learner
     torch.manual_seed(0)
-    agent = TorchAgent(DEFAULT.learner, learner.actions, learner.num_codes, learner.cells)
+    agent = TorchAgent(DEFAULT.learner, learner.actions, learner.encoding)
     return flat(bridge.to_jax("value", agent.net.state_dict()))
 
 
@@ -84,7 +85,7 @@ def test_agents_of_one_experiment_begin_with_different_weights(tiny):
 
 
 def test_looking_rows_up_is_the_product_with_the_encoding():
-    layer = CodesTorso(width=32, num_codes=6)
+    layer = CodesTorso(width=32, encoding=one_hot_encoding(6, 25))
     codes = jax.random.randint(jax.random.key(1), (5, 25), 0, 6, jnp.int8)
     params = layer.init(jax.random.key(0), codes)
     product, lookup = layer.apply(params, codes), layer.apply(params, codes, method="look_up")
@@ -93,7 +94,7 @@ def test_looking_rows_up_is_the_product_with_the_encoding():
 
 
 def test_an_all_empty_view_is_only_the_bias():
-    layer = CodesTorso(width=8, num_codes=6)
+    layer = CodesTorso(width=8, encoding=one_hot_encoding(6, 9))
     codes = jnp.zeros((2, 9), jnp.int8)
     params = layer.init(jax.random.key(0), codes)
     for method in ("__call__", "look_up"):

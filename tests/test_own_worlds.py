@@ -19,7 +19,7 @@ from xladder.core.keys import reset_keys, root, step_keys
 from xladder.errors import UsageError
 from xladder.families.value.program import Program
 from xladder.registry import RungOptions
-from xladder.worlds import contract, names
+from xladder.worlds import contract, gymnax_world, marl_world, names, twin_check
 from xladder.worlds.gymnax_world import GymnaxEnvs
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.marl_world import MarlEnvs, SharedEnvs
@@ -330,3 +330,35 @@ def test_worlds_of_an_installed_package_have_short_names_and_need_no_import(tmp_
     (about / "entry_points.txt").write_text("[xladder.worlds]\nhallway = corridors:Missing\n")
     done = subprocess.run([*run, "train", "hallway", *words[:-4], "--out", "s"], env=environment, **given)
     assert done.returncode == 2 and "hallway" in done.stderr and not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "twin", "sentence"),
+    [
+        ("marl", "RaceWithHostTwin", None, "its twin returns the same for 200 steps"),
+        ("marl", "Race", "HostRace", "its twin returns the same for 200 steps"),
+        ("marl", "RaceWithHostTwin", "SlowHostRace", "the observation of hare at 0 is 0.5 here and 0.333333 there"),
+        ("marl", "Race", "HostCorridor", "is for one agent, but the world has 2: hare, tortoise"),
+        ("jax", "CorridorWithHostTwin", None, "its twin returns the same for 200 steps"),
+        ("jax", "CorridorWithUnpreparedTwin", None, "differ after their resets: the observation at 0 is 0 here and 1"),
+        ("jax", "Corridor", "HostRace", "`tests.own_worlds:HostRace` has 2 agents, but the world has 1"),
+    ],
+)
+def test_a_world_in_jax_is_compared_with_one_on_the_host(source, name, twin, sentence):
+    """A twin may have another API; what is random is laid out by the world's `prepare_twin`."""
+    load = marl_world.load if source == "marl" else gymnax_world.load
+    found = load(f"{source}/tests.own_worlds:{name}")
+    other = found.env.twin if twin is None else getattr(own_worlds, twin)
+    try:
+        said = list(twin_check.compare(found, source == "marl", other, f"tests.own_worlds:{twin}"))
+    except UsageError as error:
+        said = [("broken", str(error))]
+    assert len(said) == 1 and sentence in said[0][1]
+    assert said[0][0] == ("kept" if "the same" in sentence else "broken")
+
+
+def test_the_twin_of_a_check_can_be_named(capsys):
+    assert main(["check", "tests.own_worlds:Race", "--twin", "tests.own_worlds:HostRace"]) == 0
+    assert "its twin returns the same" in capsys.readouterr().out
+    assert main(["check", "gym/CartPole-v1", "--twin", "tests.own_worlds:HostRace"]) == 2
+    assert "`--twin` is for worlds in JAX" in capsys.readouterr().err

@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from xladder.core.encoding import one_hot_encoding
 from xladder.families.multi_agent import parity
 from xladder.families.multi_agent.treasurehunt_presets import DEFAULT, WorldConfig
-from xladder.nets.codes import one_hot
-from xladder.nets.codes_torch import one_hot as one_hot_torch
+from xladder.nets.codes import encode
+from xladder.nets.codes_torch import Encoder
 from xladder.worlds.treasurehunt import TreasureHunt
 from xladder.worlds.turns import TurnWorld
 
@@ -222,11 +223,11 @@ def test_the_inside_is_what_the_wall_leaves():
 
 def test_the_encoding_has_150_entries_channel_first_and_nothing_for_an_empty_cell():
     codes = np.zeros((1, 25), np.int8)
-    assert one_hot(jnp.asarray(codes), DEFAULT.world.build().num_codes).shape == (150,)
-    assert not one_hot(jnp.asarray(codes), 6).any()
+    assert encode(jnp.asarray(codes), DEFAULT.world.encoding()).shape == (150,)
+    assert not encode(jnp.asarray(codes), DEFAULT.world.encoding()).any()
     codes[0, 7] = GEM
     codes[0, 24] = AGENT
-    encoded = np.asarray(one_hot(jnp.asarray(codes), 6)).reshape(6, 25)  # [channel, cell]
+    encoded = np.asarray(encode(jnp.asarray(codes), DEFAULT.world.encoding())).reshape(6, 25)  # [channel, cell]
     assert set(zip(*np.nonzero(encoded), strict=True)) == {(GEM, 7), (AGENT, 24)}
 
 
@@ -234,10 +235,11 @@ def test_frames_follow_one_another_in_the_encoding_and_pytorch_encodes_alike():
     import torch
 
     codes = np.random.default_rng(0).integers(0, 6, (3, 9), dtype=np.int8)
-    whole = np.asarray(one_hot(jnp.asarray(codes), 6))
-    parts = [np.asarray(one_hot(jnp.asarray(codes[i : i + 1]), 6)) for i in range(3)]
+    encoding = one_hot_encoding(6, 9)
+    whole = np.asarray(encode(jnp.asarray(codes), encoding))
+    parts = [np.asarray(encode(jnp.asarray(codes[i : i + 1]), encoding)) for i in range(3)]
     np.testing.assert_array_equal(whole, np.concatenate(parts))
-    np.testing.assert_array_equal(whole, one_hot_torch(torch.from_numpy(codes[None]), 6)[0])
+    np.testing.assert_array_equal(whole, Encoder(encoding)(torch.from_numpy(codes[None]))[0])
 
 
 def test_the_world_needs_no_implicit_dtype_promotion():

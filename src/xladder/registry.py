@@ -199,12 +199,20 @@ _CHEAP = "its trajectories are too cheap to be worth sending between processes"
 WORKLOADS = {
     workload.name: workload
     for workload in [
-        Workload(
-            "treasurehunt",
-            "several IQN agents share a gridworld, each with its own network and replay memory",
-            MULTI_AGENT,
-            length="epochs",
-            missing={"actors": ("its agents act in one shared world, step by step", "fused")},
+        *(
+            Workload(
+                name,
+                summary,
+                MULTI_AGENT,
+                length="epochs",
+                missing={"actors": ("its agents act in one shared world, step by step", "fused")},
+            )
+            for name, summary in {
+                "treasurehunt": "several IQN agents share a gridworld, each with its own network and replay memory",
+                "cleanup": "IQN agents share an orchard that bears apples only while somebody cleans the river",
+                "tag": "IQN agents on one board, one of which is it until it stands next to another",
+                "iowa": "IQN agents gather cards from four kinds of deck, two of which lose in the long run",
+            }.items()
         ),
         Workload(
             "hypergrid",

@@ -1,7 +1,7 @@
 """IQN as in the treasure hunt: the value learner with double Q, dueling noisy layers, soft and hard target updates.
 
-The torso is one layer on cell codes; the head multiplies its features with embedded fractions. This file adds what is
-specific to these agents: ε that decays with the epochs, a replay memory that is sampled without replacement, and
+The torso is one layer on encoded codes; the head multiplies its features with embedded fractions. This file adds what
+is specific to these agents: ε that decays with the epochs, a replay memory that is sampled without replacement, and
 fractions that are embedded for a whole epoch at once.
 
 Shapes: B batch, C memory, F frames, V cells, Q quantiles, H width, A actions, T turns.
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from xladder.core.data_parallel import SINGLE, DataParallel
+from xladder.core.encoding import Encoding
 from xladder.core.types import Array, Params
 from xladder.learners.value import ValueLearner
 from xladder.nets.codes import CodesTorso
@@ -78,10 +79,14 @@ class IQNLearner:
 
     config: LearnerConfig
     actions: int
-    num_codes: int
-    cells: int
+    encoding: Encoding
     align: int = 1
     data_parallel: DataParallel = SINGLE
+
+    @property
+    def cells(self) -> int:
+        """Number of codes in a view, V."""
+        return self.encoding.num_cells
 
     @property
     def value(self) -> ValueLearner:
@@ -110,7 +115,7 @@ class IQNLearner:
             sigma=c.sigma,
             factorised=False,
         )
-        return ValueLearner(c, ValueNet(CodesTorso(width, self.num_codes), head), self.data_parallel)
+        return ValueLearner(c, ValueNet(CodesTorso(width, self.encoding), head), self.data_parallel)
 
     def _shapes(self, net: ValueNet) -> Params:
         codes = jnp.zeros((self.config.n_frames, self.cells), jnp.int8)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from xladder.core.encoding import Encoding
 from xladder.learners.value_torch import TorchLearner
 from xladder.nets.codes_torch import CodesTorso
 from xladder.nets.value_torch import Head, ValueNet
@@ -24,13 +25,12 @@ class TorchAgent(TorchLearner):
     Args:
         config: the settings of the learner.
         actions: number of actions.
-        num_codes: number of kinds of cells.
-        cells: number of cells in a view.
+        encoding: how views become the network's inputs.
         device: where PyTorch computes.
     """
 
-    def __init__(self, config: LearnerConfig, actions: int, num_codes: int, cells: int, device: str = "cpu"):
-        torso = CodesTorso(config.n_frames, num_codes, cells, config.width)
+    def __init__(self, config: LearnerConfig, actions: int, encoding: Encoding, device: str = "cpu"):
+        torso = CodesTorso(config.n_frames, encoding, config.width)
         head = Head(
             actions,
             features=config.width,

@@ -1,52 +1,88 @@
-"""The torso for views of cell codes: a dense layer on their one-hot encoding.
+"""The torso for views of codes: a dense layer on their encoding (`core.encoding`).
 
-The encoding puts the channel first and shows code 0 as zeros. With F frames of V cells in E kinds it has F·E·V
-entries, of which at most F·V are one, so the product with the kernel is a sum of F·V of its rows.
+With F frames of I inputs the encoding has F·I entries. In a one-hot encoding of V cells in E kinds these are F·E·V, of
+which at most F·V are one, so the product with the kernel is a sum of F·V of its rows.
 
-Shapes: F frames, V cells, E codes, H width.
+Shapes: F frames, V cells, E codes, C channels, I inputs per frame, R entries of a frame that are not zero, H width.
 """
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from xladder.core.encoding import Encoding, Part
 from xladder.nets.affine import affine
 from xladder.nets.initial import symmetric_uniform
 
+DENSE = 0.5  # share of entries that are not zero above which looking up rows is no cheaper than the product
 
-def one_hot(codes: jax.Array, num_codes: int) -> jax.Array:
-    """float32 […, F·E·V] from int8 […, F, V]: channel first, code 0 as zeros."""
-    channels = jnp.expand_dims(jnp.arange(num_codes, dtype=codes.dtype)[:, None], range(codes.ndim - 1))
-    hot = (codes[..., None, :] == channels) & (channels != 0)  # […, F, E, V]
-    return hot.astype(jnp.float32).reshape(*codes.shape[:-2], -1)
+
+def encode(codes: jax.Array, encoding: Encoding) -> jax.Array:
+    """float32 […, F·I] from int8 […, F, V]: block by block, channel first."""
+    seen = [_channels(codes, part) for part in encoding.parts]  # […, F, C, V] each
+    if len(seen) == 1:
+        return seen[0].reshape(*codes.shape[:-2], -1)
+    flat = jnp.concatenate([x.reshape(*codes.shape[:-1], -1) for x in seen], axis=-1)
+    return flat.reshape(*codes.shape[:-2], -1)
+
+
+def _channels(codes: jax.Array, part: Part) -> jax.Array:
+    """float32 […, F, C, V]: one block of the encoding."""
+    codes = codes[..., part.first_cell : part.first_cell + part.block.cells]
+    if not part.one_hot:
+        return jnp.moveaxis(jnp.asarray(part.block.table())[codes], -1, -2)
+    channels = jnp.expand_dims(jnp.arange(part.block.channels, dtype=codes.dtype)[:, None], range(codes.ndim - 1))
+    hot = (codes[..., None, :] == channels) & (channels != 0)
+    return hot.astype(jnp.float32)
 
 
 class CodesTorso(nn.Module):
-    """A dense layer with ReLU on `one_hot(codes)`, as a product or, for few states, as a sum of looked-up rows."""
+    """A dense layer with ReLU on `encode(codes)`, as a product or, for few states, as a sum of looked-up rows."""
 
     width: int
-    num_codes: int
+    encoding: Encoding
 
     def __call__(self, codes: jax.Array) -> jax.Array:
         """float32 […, H] from int8 […, F, V]."""
         return self._layer(codes, lookup=False)
 
     def look_up(self, codes: jax.Array) -> jax.Array:
-        """The same output as `__call__`, by lookup: cheaper for few states."""
-        return self._layer(codes, lookup=True)
+        """The same output as `__call__`, by lookup: cheaper for few states, if most entries are zero."""
+        entries = sum(part.block.cells * _entries(part)[0].shape[1] for part in self.encoding.parts)
+        return self._layer(codes, lookup=entries <= DENSE * self.encoding.num_inputs)
 
     @nn.compact
     def _layer(self, codes: jax.Array, lookup: bool) -> jax.Array:
-        frames, cells = codes.shape[-2:]
-        inputs = frames * self.num_codes * cells
+        inputs = codes.shape[-2] * self.encoding.num_inputs
         init = symmetric_uniform(inputs**-0.5)
         kernel = self.param("kernel", init, (inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         if not lookup:
-            return nn.relu(affine(one_hot(codes, self.num_codes), kernel, bias))
+            return nn.relu(affine(encode(codes, self.encoding), kernel, bias))
+        found = [_rows(codes, part, self.encoding.num_inputs) for part in self.encoding.parts]
+        rows, weights = (jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))  # […, F, R]
         lead = range(codes.ndim - 2)
-        first = jnp.expand_dims((jnp.arange(frames) * self.num_codes)[:, None], lead)
-        cell = jnp.expand_dims(jnp.arange(cells), range(codes.ndim - 1))
-        rows = (first + codes.astype(jnp.int32)) * cells + cell  # […, F, V]
-        shown = (codes != 0).astype(jnp.float32)
-        return nn.relu(jnp.einsum("...fv,...fvh->...h", shown, kernel[rows]) + jnp.expand_dims(bias, lead))
+        return nn.relu(jnp.einsum("...fr,...frh->...h", weights, kernel[rows]) + jnp.expand_dims(bias, lead))
+
+
+def _rows(codes: jax.Array, part: Part, num_inputs: int) -> tuple[jax.Array, jax.Array]:
+    """Rows of the kernel and their weights, int32 and float32 […, F, R], for one block."""
+    frames, cells = codes.shape[-2], part.block.cells
+    codes = codes[..., part.first_cell : part.first_cell + cells].astype(jnp.int32)
+    lead = range(codes.ndim - 2)
+    first = jnp.expand_dims((jnp.arange(frames) * num_inputs)[:, None], lead) + part.first_input
+    cell = jnp.expand_dims(jnp.arange(cells), range(codes.ndim - 1))
+    if part.one_hot:
+        return first + codes * cells + cell, (codes != 0).astype(jnp.float32)
+    channels, weights = (jnp.asarray(table) for table in _entries(part))  # [codes, entries]
+    rows = [first + channels[:, k][codes] * cells + cell for k in range(channels.shape[1])]
+    return jnp.concatenate(rows, axis=-1), jnp.concatenate([w[codes] for w in weights.T], axis=-1)
+
+
+def _entries(part: Part) -> tuple[np.ndarray, np.ndarray]:
+    """For each code, the channels that are not zero and their numbers, int32 and float32 [codes, entries]."""
+    table = part.block.table()
+    most = int((table != 0).sum(1).max())
+    order = np.argsort(table == 0, axis=1, kind="stable")[:, :most].astype(np.int32)
+    return order, np.take_along_axis(table, order, axis=1)

@@ -56,12 +56,11 @@ EPSILON = Panel(("epsilon",), "ε (random actions)", smooth=False, limits=(-0.03
 LOSS = Panel(("loss",), "loss", logarithmic=True)
 
 
-def hunt_panels(items: Sequence[str]) -> tuple[Panel, ...]:
-    """The panels of a treasure hunt with these items."""
-    collected = "items" if len(items) > 1 else items[0]
+def board_panels(events: Sequence[str], title: str) -> tuple[Panel, ...]:
+    """The panels of agents on a board, with the events that are counted there."""
     return (
         Panel(("return",), "return per {tick}", wide=True),
-        Panel(tuple(items), collected + " collected per {tick}", limits=(0.0, None)),
+        Panel(tuple(events), title + " per {tick}", limits=(0.0, None)),
         LOSS,
         EPSILON,
     )

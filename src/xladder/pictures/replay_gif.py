@@ -1,30 +1,18 @@
-"""An epoch of the treasure hunt as an animated GIF.
+"""An epoch on a board as an animated GIF.
 
-Shapes: T turns, N agents, C cells of the flat board with its margin.
+Shapes: T turns, N agents, H rows, W columns.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from xladder.pictures.sprites import (
-    AGENT_COLOURS,
-    GROUND,
-    agent_sprite,
-    font,
-    halo_sprite,
-    item_sprite,
-    text_on,
-    wall_sprite,
-)
-from xladder.worlds.treasurehunt_host import FIRST_ITEM, WALL
-
-if TYPE_CHECKING:
-    from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
+from xladder.pictures.boards import Replay
+from xladder.pictures.sprites import AGENT_COLOURS, GROUND, agent_sprite, font, halo_sprite, text_on
+from xladder.pictures.tiles import visible
 
 FRAME_MS, LAST_MS = 160, 1500
 LARGEST_TILE, NARROWEST, WIDEST = 40, 360, 640
@@ -34,29 +22,20 @@ COLOURS = 255  # one fewer than a GIF can have: Pillow uses the last for unchang
 EDGE, LINE, SCORE, GAP, ICON = 12, 30, 70, 6, 20  # pixels: margin, text line, an agent's score, between, item
 
 
-def write_gif(
-    path: str | Path,
-    boards: np.ndarray,
-    rewards: np.ndarray,
-    world: WorldConfig,
-    positions: np.ndarray,
-    title: str,
-) -> None:
+def write_gif(path: str | Path, replay: Replay, rewards: np.ndarray, title: str) -> None:
     """Write one epoch as a looping animation.
 
     Args:
         path: the GIF file.
-        boards: int8 [T, C], the board at the end of each turn.
+        replay: the epoch.
         rewards: float [T, N].
-        world: the world's settings.
-        positions: int [T, N], the cell of each agent at the end of each turn, an index into the flat board.
         title: title of the animation.
     """
-    if not len(boards):
+    if not len(replay.codes):
         raise ValueError("A replay needs at least one turn.")
-    stage = _Stage(world, title)
-    turns, rewards = len(boards), np.asarray(rewards, float)
-    frames = [stage.draw(boards[t], rewards[: t + 1], positions[: t + 1], turns) for t in range(turns)]
+    stage = _Stage(replay, title)
+    turns, rewards = len(replay.codes), np.asarray(rewards, float)
+    frames = [stage.draw(replay.codes[t], rewards[: t + 1], replay.places[: t + 1], turns) for t in range(turns)]
     # One palette and no dithering: unchanged pixels are not stored again.
     palette = _palette(frames)
     first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
@@ -74,43 +53,42 @@ def write_gif(
 class _Stage:
     """The constant parts of the animation, on which frames are drawn."""
 
-    def __init__(self, world: WorldConfig, title: str):
-        self.world = world
-        self.tile = tile = max(4, min(LARGEST_TILE, WIDEST // world.width))
-        self.width = max(NARROWEST, tile * world.width)
-        self.left, self.top = (self.width - tile * world.width) // 2, LINE + 4
-        self.under = self.top + tile * world.height
+    def __init__(self, replay: Replay, title: str):
+        self.replay = replay
+        (height, width), agents = replay.codes.shape[1:], replay.places.shape[1]
+        self.tile = tile = max(4, min(LARGEST_TILE, WIDEST // width))
+        self.width = max(NARROWEST, tile * width)
+        self.left, self.top = (self.width - tile * width) // 2, LINE + 4
+        self.under = self.top + tile * height
         self.scores_per_row = (self.width - 2 * EDGE + GAP) // (SCORE + GAP)
-        rows = -(-world.num_agents // self.scores_per_row)
-        self.sprites = {FIRST_ITEM + i: item_sprite(tile, name, i) for i, name in enumerate(world.item_names)}
-        self.sprites[WALL] = wall_sprite(tile)
-        self.agents = [agent_sprite(tile, i) for i in range(world.num_agents)]
+        rows = -(-agents // self.scores_per_row)
+        used = [code for code in np.unique(replay.codes) if visible(replay.cells[code].kinds)]
+        self.sprites = {code: replay.sprite(tile, replay.cells[code]) for code in used}
+        self.agents = [agent_sprite(tile, i) for i in range(agents)]
         self.halos = [halo_sprite(round(1.3 * tile), colour) for colour in (LOSS, GOLD)]
         self.empty = Image.new("RGBA", (self.width, self.under + LINE * (rows + 1) + GAP), PAPER)
         draw = ImageDraw.Draw(self.empty)
         draw.text((EDGE, self.top // 2), _fit(title, self.width - 2 * EDGE, 15), INK, font(15), anchor="lm")
-        for row, column in np.ndindex(world.height, world.width):
+        for row, column in np.ndindex(height, width):
             x, y = self._corner(row, column)
             draw.rectangle([x, y, x + tile - 1, y + tile - 1], fill=GROUND[(row + column) % 2])
         self._draw_prices(draw)
 
-    def draw(self, board: np.ndarray, rewards: np.ndarray, positions: np.ndarray, turns: int) -> Image.Image:
+    def draw(self, codes: np.ndarray, rewards: np.ndarray, places: np.ndarray, turns: int) -> Image.Image:
         """The frame after `len(rewards)` of all `turns`, given the board and the history so far."""
-        world, margin = self.world, self.world.radius
         frame = self.empty.copy()
-        cells = board.reshape(world.height + 2 * margin, world.width + 2 * margin)
-        for (row, column), code in np.ndenumerate(cells[margin:, margin:][: world.height, : world.width]):
+        for (row, column), code in np.ndenumerate(codes):
             if code in self.sprites:
                 frame.alpha_composite(self.sprites[code], self._corner(row, column))
-        self._draw_flashes(frame, rewards, positions, range(1, len(FADES)))
-        for sprite, position, reward in zip(self.agents, positions[-1], rewards[-1], strict=True):
-            x, y = self._place(position)
+        self._draw_flashes(frame, rewards, places, range(1, len(FADES)))
+        for sprite, place, reward in zip(self.agents, places[-1], rewards[-1], strict=True):
+            x, y = self._corner(*place)
             if reward:
                 halo = self.halos[bool(reward > 0)]
                 spread = (halo.width - self.tile) // 2
                 frame.alpha_composite(halo, (x - spread, y - spread))
             frame.alpha_composite(sprite, (x, y))
-        self._draw_flashes(frame, rewards, positions, range(1))  # above the agents: the newest rewards
+        self._draw_flashes(frame, rewards, places, range(1))  # above the agents: the newest rewards
         draw = ImageDraw.Draw(frame)
         middle = self.under + LINE // 2 + 1
         draw.text((EDGE, middle), f"turn {len(rewards)}/{turns}", FAINT, font(13), anchor="lm")
@@ -119,26 +97,20 @@ class _Stage:
         return frame.convert("RGB")
 
     def _corner(self, row: int, column: int) -> tuple[int, int]:
-        return self.left + column * self.tile, self.top + row * self.tile
-
-    def _place(self, position: int) -> tuple[int, int]:
-        """The corner of the tile at a flat index of the board."""
-        row, column = divmod(int(position), self.world.width + 2 * self.world.radius)
-        return self._corner(row - self.world.radius, column - self.world.radius)
+        return self.left + int(column) * self.tile, self.top + int(row) * self.tile
 
     def _draw_prices(self, draw: ImageDraw.ImageDraw) -> None:
-        """Draw the value of each item, from the right, as far as there is room."""
+        """Draw the value of each cell that pays, from the right, as far as there is room."""
         right, middle = self.width - EDGE, self.under + LINE // 2 + 1
-        prices = list(enumerate(zip(self.world.item_names, self.world.item_values, strict=True)))
-        for i, (name, value) in reversed(prices):
-            left = right - round(font(12).getlength(_signed(value))) - ICON - 2
+        for cell in reversed(self.replay.legend):
+            left = right - round(font(12).getlength(_signed(cell.value))) - ICON - 2
             if left < EDGE + 215:
                 break
-            draw.text((right, middle), _signed(value), FAINT, font(12), anchor="rm")
-            self.empty.alpha_composite(item_sprite(ICON, name, i), (left, middle - ICON // 2))
+            draw.text((right, middle), _signed(cell.value), FAINT, font(12), anchor="rm")
+            self.empty.alpha_composite(self.replay.sprite(ICON, cell), (left, middle - ICON // 2))
             right = left - 8
 
-    def _draw_flashes(self, frame: Image.Image, rewards: np.ndarray, positions: np.ndarray, ages: range) -> None:
+    def _draw_flashes(self, frame: Image.Image, rewards: np.ndarray, places: np.ndarray, ages: range) -> None:
         """Draw rewards that rise from where they were earned, and fade."""
         layer = Image.new("RGBA", frame.size)
         draw = ImageDraw.Draw(layer)
@@ -146,7 +118,7 @@ class _Stage:
         for age in ages[: max(0, len(rewards) - ages.start)]:
             for agent in np.flatnonzero(rewards[-1 - age]):
                 reward = rewards[-1 - age, agent]
-                x, y = self._place(positions[-1 - age, agent])
+                x, y = self._corner(*places[-1 - age, agent])
                 half = font(size).getlength(_signed(reward)) / 2 + 2
                 at = (
                     min(max(x + self.tile / 2, half), self.width - half),  # keep it inside the image

@@ -67,6 +67,8 @@ class Board(TypedDict):
     rewards: Packed  # float32 [T, N]
     values: Packed  # float32 [T, N, A]
     views: Packed  # uint8 [T, N, h, w]: what each agent saw when it chose
+    whole: bool
+    """Whether views show the whole board, instead of what is around an agent."""
     legend: list[Item]
 
 

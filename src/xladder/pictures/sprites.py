@@ -1,4 +1,4 @@
-"""The sprites of the treasure hunt: ground, wall, items and agents, as square RGBA tiles with smooth edges.
+"""The sprites of board worlds: ground, wall, items and agents, as square RGBA tiles with smooth edges.
 
 Coordinates are fractions of a tile, so that sprites look alike at every size.
 """
@@ -70,7 +70,7 @@ def text_on(colour: str) -> str:
 
 def wall_sprite(size: int) -> Image.Image:
     """A stone wall."""
-    return _draw(size, _paint_wall)
+    return painted(size, _paint_wall)
 
 
 def item_sprite(size: int, name: str, index: int) -> Image.Image:
@@ -82,7 +82,7 @@ def item_sprite(size: int, name: str, index: int) -> Image.Image:
         pencil.disc(colour, 0.5, 0.5, 0.33)
         pencil.letters(text_on(colour), name[:1].upper(), 0.5, 0.5, 0.42)
 
-    return _draw(size, {"gem": _paint_gem, "food": _paint_apple, "bone": _paint_bone}.get(name, paint_other))
+    return painted(size, {"gem": _paint_gem, "food": _paint_apple, "bone": _paint_bone}.get(name, paint_other))
 
 
 def agent_sprite(size: int, index: int) -> Image.Image:
@@ -102,15 +102,16 @@ def figure_sprite(size: int, colour: str, number: str = "") -> Image.Image:
             pencil.disc("#1F2328", x, 0.30, 0.055)
         pencil.letters(text_on(colour), number, 0.5, 0.64, 0.46 if len(number) == 1 else 0.36)
 
-    return _draw(size, paint)
+    return painted(size, paint)
 
 
 def halo_sprite(size: int, colour: str) -> Image.Image:
     """A glow to put under an agent; pass a larger size to exceed its tile."""
-    return _draw(size, lambda pencil: pencil.disc(colour + "88", 0.5, 0.5, 0.49))
+    return painted(size, lambda pencil: pencil.disc(colour + "88", 0.5, 0.5, 0.49))
 
 
-def _draw(size: int, paint: Callable[[Pencil], None]) -> Image.Image:
+def painted(size: int, paint: Callable[[Pencil], None]) -> Image.Image:
+    """A sprite that `paint` draws on a unit square."""
     pencil = Pencil(size * SCALE)
     paint(pencil)
     return pencil.image.resize((size, size), Image.Resampling.LANCZOS)

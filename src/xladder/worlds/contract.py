@@ -12,6 +12,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -21,11 +22,10 @@ import numpy as np
 from xladder import user_code
 from xladder.core import keys
 from xladder.errors import XladderError, brief
-from xladder.worlds import gymnax_world, marl_world
+from xladder.worlds import gymnax_world, marl_world, twin_check
 from xladder.worlds.envs import Envs, Step
 
 NUM_ENVS, STEPS, LONGEST = 8, 256, 10_240
-TWIN_STEPS = 200
 CLOSE = 1e-5
 
 
@@ -52,17 +52,19 @@ def broken(sentence: str) -> Finding:
     return Finding("broken", sentence)
 
 
-def check_world(source: str, name: str) -> Iterator[Finding]:
+def check_world(source: str, name: str, twin: str | None = None) -> Iterator[Finding]:
     """Check a world and yield the findings one by one.
 
     Args:
         source: where the world comes from, a key of `registry.SOURCES` (`gymnax`, `jax`, `marl`, `gym`, `zoo`).
         name: its name, as users type it.
+        twin: `module:Name` of a world to compare it with, if it is in JAX; its own `twin` if not given.
     """
+    jittable = partial(_check_jittable, twin=twin)
     checks: dict[str, Callable[[str], Iterator[Finding]]] = {
-        "gymnax": _check_jittable,
-        "jax": _check_jittable,
-        "marl": _check_jittable,
+        "gymnax": jittable,
+        "jax": jittable,
+        "marl": jittable,
         "gym": _check_gym,
         "zoo": _check_zoo,
     }
@@ -74,7 +76,7 @@ def check_world(source: str, name: str) -> Iterator[Finding]:
         yield broken(f"`{name}` fails while it is stepped: {brief(error)}.")
 
 
-def _check_jittable(name: str) -> Iterator[Finding]:
+def _check_jittable(name: str, twin: str | None = None) -> Iterator[Finding]:
     several = name.startswith(("marl/", "jaxmarl/"))
     envs: Envs = marl_world.MarlEnvs(name, NUM_ENVS) if several else gymnax_world.GymnaxEnvs(name, NUM_ENVS)
     spec = envs.spec
@@ -105,9 +107,10 @@ def _check_jittable(name: str) -> Iterator[Finding]:
         yield from _spaces(found)
     if not (steps.reward != 0).any():
         yield noted(f"random actions got no reward in {NUM_ENVS * STEPS:,} steps")
-    twin = getattr(found.env, "twin", None)
-    if twin is not None:
-        yield from _compare_twin(found, user_code.instantiate(twin, f"{name}'s twin"), several)
+    other = getattr(found.env, "twin", None) if twin is None else user_code.find(twin, "world")
+    if other is not None:
+        for kind, sentence in twin_check.compare(found, several, other, twin or f"{name}'s twin"):
+            yield Finding(kind, sentence)
 
 
 def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
@@ -208,38 +211,6 @@ def _spaces(found: Any) -> Iterator[Finding]:
         yield kept("observations are in `observation_space`")
 
 
-def _compare_twin(found: Any, twin: Any, several: bool) -> Iterator[Finding]:
-    """Step the world and its twin with the same keys and actions, and compare."""
-    rng, key = np.random.default_rng(0), jax.random.key(0)
-
-    def reset(env: Any, key: Any) -> Any:
-        return env.reset(key) if several else env.reset_env(key, found.params)
-
-    def step(env: Any, key: Any, state: Any, actions: Any) -> Any:
-        return env.step_env(key, state, actions) if several else env.step_env(key, state, actions, found.params)
-
-    observations = [reset(env, key) for env in (found.env, twin)]
-    states = [made[1] for made in observations]
-    for t in range(TWIN_STEPS):
-        key = jax.random.fold_in(jax.random.key(0), t)
-        if several:
-            actions: Any = {a: int(rng.integers(n)) for a, n in zip(found.agents, found.actions, strict=True)}
-        else:
-            actions = int(rng.integers(found.actions))
-        made = [step(env, key, state, actions) for env, state in zip((found.env, twin), states, strict=True)]
-        for place, field in [(0, "observation"), (2, "reward"), (3, "done")]:
-            ours, theirs = (jax.tree.leaves(one[place]) for one in made)
-            for a, b in zip(ours, theirs, strict=True):
-                if not np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), atol=CLOSE):
-                    yield broken(f"the world and its twin differ at step {t}: `step_env` returns a different {field}")
-                    return
-        states = [one[1] for one in made]
-        over = made[0][3]
-        if bool(over["__all__"] if several else over):
-            states = [reset(env, key)[1] for env in (found.env, twin)]
-    yield kept(f"its twin returns the same for {TWIN_STEPS} steps of random actions")
-
-
 def _check_gym(name: str) -> Iterator[Finding]:
     """Run Gymnasium's own check, then ours."""
     from xladder.worlds.gym_host import GymEnvs
@@ -267,9 +238,9 @@ def _check_gym(name: str) -> Iterator[Finding]:
 
 def _check_zoo(name: str) -> Iterator[Finding]:
     """Run PettingZoo's own check, then ours."""
-    from xladder.worlds.zoo_host import ZooEnvs
+    from xladder.worlds import zoo_host
 
-    envs = ZooEnvs(name, 2, 0)
+    envs = zoo_host.ZooEnvs(name, 2, 0)
     spec = envs.spec
     yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {len(spec.agents)} agents")
     rng, ended = np.random.default_rng(0), False
@@ -283,7 +254,7 @@ def _check_zoo(name: str) -> Iterator[Finding]:
     envs.close()
     from pettingzoo.test import parallel_api_test
 
-    made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)
+    made = zoo_host.make(name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

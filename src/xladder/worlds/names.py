@@ -76,7 +76,9 @@ APIS = {
     "flow": ("forward_mask", "backward_mask", "log_reward"),
     "zoo": ("possible_agents", "reset", "step"),
 }
-WORLDS_OF_OUR_OWN = ("treasurehunt", "hypergrid")
+SORREL = ("take_turn", "setup_agents", "populate_environment")
+"""What sorrel's environments have."""
+WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", "hypergrid")
 _CONTINUOUS = "continuous actions, but value learners need discrete ones"
 # gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {
@@ -112,8 +114,8 @@ def name_of(thing: Any) -> str:
     """The name under which an object can be trained; a custom world is registered under its class's name.
 
     Args:
-        thing: a name; a world with gymnax's, JaxMARL's or PettingZoo's API, or a class or function that makes one; a
-            Gymnasium environment or spec.
+        thing: a name; a world with gymnax's, JaxMARL's, PettingZoo's or sorrel's API, or a class or function that makes
+            one; a Gymnasium environment or spec.
 
     Returns:
         A name such as `jax/my_worlds:Maze`, valid from now on.
@@ -137,10 +139,12 @@ def source_of(thing: Any) -> str:
     for source, functions in APIS.items():
         if has(*functions):
             return source
+    if has(*SORREL):
+        return "zoo"  # which gives it PettingZoo's API
     raise UsageError(
         f"`{user_code.shown(thing)}` has none of the APIs xladder supports: gymnax's is `reset_env` and `step_env`, "
-        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, and a GFlowNet's "
-        "`forward_mask`, `backward_mask` and `log_reward`."
+        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, sorrel's `take_turn`, "
+        "and a GFlowNet's `forward_mask`, `backward_mask` and `log_reward`."
     )
 
 

@@ -4,11 +4,9 @@ After sorrel's `treasurehunt` example. The board is surrounded by a wall. At the
 may turn into an item; then the agents move, one after another. The reward is the value of the cell an agent moves
 towards, whether or not it can be entered. The event of a move is the code of that cell.
 
-A cell is a code: 0 empty, 1 wall, 2 … K+1 the items, K+2 an agent. The board is stored flat, with a margin of `radius`
-cells of wall, so that a view is one gather and a move is one addition.
+A cell is a code: 0 empty, 1 wall, 2 … K+1 the items, K+2 an agent.
 
-Shapes: N agents, K items, C = (height + 2·radius)·(width + 2·radius) cells with margin, V = (2·radius + 1)² cells in
-a view, E = K + 3 codes.
+Shapes: N agents, K items, C cells of the board with its margin, V cells in a view, E = K + 3 codes.
 """
 
 from __future__ import annotations
@@ -23,13 +21,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.worlds.turns import TurnWorld
+from xladder.worlds.boards import BoardWorld
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
 
 EMPTY, WALL, FIRST_ITEM = 0, 1, 2
-NUM_ACTIONS = 4  # up, down, left, right
 
 
 class State(NamedTuple):
@@ -40,69 +37,23 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TreasureHunt(TurnWorld):
+class TreasureHunt(BoardWorld):
     """The board as pure functions of its state."""
 
     config: WorldConfig
-
-    @property
-    def num_agents(self) -> int:
-        """Number of agents, N."""
-        return self.config.num_agents
-
-    @property
-    def num_actions(self) -> int:
-        """Number of actions: up, down, left, right."""
-        return NUM_ACTIONS
-
-    @property
-    def num_codes(self) -> int:
-        """Number of cell codes, E."""
-        return self.agent_code + 1
-
-    @property
-    def num_cells(self) -> int:
-        """Number of cells in a view, V."""
-        return self.window().size
 
     @property
     def agent_code(self) -> int:
         """The code of a cell with an agent on it."""
         return FIRST_ITEM + len(self.config.item_names)
 
-    def cell_values(self) -> np.ndarray:
-        """float32 [E]: the reward for moving towards a cell of each code."""
-        return np.array([0.0, self.config.wall_value, *self.config.item_values, 0.0], np.float32)
-
     def empty_board(self) -> np.ndarray:
         """int8 [C]: an empty board surrounded by walls."""
-        c, margin = self.config, self.config.radius + 1
-        board = np.full((c.height + 2 * c.radius, self._stride), WALL, np.int8)
-        board[margin:-margin, margin:-margin] = EMPTY
-        return board.ravel()
-
-    def inside(self) -> np.ndarray:
-        """int32 [(height − 2)·(width − 2)]: the cells within the wall."""
-        return np.flatnonzero(self.empty_board() == EMPTY).astype(np.int32)
-
-    def window(self) -> np.ndarray:
-        """int32 [V]: offsets from a position to the cells in view, row by row."""
-        reach = np.arange(-self.config.radius, self.config.radius + 1)
-        return (reach[:, None] * self._stride + reach[None, :]).ravel().astype(np.int32)
-
-    def strides(self) -> np.ndarray:
-        """int32 [4]: the offset of each action."""
-        return np.array([-self._stride, self._stride, -1, 1], np.int32)
-
-    @property
-    def _stride(self) -> int:
-        return self.config.width + 2 * self.config.radius
+        return self.framed(inside=EMPTY, wall=WALL, outside=WALL)
 
     def draw_reset(self, key: jax.Array) -> jax.Array:
         """int32 [N]: distinct initial cells, uniform over the inside."""
-        cells = jnp.asarray(self.inside())
-        scores = jax.random.uniform(key, cells.shape)
-        return cells[jax.lax.top_k(scores, self.num_agents)[1]]
+        return self.draw_starts(key, self.inside(), self.num_agents)
 
     def draw_turns(self, key: jax.Array, turns: int) -> jax.Array:
         """int8 [turns, C]: the item that appears on each cell if it is empty then; `EMPTY` for none."""
@@ -121,8 +72,8 @@ class TreasureHunt(TurnWorld):
         return state._replace(board=jnp.where(state.board == EMPTY, draws, state.board))
 
     def view(self, state: State, agent: jax.Array | int) -> jax.Array:
-        """int8 [V]: the codes of the cells around one agent."""
-        return state.board[state.positions[agent] + jnp.asarray(self.window())]
+        """int8 [V]: the codes of the cells that one agent sees."""
+        return self.see(state.board, state.positions[agent])
 
     def move(self, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
         """Move one agent. Returns the new state and the code of the cell it moved towards, int8 []."""
@@ -161,7 +112,7 @@ class TreasureHunt(TurnWorld):
 
     def reward(self, events: jax.Array) -> jax.Array:
         """float32: the values of cell codes of any shape."""
-        return jnp.asarray(self.cell_values())[events]
+        return jnp.asarray(np.array([cell.value for cell in self.config.cells()], np.float32))[events]
 
     def count(self, events: jax.Array) -> jax.Array:
         """int32 [K]: how often each item was moved towards."""

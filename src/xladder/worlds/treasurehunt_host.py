@@ -11,33 +11,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xladder.worlds.boards_host import HostBoardWorld
+
 if TYPE_CHECKING:
     from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
 
 EMPTY, WALL, FIRST_ITEM = 0, 1, 2  # then the other items, then an agent
 
 
-class HostTreasureHunt:
+class HostTreasureHunt(HostBoardWorld):
     """One board: call `reset`, then every turn `begin_turn`, and `view` and `move` for every agent."""
 
     def __init__(self, config: WorldConfig):
+        super().__init__(config)
         self.config = config
-        side = 2 * config.radius + 1
-        stride = config.width + side - 1  # from a cell to the one below it
-        self.num_agents = config.num_agents
-        self.num_actions = 4
-        self.num_codes = FIRST_ITEM + len(config.item_names) + 1
-        self.num_cells = side * side
-        self.values = np.array([0.0, config.wall_value, *config.item_values, 0.0], np.float32)  # by code
-        inside = np.zeros((config.height - 2, config.width - 2), np.int8)
-        self._empty = np.pad(inside, config.radius + 1, constant_values=WALL).ravel()
-        self._inside = np.flatnonzero(self._empty != WALL).astype(np.int32)
-        corner = -config.radius * (stride + 1)
-        self._window = np.array([corner + row * stride + column for row in range(side) for column in range(side)])
-        self._strides = [-stride, stride, -1, 1]  # up, down, left, right
-        self._agent = self.num_codes - 1
+        self.values = np.array([cell.value for cell in config.cells()], np.float32)  # by code
+        self._empty = self._framed(inside=EMPTY, wall=WALL, outside=WALL)
+        self._agent = FIRST_ITEM + len(config.item_names)
         self.board = self._empty.copy()  # int8 [C]
-        self.positions: list[int] = []
 
     def draw_reset(self, rng: np.random.Generator) -> np.ndarray:
         """int32 [N]: distinct initial cells, uniform over the inside."""
@@ -60,13 +51,13 @@ class HostTreasureHunt:
         np.copyto(self.board, draws, where=self.board == EMPTY)
 
     def view(self, agent: int) -> np.ndarray:
-        """int8 [V]: the codes of the cells around one agent."""
-        return self.board[self.positions[agent] + self._window]
+        """int8 [V]: the codes of the cells that one agent sees."""
+        return self.board[self._seen(agent)]
 
     def move(self, agent: int, action: int) -> int:
         """Move one agent. Returns the code of the cell it moved towards."""
         position = self.positions[agent]
-        target = position + self._strides[action]
+        target = position + self._moves[action]
         found = int(self.board[target])
         if found not in (WALL, self._agent):
             self.board[position] = EMPTY
@@ -80,7 +71,7 @@ class HostTreasureHunt:
 
     def count(self, events: np.ndarray) -> np.ndarray:
         """int32 [K]: how often each item was moved towards."""
-        return np.bincount(events.ravel(), minlength=self.num_codes)[FIRST_ITEM:-1].astype(np.int32)
+        return np.bincount(events.ravel(), minlength=len(self.values))[FIRST_ITEM:-1].astype(np.int32)
 
     def state(self) -> tuple[np.ndarray, np.ndarray]:
         """The board, int8 [C], and the agents' positions, int [N]."""

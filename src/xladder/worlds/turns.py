@@ -1,8 +1,9 @@
 """The interface of turn-based multi-agent gridworlds: of the pure JAX world and of its twin on the host.
 
 An epoch is a reset followed by turns. A turn begins with the world's own changes (items appear, grass grows); then all
-agents observe and act, one after another. An observation is a list of codes, one per visible cell; code 0 is an empty
-cell. The outcome of an action is an *event*, again a code, from which rewards and metrics are computed.
+agents observe and act, one after another. An observation is a list of codes: of visible cells, of the agent's own row,
+of whatever the world shows. Its `encoding` says which numbers a network is given for them; code 0 is always zeros. The
+outcome of an action is an *event*, again a code, from which rewards and metrics are computed.
 
 All random numbers of an epoch are drawn beforehand, by `draw_reset` and `draw_turns`. The JAX and NumPy worlds are
 given the same draws and have to produce the same results.
@@ -10,7 +11,7 @@ given the same draws and have to produce the same results.
 A new world is a file with a `TurnWorld`, one with its `HostTurnWorld`, and its settings with presets
 (`families.multi_agent.config.WorldSettings`). This file imports no JAX.
 
-Shapes: N agents, T turns, V cells in a view, K kinds of event that are counted.
+Shapes: N agents, T turns, V codes in a view, K kinds of event that are counted.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     import jax
+
+    from xladder.core.encoding import Encoding
 
 State = Any
 """A pytree of arrays of fixed shapes."""
@@ -40,12 +43,18 @@ class Sizes(Protocol):
         """Number of actions, which are numbered from 0."""
 
     @property
+    def encoding(self) -> Encoding:
+        """How a view becomes the inputs of a network."""
+
+    @property
     def num_codes(self) -> int:
-        """Number of cell codes; also the channels of an encoded view."""
+        """One more than the largest code of a view."""
+        return self.encoding.num_codes
 
     @property
     def num_cells(self) -> int:
-        """Number of cells that an agent sees, V."""
+        """Number of codes in a view, V."""
+        return self.encoding.num_cells
 
 
 class TurnWorld(Sizes, Protocol):
@@ -67,7 +76,7 @@ class TurnWorld(Sizes, Protocol):
         """Apply the changes that happen before the agents act."""
 
     def view(self, state: State, agent: jax.Array | int) -> jax.Array:
-        """int8 [V]: the codes of the cells that one agent sees."""
+        """int8 [V]: the codes that one agent sees."""
 
     def move(self, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
         """Let one agent act. Returns the new state and the event, int8 []."""
@@ -112,7 +121,7 @@ class HostTurnWorld(Sizes, Protocol):
         """Apply the changes that happen before the agents act."""
 
     def view(self, agent: int) -> np.ndarray:
-        """int8 [V]: the codes of the cells that one agent sees; a new array."""
+        """int8 [V]: the codes that one agent sees; a new array."""
 
     def move(self, agent: int, action: int) -> int:
         """Let one agent act. Returns the event."""

@@ -1,4 +1,4 @@
-"""Envs of a world with PettingZoo's parallel API on the host, stepped one after another in this process.
+"""Envs of a world with PettingZoo's parallel API, or sorrel's, on the host, stepped one after another in this process.
 
 Agents are the world's `possible_agents`; one that is no longer among its `agents` is absent until the next episode.
 Frames and actions have the same size for all agents: smaller ones are padded, and actions that an agent does not have,
@@ -9,10 +9,11 @@ Shapes: N envs, A agents, D numbers in a frame, K actions.
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,7 +60,7 @@ class ZooEnvs:
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0):
         self.num_envs, self._name = num_envs, name
-        self._envs = [_make(name) for _ in range(num_envs)]
+        self._envs = [make(name) for _ in range(num_envs)]
         self.layout = _layout(name, self._envs[0])
         self.spec = self.layout.spec
         self._seeds = [int(each) for each in env_seeds(seed, num_envs, first=first)]
@@ -188,12 +189,19 @@ def _layout(name: str, env: Any) -> Layout:
     return Layout(tuple(map(str, agents)), tuple(sizes), tuple(actions), tuple(lowest), picture, tells)
 
 
-def _make(name: str) -> Any:
+def make(name: str) -> Any:
+    """Make one env; a sorrel environment is given PettingZoo's API."""
     try:
         import pettingzoo  # noqa: F401 - fail here, before the world's module does
     except ImportError as error:
         raise missing_extra("pettingzoo", "zoo") from error
-    made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)
+    found = user_code.find_world(name.partition("/")[2], name)
+    made = user_code.instantiate(found, name)
+    from xladder.worlds import sorrel_host
+
+    if sorrel_host.is_sorrel(made):
+        make = (lambda: copy.deepcopy(made)) if made is found else partial(user_code.instantiate, found, name)
+        return sorrel_host.SorrelEnv(make, name)
     for function in ("reset", "step", "action_space", "observation_space"):
         if not callable(getattr(made, function, None)):
             raise UsageError(
@@ -206,7 +214,7 @@ def _make(name: str) -> Any:
 @cache
 def layout(name: str) -> Layout:
     """The layout of the world with this name."""
-    env = _make(name)
+    env = make(name)
     try:
         return _layout(name, env)
     finally:

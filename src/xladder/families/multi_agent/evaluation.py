@@ -92,7 +92,8 @@ def policy(config: Config, params: Params, compiled: Compiled) -> ValuePolicy:
     """One agent as a function from its last views (cell codes, empty before an epoch's first) to actions."""
     program = Program(config)
     learner = program.learner
-    seen = Observation((config.learner.n_frames, learner.cells), np.dtype(np.int8), learner.num_codes, "codes of cells")
+    shape = config.learner.n_frames, learner.cells
+    seen = Observation(shape, np.dtype(np.int8), learner.encoding.num_codes, "codes of cells")
     return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states))
 
 

@@ -56,7 +56,8 @@ class HostLoop(Stateful):
         self.agents = unique(actor, learner)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.world = w = config.world.on_host()
-        self.rings = [HostFrameRing(c.memory, w.num_cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
+        cells = w.encoding.num_cells
+        self.rings = [HostFrameRing(c.memory, cells, c.n_frames, c.n_step) for _ in range(w.num_agents)]
         self.epsilon = np.float32(c.epsilon)
 
     def advance(self) -> dict[str, np.ndarray]:

@@ -73,7 +73,7 @@ def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> 
     learner, other = Program(config).learner, twin(config)
     other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("iqn", state)))
     shape = (STATES, config.learner.n_frames, learner.cells)
-    codes = np.random.default_rng(0).integers(0, learner.num_codes, shape).astype(np.int8)
+    codes = np.random.default_rng(0).integers(0, learner.encoding.limits(), shape).astype(np.int8)
     with jax.default_matmul_precision("highest"):
         return learner_levels.forward(learner.plain, params, other, codes)
 
@@ -216,7 +216,7 @@ def record(config: Config, host: HostFrameRing, draws: UpdateDraws) -> Batch:
 def twin(config: Config) -> TorchAgent:
     """The PyTorch agent, sized for the world on the host."""
     world = config.world.on_host()
-    return TorchAgent(config.learner, world.num_actions, world.num_codes, world.num_cells)
+    return TorchAgent(config.learner, world.num_actions, world.encoding)
 
 
 def _epochs(config: Config) -> int:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xladder.families.multi_agent import treasurehunt_presets
+from xladder.families.multi_agent import cleanup_presets, iowa_presets, tag_presets, treasurehunt_presets
 from xladder.families.multi_agent.config import Config
 
 WORLDS: dict[str, Mapping[str, Config]] = {
     "treasurehunt": treasurehunt_presets.PRESETS,
+    "cleanup": cleanup_presets.PRESETS,
+    "tag": tag_presets.PRESETS,
+    "iowa": iowa_presets.PRESETS,
 }
 
 

@@ -105,7 +105,7 @@ class Program(Portable):
     def learner(self) -> IQNLearner:
         """The agents' learner, sized for this world's views."""
         w = self.world
-        return IQNLearner(self.config.learner, w.num_actions, w.num_codes, w.num_cells, self.align, self.data_parallel)
+        return IQNLearner(self.config.learner, w.num_actions, w.encoding, self.align, self.data_parallel)
 
     def init_counters(self) -> Counters:
         """The counters before the first epoch."""

@@ -30,9 +30,7 @@ class Backend(TorchBackend):
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
         self.world = w = config.world.on_host()
-        self.agents = [
-            TorchAgent(config.learner, w.num_actions, w.num_codes, w.num_cells, device) for _ in range(w.num_agents)
-        ]
+        self.agents = [TorchAgent(config.learner, w.num_actions, w.encoding, device) for _ in range(w.num_agents)]
 
     def draw(self, tick: int) -> RolloutDraws:
         """The random numbers of one epoch's rollout."""
@@ -75,7 +73,7 @@ class Backend(TorchBackend):
     def dry_run(self) -> None:
         """Run an update and ten actions on made-up data; used to choose the number of threads."""
         c = self.config.learner
-        ring = HostFrameRing(c.memory, self.world.num_cells, c.n_frames, c.n_step)
+        ring = HostFrameRing(c.memory, self.world.encoding.num_cells, c.n_frames, c.n_step)
         batch = ring.gather(np.arange(c.batch_size), c.gamma)
         self.agents[0].update(batch)
         for _ in range(10):

@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from xladder.families.multi_agent import config as settings
-from xladder.families.multi_agent.config import RESERVED, Need, Played
+from xladder.families.multi_agent.board_settings import BoardSettings
+from xladder.families.multi_agent.config import RESERVED, Need
+from xladder.worlds.entities import Cell
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from xladder.pictures.curves import Panel
-    from xladder.pictures.scenes import Board
     from xladder.worlds.treasurehunt import TreasureHunt
     from xladder.worlds.treasurehunt_host import HostTreasureHunt
 
 
 @dataclass(frozen=True)
-class WorldConfig:
+class WorldConfig(BoardSettings):
     """The board and its rules."""
 
-    jittable: ClassVar[bool] = True
-
-    height: int = 10
-    """Rows of the board, including the wall."""
-    width: int = 10
-    """Columns of the board, including the wall."""
-    num_agents: int = 5
-    """Number of agents; each has its own network and replay memory."""
-    radius: int = 2
-    """View radius: an agent sees (2·radius + 1)² cells."""
-    max_turns: int = 50
-    """Turns per epoch."""
     spawn_prob: float = 0.02
     """Probability that an item appears in an empty cell at the start of a turn."""
     item_names: tuple[str, ...] = ("gem", "bone", "food")
@@ -42,13 +29,31 @@ class WorldConfig:
     """Reward for each item, in the order of `item_names`."""
     wall_value: float = -1.0
     """Reward for walking into the wall."""
-    observe: Literal["in_turn", "together"] = "in_turn"
-    """in_turn: an agent sees earlier agents' moves of this turn. together: all observe, then all move in order."""
 
     @property
     def event_names(self) -> tuple[str, ...]:
         """Names of the counted events: picking up each item."""
         return self.item_names
+
+    @property
+    def events_title(self) -> str:
+        """What they are together."""
+        return f"{'items' if len(self.item_names) > 1 else self.item_names[0]} collected"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of entity that agents tell apart."""
+        return ("wall", *self.item_names, "agent")
+
+    def cells(self) -> tuple[Cell, ...]:
+        """What every code stands for."""
+        items = zip(self.item_names, self.item_values, strict=True)
+        return (
+            Cell("empty", passable=True),
+            Cell("wall", ("wall",), self.wall_value),
+            *(Cell(name, (name,), value, passable=True) for name, value in items),
+            Cell("agent", ("agent",)),
+        )
 
     def build(self) -> TreasureHunt:
         """The board in JAX."""
@@ -64,21 +69,12 @@ class WorldConfig:
 
     def check(self, need: Need) -> None:
         """Require a valid board and distinct items."""
-        for flag, size in [("world.height", self.height), ("world.width", self.width)]:
-            need(size >= 3, flag, size, "a board needs 3 or more: two rows of wall and something between them")
-        need(self.radius >= 0, "world.radius", self.radius, "a view cannot be smaller than radius 0")
-        free = (self.height - 2) * (self.width - 2)
-        need(
-            self.num_agents <= free,
-            "world.num-agents",
-            self.num_agents,
-            f"a {self.height} × {self.width} board has only {free} cells inside its wall",
-        )
+        super().check(need)
         need(0.0 <= self.spawn_prob <= 1.0, "world.spawn-prob", self.spawn_prob, "it has to lie in [0, 1]")
         names, values = self.item_names, self.item_values
         need(1 <= len(names) <= 100, "world.item-names", names, "there have to be 1 to 100 items")
         for name in names:
-            free_name = name.isidentifier() and not name.startswith(RESERVED)
+            free_name = name.isidentifier() and not name.startswith((*RESERVED, "wall", "agent"))
             need(free_name, "world.item-names", name, "an item's name is a word, and not one of the metrics' own")
         need(len(set(names)) == len(names), "world.item-names", names, "every item needs its own name")
         need(
@@ -90,23 +86,10 @@ class WorldConfig:
         for reward in (*values, self.wall_value):
             need(abs(reward) < float("inf"), "world.item-values", reward, "rewards have to be finite")
 
-    def panels(self) -> tuple[Panel, ...]:
-        """The panels of the learning curves."""
-        from xladder.pictures.curves import hunt_panels
-
-        return hunt_panels(self.item_names)
-
-    def draw(self, path: Path, states: Any, rewards: np.ndarray, title: str) -> None:
-        """Write an epoch as an animation: its states, leaves [T, …], and rewards, [T, N]."""
-        from xladder.pictures.replay_gif import write_gif
-
-        write_gif(path, states.board, rewards, self, states.positions, title)
-
-    def board(self, title: str, start: Any, states: Any, played: Played) -> Board:
-        """An epoch as a board that a page can replay."""
-        from xladder.pictures.hunt_scene import make_board
-
-        return make_board(self, title, states.board, states.positions, start.positions, *played)
+    def bare(self, states: Any) -> np.ndarray:
+        """int [T, C]: codes of the cells without the agents."""
+        agent = len(self.cells()) - 1
+        return np.where(states.board == agent, 0, states.board)
 
 
 @dataclass(frozen=True)
@@ -122,10 +105,10 @@ PRESETS = {
     "default": DEFAULT,
     # Smaller batches and less exploration: agents learn visibly within a minute on a laptop.
     "demo": replace(DEFAULT, learner=replace(DEFAULT.learner, batch_size=64, epsilon_decay=0.01), epochs=600),
-    # The settings of the example in sorrel 1.6.0.
+    # The example in sorrel 1.6.0, which sees colours.
     "sorrel": replace(
         DEFAULT,
-        world=replace(DEFAULT.world, height=21, width=21, spawn_prob=0.005, max_turns=100, num_agents=2),
+        world=replace(DEFAULT.world, height=21, width=21, spawn_prob=0.005, max_turns=100, num_agents=2, view="rgb"),
         learner=replace(DEFAULT.learner, epsilon=0.6, epsilon_decay=0.0005, batch_size=64),
     ),
 }

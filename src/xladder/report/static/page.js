@@ -455,6 +455,7 @@
 
     // Darkens what the chosen agent did not see when it chose.
     shade(pen, tile, t) {
+      if (this.scene.whole) return;
       const [, , h, w] = this.scene.views.shape, i = this.chosen;
       const [row, column] = this.where(t - 1, i);
       const top = (row - (h - 1) / 2) * tile, left = (column - (w - 1) / 2) * tile;
@@ -489,12 +490,13 @@
       if (this.chosen < 0) return;
       const i = this.chosen, [, , h, w] = this.scene.views.shape, tile = Math.max(8, Math.floor(110 / w));
       const pen = sized(this.seen, tile * w, tile * h);
+      const [ownRow, ownColumn] = this.scene.whole ? this.where(t - 1, i) : [(h - 1) / 2, (w - 1) / 2];
       for (let y = 0; y < h; y++)
         for (let x = 0; x < w; x++) {
           pen.fillStyle = this.scene.ground[(x + y) % 2];
           pen.fillRect(x * tile, y * tile, tile, tile);
           const code = this.views[((t * this.count + i) * h + y) * w + x];
-          const own = y === (h - 1) / 2 && x === (w - 1) / 2;
+          const own = y === ownRow && x === ownColumn;
           const sprite = own ? this.scene.actors[i].sprite : code - 1;
           if (own || code) pen.drawImage(this.sprites[sprite], x * tile, y * tile, tile, tile);
         }
