@@ -437,7 +437,7 @@ def test_safetensors_need_no_pytorch(runs, tmp_path):
         f"result, file = directory.load({str(runs['hypergrid'])!r}), Path({str(tmp_path / 'net.safetensors')!r})\n"
         "print(exchange.export(result, 'safetensors', file).level)\n"
         "imported = exchange.arrange(file, result.plan, exchange.read(file, result.plan))\n"
-        "print(exchange.write_run(file.parent / 'run', result.plan, imported, file).name)\n"
+        "print(exchange.write_run(file.parent / 'run', result.plan, imported, [file]).name)\n"
         "try:\n    exchange.export(result, 'torch', file.with_suffix('.pt'))\n"
         "except UsageError as error:\n    print(error)\n"
     )
