@@ -5,8 +5,9 @@ Shapes: B batch, I inputs (all frames of a state), Q quantiles, A actions, N age
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from xladder import devices
 from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.core.keys import Stream
@@ -144,15 +146,17 @@ class Done(NamedTuple):
 def run_tasks(network: Network, device: Any, tasks: list[Task]) -> list[Done]:
     """Compute the updates of several agents.
 
-    On a GPU they are one program: its agents stay stacked from call to call. On a CPU they are as many calls of the
-    program of one agent, which do not wait for each other: stacking gains nothing there, and costs copies.
+    On a GPU they are one program, and its agents stay stacked from call to call. On a CPU they are as many calls of
+    the program of one agent, on as many cores as there are: stacking would gain nothing there, and cost copies.
     """
     if device.platform == "cpu" or len(tasks) == 1:
-        with jax.default_device(device):
-            return [
-                Done(*compiled(learn)(network, alone(task.learned), task.rates, task.batch, task.key, task.number))
-                for task in tasks
-            ]
+
+        def run(task: Task) -> Done:
+            with jax.default_device(device):
+                done = compiled(learn)(network, alone(task.learned), task.rates, task.batch, task.key, task.number)
+                return Done(*jax.block_until_ready(done))
+
+        return list(_threads().map(run, tasks)) if len(tasks) > 1 else [run(tasks[0])]
     rates, batches = (
         jax.tree.map(lambda *leaves: np.stack(leaves), *column)
         for column in ([task.rates for task in tasks], [task.batch for task in tasks])
@@ -163,6 +167,12 @@ def run_tasks(network: Network, device: Any, tasks: list[Task]) -> list[Done]:
     new, losses = compiled(learn_all)(network, stack([task.learned for task in tasks]), *given[:2], run_keys, given[2])
     losses = np.asarray(losses)
     return [Done(Row(new, i), losses[i]) for i in range(len(tasks))]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """A thread per core; a program releases Python's lock while it runs."""
+    return ThreadPoolExecutor(devices.cores(), "xladder")
 
 
 def alone(learned: Learned | Row) -> Learned:

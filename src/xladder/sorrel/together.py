@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -125,14 +126,12 @@ def _recorded(agent: Any, state: np.ndarray) -> np.ndarray:
     return given[0]
 
 
-class _replaced:
+@contextmanager
+def _replaced(owner: Any, name: str, method: Callable[..., Any]) -> Iterator[None]:
     """Replace a method of one object for a while."""
-
-    def __init__(self, owner: Any, name: str, method: Callable[..., Any]):
-        self.owner, self.name, self.method = owner, name, method
-
-    def __enter__(self) -> None:
-        setattr(self.owner, self.name, self.method)
-
-    def __exit__(self, *error: object) -> None:
-        delattr(self.owner, self.name)
+    own = vars(owner).get(name)
+    setattr(owner, name, method)
+    try:
+        yield
+    finally:
+        delattr(owner, name) if own is None else setattr(owner, name, own)
