@@ -6,13 +6,14 @@
 
 Needs Python 3.12 or newer with sorrel 1.6. The environments take turns, epoch by epoch, so that a busy moment of the
 machine hits all of them; times are medians, as wall-clock time and as the process's time on all cores. Its model is
-measured with one thread of PyTorch and with as many as there are cores, and the faster one counts.
+measured with one thread of PyTorch and with as many as there are cores (`--threads`), and the faster one counts.
 
 An epoch is split into learning, the model's share of acting (inside `take_action`), and the rest, which is sorrel's
 own Python: worlds, observations and replay memory. No model can make that faster.
 """
 
 import argparse
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -154,18 +155,17 @@ class Contestant:
         }
 
 
-def contestants(world: str, device: str) -> list[Contestant]:
+def contestants(world: str, device: str, counts: list[int]) -> list[Contestant]:
     module, make = WORLDS[world]
-    cores = devices.cores()
     found = []
-    for name, model, threads in [("PyTorchIQN", PyTorchIQN, t) for t in sorted({1, cores})] + [("JaxIQN", JaxIQN, 1)]:
+    for name, model, threads in [("PyTorchIQN", PyTorchIQN, count) for count in counts] + [("JaxIQN", JaxIQN, 1)]:
         with patch.object(module, "PyTorchIQN", lambda model=model, **given: model(**given | {"device": device})):
             found.append(Contestant(name, make(), threads))
     return found
 
 
-def measure(world: str, device: str, epochs: int, console: Console) -> list[dict]:
-    found = contestants(world, device)
+def measure(world: str, device: str, counts: list[int], epochs: int, console: Console) -> list[dict]:
+    found = contestants(world, device, counts)
     agents, turns = len(found[0].env.agents), int(found[0].env.config.experiment.max_turns)
     filled = -(-80 // turns) + 2  # epochs until there is a batch, and everything has been compiled
     for _ in range(filled):
@@ -217,12 +217,16 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--epochs", type=int, default=20, help="of each environment")
     parser.add_argument("--worlds", nargs="*", choices=list(WORLDS), default=list(WORLDS))
+    counts = sorted({1, devices.cores()})
+    parser.add_argument("--threads", nargs="*", type=int, default=counts, help="of PyTorch, for sorrel's model")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.device == "cpu":
         jax.config.update("jax_platforms", "cpu")  # otherwise JAX takes the GPU's memory, too
     console = Console()
-    rows = [row for world in options.worlds for row in measure(world, options.device, options.epochs, console)]
+    rows = []
+    for world in options.worlds:
+        rows += measure(world, options.device, options.threads, options.epochs, console)
     show(rows, console)
     found = (
         {"rows": rows} | environment(find_device(options.device)) | {"command": command(), "torch": torch.__version__}

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 import threading
 from importlib.util import find_spec
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -451,3 +454,15 @@ def test_state_dicts_of_both_kinds_convert(tmp_path):
         back = bridge.to_torch(kind, bridge.to_jax(kind, state))
         assert all(torch.equal(back[name], state[name]) for name in back)
         assert list(parameters.SORREL_NAMES[kind]) == [name for name, _ in theirs.qnetwork_local.named_parameters()]
+
+
+def test_the_example_runs_from_anywhere_and_is_short(tmp_path):
+    source = Path(__file__).parents[2] / "examples" / "sorrel_dropin.py"
+    assert len(source.read_text().splitlines()) < 100
+    done = subprocess.run([sys.executable, source], cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-2000:]
+    rows = [line.split() for line in done.stdout.splitlines()[1:]]
+    assert [row[:2] for row in rows] == [
+        [world, model] for world in ("treasurehunt", "tag", "cleanup") for model in ("PyTorchIQN", "JaxIQN")
+    ]
+    assert all(float(row[2]) > 0 and float(row[4]) > 0 for row in rows)
