@@ -56,7 +56,8 @@ bench: .venv/dev
 	@touch $@
 
 # sorrel needs Python 3.12 and an older JAX than the constraints name, so it has an environment of its own.
-PYTHON312 ?= $(shell command -v python3.12 2>/dev/null || ls -d $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12*/bin/python 2>/dev/null | tail -n 1)
+PYTHON312 ?= $(shell for p in python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12*/bin/python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 
 .venv-sorrel/ready: pyproject.toml
 	@test -n "$(PYTHON312)" || { echo "sorrel needs Python 3.12, and none was found: install one, or name it: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }

@@ -228,9 +228,8 @@ def main() -> None:
     for world in options.worlds:
         rows += measure(world, options.device, options.threads, options.epochs, console)
     show(rows, console)
-    found = (
-        {"rows": rows} | environment(find_device(options.device)) | {"command": command(), "torch": torch.__version__}
-    )
+    found = environment(find_device(options.device)) | {"torch": torch.__version__, "load_average": os.getloadavg()}
+    found |= {"command": command(), "rows": rows}
     out = options.out or HERE / "results" / f"sorrel-dropin-{'cpu' if options.device == 'cpu' else 'gpu'}.json"
     write_json(out, found)
 

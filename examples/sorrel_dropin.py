@@ -38,14 +38,17 @@ TAG = {
 
 
 def make_hunt():
+    """Treasure hunt with three agents."""
     return hunt.TreasurehuntEnv(TreasurehuntWorld(config=HUNT, default_entity=HuntEmpty()), HUNT)
 
 
 def make_tag():
+    """Tag as sorrel ships it."""
     return tag.TagEnv(Gridworld(**TAG["world"], default_entity=EmptyEntity()), TAG)
 
 
 def make_cleanup():
+    """Cleanup with three agents and short epochs."""
     config = OmegaConf.load(Path(cleanup.__file__).parent / "configs" / "config.yaml")
     config.agent.agent.num, config.experiment.max_turns = 3, 30
     return cleanup.CleanupEnv(CleanupWorld(config=config, default_entity=CleanupEmpty()), config)
@@ -67,6 +70,7 @@ def epoch(env, number):
 
 
 def main():
+    """Run every world with both models."""
     torch.set_num_threads(1)
     print(f"{'world':14}{'model':12}{'ms per epoch':>14}{'reward':>9}{'loss':>8}")
     for name, module, make in (
