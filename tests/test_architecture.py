@@ -41,6 +41,7 @@ ORDER = (
     "pictures",
     "protocols",
     "families",
+    "sorrel",
     # How they are executed.
     "distributed",
     "rungs",

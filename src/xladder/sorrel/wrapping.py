@@ -10,6 +10,7 @@ from typing import Any
 from xladder import user_code
 from xladder.core.packages import is_installed
 from xladder.errors import UsageError, missing_extra
+from xladder.sorrel.installation import require_sorrel
 
 _wrapped: dict[Callable[[], Any], Callable[[], Any]] = {}
 """Functions that were wrapped, so that each has one name."""
@@ -42,7 +43,7 @@ def wrap(environment: Any, world: Any = None, config: Any = None, *, max_turns: 
         raise missing_extra("pettingzoo", "zoo")
     from xladder.worlds import sorrel_host
 
-    sorrel_host.check_version()
+    require_sorrel()
     # Other processes find a function by its module and name, and there it makes the same world, but only if nothing
     # else was given here.
     plain = inspect.isroutine(environment) and world is None and config is None and max_turns is None

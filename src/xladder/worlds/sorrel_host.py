@@ -17,7 +17,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ from xladder.errors import UsageError, XladderError, brief
 from xladder.worlds.coroutines import Coroutine
 from xladder.worlds.names import SORREL
 
-SUPPORTED = "1.6"
 OF_AGENTS = ("pov", "act", "get_action", "transition")
 
 
@@ -278,18 +276,6 @@ def need_environment(made: Any, name: str) -> None:
     for part in ("take_turn", "reset", "agents", "world"):
         if not hasattr(made, part):
             raise UsageError(f"`{name}` is not a sorrel environment: it lacks `{part}`.")
-
-
-def check_version() -> None:
-    """Raise a `UsageError` if sorrel is missing or of another version than this was written for."""
-    try:
-        found = metadata.version("sorrel")
-    except metadata.PackageNotFoundError:
-        raise UsageError(
-            f"`sorrel` is not installed: pip install 'sorrel=={SUPPORTED}.*' (it needs Python 3.12 or newer)."
-        ) from None
-    if found.split(".")[:2] != SUPPORTED.split("."):
-        raise UsageError(f"`sorrel` is installed in version {found}, but xladder works with {SUPPORTED}.")
 
 
 def checked(make: Callable[[], Any], name: str) -> Callable[[], Any]:
