@@ -50,7 +50,8 @@ from sorrel.models.pytorch import PyTorchIQN
 from sorrel.worlds import Gridworld
 
 from xladder import devices
-from xladder.runs.directory import environment, write_json
+from xladder.runs.disk import write_json
+from xladder.runs.environment import environment
 from xladder.sorrel import JaxIQN
 from xladder.sorrel.models import find_device
 
