@@ -33,7 +33,7 @@ class GymEnvs:
         if env_id.startswith("ALE/"):  # these would show raw screens, without the published preprocessing
             raise UsageError(f"Atari games have their own names here: use `atari/GAME` instead of `gym/{env_id}`.")
         if ":" in env_id:  # Gymnasium would import whatever module is named
-            user_code.require(env_id.partition(":")[0], "world", f"gym/{env_id}")
+            user_code.require(env_id.partition(":")[0], f"gym/{env_id}")
         self.num_envs, self._id = num_envs, env_id
         self._envs: Any = _make(env_id, num_envs)
         try:
