@@ -6,13 +6,14 @@ another one than `Maze(size=8)`. Nothing is executed but what pickling would exe
 
 from __future__ import annotations
 
-import dataclasses
+import copyreg
 import functools
 import hashlib
 import inspect
 import sys
 import types
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 DIGITS = 8  # of a digest
@@ -109,46 +110,47 @@ def _contents(thing: Any) -> tuple[str, list[Any]]:
     wrapped = getattr(thing, "__wrapped__", None)  # by `jax.jit` or `functools.lru_cache`
     if wrapped is not None and callable(thing):
         return "wrapped", [wrapped]
-    held = _attributes(thing)
-    return ("object", [type(thing), held]) if held is not None else _as_pickled(thing)
+    if _is_flax(thing):
+        # It keeps its own state beside the fields.
+        return "module", [
+            type(thing),
+            [(f.name, getattr(thing, f.name, None)) for f in fields(thing) if f.name != "parent"],
+        ]
+    return "object", [type(thing), _attributes(thing), *_beside_attributes(thing)]
 
 
-def _attributes(thing: Any) -> dict[str, Any] | None:
+def _is_flax(thing: Any) -> bool:
+    """Whether it is a module of Flax, which keeps state of its own beside its fields."""
+    bases: tuple[type, ...] = type(thing).__mro__
+    return is_dataclass(thing) and any(base.__module__.partition(".")[0] == "flax" for base in bases)
+
+
+def _attributes(thing: Any) -> list[tuple[str, Any]]:
     """The attributes of an object by name, without those that are computed from others when asked for."""
-    kind = type(thing)
-    if any(base.__module__.partition(".")[0] == "flax" for base in kind.__mro__) and dataclasses.is_dataclass(thing):
-        # Flax keeps its own state beside the fields.
-        names = [field.name for field in dataclasses.fields(thing) if field.name != "parent"]
-        return {name: getattr(thing, name, None) for name in names}
-    slots = [slot for base in kind.__mro__ for slot in _slots(base) if slot not in ("__dict__", "__weakref__")]
-    if not hasattr(thing, "__dict__") and not slots:
-        return None
-    found = {slot: getattr(thing, slot) for slot in slots if hasattr(thing, slot)}
-    found |= getattr(thing, "__dict__", {})
-    cached = {
-        name for base in kind.__mro__ for name, x in vars(base).items() if isinstance(x, functools.cached_property)
-    }
-    held = {name: found[name] for name in sorted(found) if name not in cached}
-    if isinstance(thing, list | tuple | dict):  # of a class of its own
-        held["items"] = list(thing.items() if isinstance(thing, dict) else thing)
-    return held
+    bases: tuple[type, ...] = type(thing).__mro__
+    slots = [slot for base in bases for slot in _slots(base) if slot not in ("__dict__", "__weakref__")]
+    found = {slot: getattr(thing, slot) for slot in slots if hasattr(thing, slot)} | getattr(thing, "__dict__", {})
+    cached = {name for base in bases for name, x in vars(base).items() if isinstance(x, functools.cached_property)}
+    return [(name, found[name]) for name in sorted(found) if name not in cached]
 
 
 def _slots(kind: type) -> tuple[str, ...]:
-    slots = vars(kind).get("__slots__", ())
+    slots: Any = vars(kind).get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
-def _as_pickled(thing: Any) -> tuple[str, list[Any]]:
-    """The contents of an object of another language, such as a generator of random numbers."""
+def _beside_attributes(thing: Any) -> list[Any]:
+    """What an object holds outside Python's attributes, such as the items of a list or the state of a generator."""
     try:
         made = thing.__reduce_ex__(2)
-    except Exception:
+    except Exception:  # an open file, a lock
         raise _Unknown from None
     if isinstance(made, str):
-        return "global", [made]
+        return [made]
     function, given, state, items, pairs = (*made, None, None, None)[:5]
-    return "pickled", [function, *given, state, list(items or ()), list(pairs or ())]
+    if function is not copyreg.__newobj__:  # type: ignore[attr-defined]
+        return [function, *given, state, list(items or ()), list(pairs or ())]
+    return [*given[1:], list(items or ()), list(pairs or ())]
 
 
 def _array(thing: Any) -> Iterator[bytes]:
