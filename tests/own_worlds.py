@@ -1,5 +1,6 @@
 """Worlds that a user might bring: good ones, and one for everything that can be wrong with them."""
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -151,6 +152,22 @@ class NeedsArguments(Corridor):
         self.cells = size
 
 
+nine_cells = NeedsArguments(9)
+
+
+@dataclass
+class Unhashable(Corridor):
+    """A dataclass that compares its fields, one of which is an array."""
+
+    cells: int = 6
+    bonus: np.ndarray = field(default_factory=lambda: np.zeros(2, np.float32))
+
+
+@dataclass
+class UnhashableRace(Race):
+    bonus: np.ndarray = field(default_factory=lambda: np.zeros(2, np.float32))
+
+
 class Duel:
     """PettingZoo's parallel API: one who is hit leaves, and the episode ends when one is left or after ten steps."""
 
@@ -258,3 +275,15 @@ class CorridorWithHostTwin(Corridor):
 
 class CorridorWithUnpreparedTwin(Corridor):
     twin = HostCorridor
+
+
+class TreeDuel(Duel):
+    """Shows dicts and tuples of numbers."""
+
+    def observation_space(self, agent):
+        from gymnasium import spaces
+
+        return spaces.Dict({"rest": spaces.Tuple([self._box, spaces.Discrete(4)]), "a": spaces.MultiBinary(3)})
+
+    def _look(self):
+        return {a: {"rest": (look, self.time % 4), "a": np.array([1, 0, 1])} for a, look in super()._look().items()}

@@ -24,6 +24,7 @@ ORDER = (
     "settings",
     "devices",
     "temporary_folders",
+    "fingerprints",
     "user_code",
     "parameters",
     # The science: pure functions and their twins.

@@ -69,8 +69,43 @@ SPACES = {
 }
 
 
+TREE = gymnasium.spaces.Dict(
+    {
+        "rest": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(4, start=2), gymnasium.spaces.MultiBinary(2)]),
+        "board": box(0, 9, (2, 2), np.uint8),
+    }
+)
+
+
+class TreeProbe(Probe):
+    """Shows a dict with a tuple in it."""
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.look(), float(action), self.steps == 2, False, {}
+
+    def look(self):
+        return {"rest": (2 + self.steps, np.array([1, 0], np.int8)), "board": np.uint8([[1, 2], [3, 4]])}
+
+
+def test_dicts_and_tuples_of_numbers_become_vectors_in_the_order_of_names():
+    envs = GymEnvs("ProbeTree-v0", 2, 0)
+    assert envs.spec.shape == (7,) and envs.spec.dtype == np.float32
+    assert envs.spec.fields == (("board", (2, 2), "uint8"), ("rest.0", (), "int64"), ("rest.1", (2,), "int8"))
+    np.testing.assert_array_equal(envs.reset(), [[1, 2, 3, 4, 2, 1, 0]] * 2)
+    envs.send(np.zeros(2, int))
+    np.testing.assert_array_equal(envs.recv().frame, [[1, 2, 3, 4, 3, 1, 0]] * 2)
+    envs.close()
+
+
 @pytest.fixture(autouse=True)
 def probes():
+    gymnasium.registry.pop("ProbeTree-v0", None)
+    gymnasium.register("ProbeTree-v0", TreeProbe, kwargs={"space": TREE}, disable_env_checker=True)
     for name, space in SPACES.items():
         gymnasium.register(f"Probe{name}-v0", Probe, kwargs={"space": space}, disable_env_checker=True)
     gymnasium.register("ProbeLow-v0", Probe, kwargs={"space": SPACES["Vector"], "lowest": -1})

@@ -23,6 +23,7 @@ from xladder.worlds import contract, gymnax_world, marl_world, names, twin_check
 from xladder.worlds.gymnax_world import GymnaxEnvs
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.marl_world import MarlEnvs, SharedEnvs
+from xladder.worlds.zoo_host import ZooEnvs
 
 SMALL = {"batch_size": 16, "learning_starts": 64, "memory": 512, "hidden": (8,), "width": 8, "n_step": 2}
 CORRIDOR, RACE = "jax/tests.own_worlds:Corridor", "marl/tests.own_worlds:Race"
@@ -82,6 +83,14 @@ def test_frames_are_padded_and_end_with_the_actions_that_are_available():
     frames, steps = walk(envs, 0, 1, lambda t, lead: np.ones(lead, np.int32))
     np.testing.assert_array_equal(frames[:, 0, 3:], [[1, 1, 1], [1, 1, 0]])
     np.testing.assert_allclose(steps[0].frame[:, 0], [[1 / 6, 1 / 6, 1 / 12, 1, 1, 0], [1 / 6, 0, 0, 1, 1, 0]])
+
+
+def test_zoo_shows_dicts_and_tuples_as_vectors_in_the_order_of_names():
+    envs = ZooEnvs("zoo/tests.own_worlds:TreeDuel", 1, 0)
+    assert envs.spec.shape == (3 + 2 + 1 + 3,), "flags, two numbers, one more, and a mask of three actions"
+    frames = envs.reset()
+    np.testing.assert_array_equal(frames[0, 0, [0, 1, 2, 3, 5]], [1, 0, 1, 0, 0])
+    envs.close()
 
 
 def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():

@@ -167,6 +167,7 @@ def resume(
     callback: Callback | None = None,
     progress: bool | None = None,
     imports: Sequence[str] = (),
+    objects: Sequence[Any] = (),
     changed_code: bool = False,
     **length: int,
 ) -> Result:
@@ -182,13 +183,14 @@ def resume(
         callback: As in `train`.
         progress: As in `train`.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
         changed_code: Whether to use them even if they have changed since the run started.
         **length: A new length, to train a run on that is finished: `epochs=2000`, `steps=…`, `iterations=…`.
 
     Returns:
         The whole run, as `train` would have returned it; for a finished run, the same as `load`.
     """
-    allow_imports(imports)
+    allow_imports(imports, objects)
     with user_code.accepting_changes(changed_code):
         return _resume(Path(path), rung, mesh, callback, progress, length=length)
 

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import pairwise
 
 from xladder import __version__, user_code
 from xladder.cli.signals import end_at_once_on_signals
@@ -37,6 +38,10 @@ COMMANDS = {
     "rungs": "show which workload runs on which rung",
     "doctor": "show versions, devices and which extras are installed",
 }
+TAKE_SETTINGS = ("train", "sweep", "compare", "inspect", "parity", "import")
+"""Commands for a workload and its settings, which may name the user's own code; others are given a run."""
+NAMING = ("--learner.torso", "--world.reward", "--world.name", "--workload")
+"""Flags whose value may be the user's own code."""
 EXAMPLES = """\
   xladder train treasurehunt --preset demo
   xladder train treasurehunt --rung fused --epochs 1000 --seeds 8
@@ -103,8 +108,29 @@ def take_imports(words: Sequence[str]) -> list[str]:
             raise UsageError(f"`--import` is {module!r}, but it has to be the name of a module, such as `my_worlds`.")
         user_code.allow(module)
         user_code.import_module(module)  # it may register worlds
-    user_code.allow_typed(rest)
+    user_code.allow_named(typed_names(rest))
     return rest
+
+
+def typed_names(words: Sequence[str]) -> list[str]:
+    """The worlds, torsos and rewards that a command line names.
+
+    A run directory can be called anything, and somebody else may have called it. So the paths and other values on a
+    command line name nothing, even if they look like `module:Name`.
+    """
+    command, *rest = words or [""]
+    if command == "launch":  # it starts another command
+        return typed_names(rest[next((i for i, word in enumerate(rest) if word in COMMANDS), len(rest)) :])
+    if command == "check":
+        return [word for before, word in pairwise(["", *rest]) if before != "--json" and not word.startswith("-")]
+    if command not in TAKE_SETTINGS:
+        return []
+    found = [] if command == "import" else rest[:1]  # the workload; what comes first after `import` is a file
+    for word, after in pairwise([*rest, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in NAMING:
+            found += (value if equals else after).split(",")  # several in a sweep
+    return found
 
 
 def overview() -> str:

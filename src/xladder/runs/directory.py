@@ -351,8 +351,11 @@ def file_name(workload: str) -> str:
 
 
 def command(name: str, folder: Path, plan: Plan | None = None) -> str:
-    """The command line that runs a command on a run directory; code of the user's own has to be named again."""
-    modules = user_code.modules_in(to_dict(plan.config)) if plan else []
+    """The line that runs a command on a run directory; code of the user's own has to be named or passed again."""
+    settings = to_dict(plan.config) if plan else {}
+    if user_code.objects_in(settings):  # no command line can name them
+        return f"xladder.{ {'eval': 'evaluate'}.get(name, name) }({str(folder)!r}, objects=[…])"
+    modules = user_code.modules_in(settings)
     return f"xladder {name} {typed(folder)}" + "".join(f" --import {module}" for module in modules)
 
 
@@ -368,19 +371,22 @@ def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     return metrics.MetricsWriter(folder, workload.tick, plan.seeds, config.ticks, steps, measured)
 
 
-def load(path: str | Path, *, imports: Sequence[str] = (), changed_code: bool = False) -> Result:
+def load(
+    path: str | Path, *, imports: Sequence[str] = (), objects: Sequence[Any] = (), changed_code: bool = False
+) -> Result:
     """Load a run directory: its config, metrics and trained agents.
 
     Args:
         path: The run directory.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
         changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
         The run as `xladder.train` returned it; it can be evaluated, used as a policy and saved elsewhere.
     """
     folder = Path(path)
-    allow_imports(imports)
+    allow_imports(imports, objects)
     with user_code.accepting_changes(changed_code):
         found = read_run_plan(folder)
     table = folder / "metrics.csv"
@@ -396,6 +402,7 @@ def evaluate(
     seed: int = 0,
     *,
     imports: Sequence[str] = (),
+    objects: Sequence[Any] = (),
     changed_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluate the greedy agents of a run, and a random policy for comparison.
@@ -405,12 +412,13 @@ def evaluate(
         episodes: Episodes per seed, or number of sampled objects; 100 or 10,000 if not given.
         seed: Random seed of the evaluation; independent of the training seeds.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
         changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
         The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
     """
-    result = run if isinstance(run, Result) else load(run, imports=imports, changed_code=changed_code)
+    result = run if isinstance(run, Result) else load(run, imports=imports, objects=objects, changed_code=changed_code)
     return result.evaluate(episodes or result.plan.workload.family.episodes, seed)
 
 

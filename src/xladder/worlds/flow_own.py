@@ -6,12 +6,13 @@ Shapes: D numbers in a state, A forward actions, the last of which is stop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError
 from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, State
 from xladder.worlds.flow_settings import MOST_STATES
@@ -110,7 +111,7 @@ class OwnWorld(BoundWorld):
         return enumerate_edges(self, states)
 
 
-@lru_cache(maxsize=16)
+@cached_by_identity
 def bind(world: FlowWorld) -> OwnWorld:
     """Bind a custom world; cached by object."""
     return OwnWorld(world)

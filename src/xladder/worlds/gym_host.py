@@ -1,7 +1,7 @@
 """Envs of a Gymnasium environment on the host, stepped one after another in this process.
 
-Actions have to be discrete and observations arrays. Images (uint8) stay as they are, anything else becomes a vector of
-float32.
+Actions have to be discrete, and observations arrays or dicts and tuples of them. Images (uint8) stay as they are,
+anything else becomes a vector of float32.
 
 Shapes: N envs, D numbers in a vector.
 """
@@ -18,6 +18,7 @@ import numpy as np
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
+from xladder.worlds.spaces_host import as_fields, lay_flat, parts_of
 
 MOST_PICTURE_AXES = 3  # height, width, channels
 
@@ -33,7 +34,7 @@ class GymEnvs:
         if env_id.startswith("ALE/"):  # these would show raw screens, without the published preprocessing
             raise UsageError(f"Atari games have their own names here: use `atari/GAME` instead of `gym/{env_id}`.")
         if ":" in env_id:  # Gymnasium would import whatever module is named
-            user_code.require(env_id.partition(":")[0], "world", f"gym/{env_id}")
+            user_code.require(env_id.partition(":")[0], f"gym/{env_id}")
         self.num_envs, self._id = num_envs, env_id
         self._envs: Any = _make(env_id, num_envs)
         try:
@@ -41,6 +42,7 @@ class GymEnvs:
         except UsageError:
             self.close()
             raise
+        self._parts = parts_of(self._envs.single_observation_space) if self.spec.fields else None
         self._lowest_action = int(self._envs.single_action_space.start)
         self._seeds = [int(env_seed) for env_seed in env_seeds(seed, num_envs, first=first)]
         self._over = np.zeros(num_envs, bool)
@@ -81,13 +83,15 @@ class GymEnvs:
                 f"`gym/{self._id}` failed in its `{method}`: {brief(error)}. Fix that in the world, and train again."
             ) from error
 
-    def _frames(self, observations: np.ndarray) -> np.ndarray:
+    def _frames(self, observations: Any) -> np.ndarray:
+        if self._parts:
+            return lay_flat(self._parts, observations, self.num_envs)
         return observations.reshape(self.num_envs, *self.spec.shape).astype(self.spec.dtype)
 
 
 def _spec(env_id: str, envs: Any) -> EnvSpec:
     """The spec of an environment; raises a `UsageError` that says why if it cannot be used."""
-    from gymnasium.spaces import Box, Discrete
+    from gymnasium.spaces import Box, Dict, Discrete, Tuple
 
     actions, observations = envs.single_action_space, envs.single_observation_space
     if not isinstance(actions, Discrete):
@@ -95,10 +99,15 @@ def _spec(env_id: str, envs: Any) -> EnvSpec:
             f"`gym/{env_id}` has the actions {actions}, but value learners need discrete ones: "
             "use a world whose actions are `Discrete`, such as `gym/CartPole-v1`."
         )
+    parts = parts_of(observations) if isinstance(observations, Dict | Tuple) else None
+    if parts:
+        size = sum(part.size for part in parts)
+        return EnvSpec((size,), np.dtype(np.float32), int(actions.n), fields=as_fields(parts))
     if not isinstance(observations, Box):
         raise UsageError(
             f"`gym/{env_id}` shows {observations}, but networks need arrays: "
-            "use a world whose observations are a `Box`, such as `gym/CartPole-v1`, or wrap and register it."
+            "use a world whose observations are a `Box`, such as `gym/CartPole-v1`, or a `Dict` or `Tuple` of numbers, "
+            "or wrap and register it."
         )
     shape, dtype, size = observations.shape, np.dtype(observations.dtype), math.prod(observations.shape)
     picture = dtype == np.uint8

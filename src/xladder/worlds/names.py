@@ -10,11 +10,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from xladder import user_code
 from xladder.errors import UsageError
+from xladder.fingerprints import fingerprint
 
 
 @dataclass(frozen=True)
@@ -111,22 +113,37 @@ ATARI_LEFT_OUT_WHY = "needs two players; the emulator has no single-player versi
 
 
 def name_of(thing: Any) -> str:
-    """The name under which an object can be trained; a custom world is registered under its class's name.
+    """The name under which an object can be trained; a custom world is registered.
 
     Args:
         thing: a name; a world with gymnax's, JaxMARL's, PettingZoo's or sorrel's API, or a class or function that makes
             one; a Gymnasium environment or spec.
 
     Returns:
-        A name such as `jax/my_worlds:Maze`, valid from now on.
+        A name such as `jax/my_worlds:Maze`, or `jax/my_worlds:Maze@3fa9c2d1` for an object with arguments of its own.
     """
     if isinstance(thing, str):
         return thing
     spec = getattr(thing, "spec", thing)
     if isinstance(getattr(spec, "id", None), str) and hasattr(spec, "entry_point"):
+        _check_registered(spec)
         return f"gym/{spec.id}"  # Gymnasium's
     source = source_of(thing)
     return f"{source}/{user_code.give(thing)}"
+
+
+def _check_registered(spec: Any) -> None:
+    """Raise a `UsageError` if a Gymnasium environment is not the one that its id stands for."""
+    known = getattr(sys.modules.get("gymnasium"), "registry", {}).get(spec.id)
+    for name in ("kwargs", "max_episode_steps", "additional_wrappers") if known is not None else ():
+        given, registered = (getattr(one, name, None) for one in (spec, known))
+        if name == "kwargs":
+            given = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+        if fingerprint(given) != fingerprint(registered):
+            raise UsageError(
+                f"The environment was made with a `{name}` of its own ({given}), which its id `{spec.id}` does "
+                "not stand for: register it with Gymnasium under another id, and train that."
+            )
 
 
 def source_of(thing: Any) -> str:

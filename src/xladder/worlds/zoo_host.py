@@ -10,7 +10,6 @@ Shapes: N envs, A agents, D numbers in a frame, K actions.
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Mapping
 from functools import cache, partial
@@ -21,6 +20,7 @@ import numpy as np
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
+from xladder.worlds.spaces_host import Part, lay_flat, parts_of
 
 MASK = "action_mask"  # beside "observation", where a world masks actions
 PICTURE_AXES = 3
@@ -30,8 +30,8 @@ class Layout(NamedTuple):
     """What is known of a world before it starts."""
 
     agents: tuple[str, ...]
-    sizes: tuple[int, ...]
-    """Size of each agent's observation."""
+    parts: tuple[tuple[Part, ...], ...]
+    """The arrays of each agent's observation."""
     actions: tuple[int, ...]
     lowest: tuple[int, ...]
     """The first action of each agent."""
@@ -39,6 +39,11 @@ class Layout(NamedTuple):
     """The shape of a uint8 frame, if all agents have images of the same shape."""
     tells: bool
     """Whether observations come with a mask of available actions."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Size of each agent's observation."""
+        return tuple(sum(part.size for part in parts) for parts in self.parts)
 
     @property
     def masked(self) -> bool:
@@ -132,16 +137,17 @@ class ZooEnvs:
                 continue
             shown = observations[agent]
             seen, mask = (shown["observation"], shown[MASK]) if layout.tells else (shown, None)
-            numbers = np.asarray(seen)
-            if math.prod(numbers.shape) != layout.sizes[i]:
+            try:
+                numbers = lay_flat(layout.parts[i], seen, 1)[0]
+            except (ValueError, TypeError, LookupError) as error:
                 raise XladderError(
-                    f"`{self._name}` shows {agent} an observation of {numbers.dtype} {list(numbers.shape)}, but its "
-                    f"`observation_space` has {layout.sizes[i]} numbers."
-                )
+                    f"`{self._name}` shows {agent} an observation that is not in its `observation_space`: "
+                    f"{brief(error)}."
+                ) from error
             if layout.picture:
-                self._frames[i, n] = numbers
+                self._frames[i, n] = numbers.reshape(layout.picture)
                 continue
-            self._frames[i, n, : layout.sizes[i]] = numbers.ravel()
+            self._frames[i, n, : layout.sizes[i]] = numbers
             if layout.masked:
                 available = np.zeros(most, np.float32)
                 available[: layout.actions[i]] = 1.0 if mask is None else np.asarray(mask)
@@ -162,7 +168,7 @@ def _layout(name: str, env: Any) -> Layout:
     agents = tuple(getattr(env, "possible_agents", ()))
     if not agents:
         raise UsageError(f"`{name}` has no agents: its `possible_agents` has to be a list of their names.")
-    sizes, actions, lowest, shapes, tells = [], [], [], [], False
+    parts, actions, lowest, shapes, tells = [], [], [], [], False
     for agent in agents:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about spaces that are dicts rather than functions
@@ -174,19 +180,21 @@ def _layout(name: str, env: Any) -> Layout:
             )
         if isinstance(shown, spaces.Dict) and {"observation", MASK} <= set(shown.spaces):
             tells, shown = True, shown["observation"]
-        if not isinstance(shown, spaces.Box):
+        found = parts_of(shown) if isinstance(shown, spaces.Box | spaces.Dict | spaces.Tuple) else None
+        if found is None:
             raise UsageError(
                 f"`{name}` shows {agent} {shown} (its `observation_space`), but networks need arrays: wrap "
-                "it so that it shows a `Box`."
+                "it so that it shows a `Box`, or a `Dict` or `Tuple` of numbers."
             )
-        sizes.append(math.prod(shown.shape))
-        shapes.append((shown.shape, np.dtype(shown.dtype)))
+        parts.append(found)
+        shapes.append((found[0].shape, found[0].dtype) if len(found) == 1 else None)
         actions.append(int(choices.n))
         lowest.append(int(choices.start))
     picture = None
-    if len(set(shapes)) == 1 and shapes[0][1] == np.uint8 and len(shapes[0][0]) == PICTURE_AXES and not tells:
-        picture = shapes[0][0] if len(set(actions)) == 1 else None
-    return Layout(tuple(map(str, agents)), tuple(sizes), tuple(actions), tuple(lowest), picture, tells)
+    first = shapes[0]
+    if first and len(set(shapes)) == 1 and first[1] == np.uint8 and len(first[0]) == PICTURE_AXES and not tells:
+        picture = first[0] if len(set(actions)) == 1 else None
+    return Layout(tuple(map(str, agents)), tuple(parts), tuple(actions), tuple(lowest), picture, tells)
 
 
 def make(name: str) -> Any:

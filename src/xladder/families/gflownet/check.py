@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
 from xladder.worlds.flow import Enumeration, FlowWorld
 from xladder.worlds.flow_jitted import JittedHost
@@ -40,7 +41,7 @@ def check_world(world: FlowWorld) -> list[str]:
     return list(_faults(world))
 
 
-@lru_cache(maxsize=16)
+@cached_by_identity
 def _faults(world: FlowWorld) -> list[str]:
     faults = list(_methods(world))
     if faults:
