@@ -201,7 +201,7 @@ def test_as_many_actions_as_can_be_remembered_are_accepted():
 
 
 def test_a_world_that_fails_on_the_way_is_named():
-    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` failed in its `step`: RuntimeError: the engine has"):
+    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` fails in its `step`: RuntimeError: the engine has"):
         played("ProbeStalled-v0", 1, 0, np.zeros((2, 1), int))
 
 

@@ -188,13 +188,14 @@ class Trial:
         while not future.done():
             self.observer.waiting(what, time.perf_counter() - begun)
             time.sleep(0.002)
-        error = future.exception()
+        error, sentence = future.exception(), ""
+        if isinstance(error, UserCodeFailed):
+            sentence = str(error)
         # Nothing of ours raises SystemExit in this thread, and it would end the command without a word.
-        if error and (isinstance(error, SystemExit) or raised_in_callback(error)):
-            name = self.plan.workload.name
-            raise UserCodeFailed(
-                f"`{name}` failed during the run, in a function of its own: {brief(error)}."
-            ) from error
+        elif error and (isinstance(error, SystemExit) or raised_in_callback(error)):
+            sentence = f"`{self.plan.workload.name}` fails in a function of its own: {brief(error)}."
+        if sentence:
+            raise UserCodeFailed(f"{sentence} The run ended at {self.plan.workload.tick} {self.done}.") from error
         return future.result()
 
     def distances(self) -> list[int]:

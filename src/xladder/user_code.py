@@ -25,7 +25,7 @@ from typing import Any
 from xladder.errors import UsageError, brief
 
 NAME = re.compile(
-    r"(?:(?P<source>[a-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
+    r"(?:(?P<source>[A-Za-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
 )
 GROUPS = {"world": "xladder.worlds", "torso": "xladder.torsos", "workload": "xladder.workloads"}
 

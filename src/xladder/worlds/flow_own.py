@@ -6,17 +6,18 @@ Shapes: D numbers in a state, A forward actions, the last of which is stop.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.errors import UsageError
+from xladder.errors import UsageError, brief
 from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, State
 from xladder.worlds.flow_settings import MOST_STATES
 from xladder.worlds.flow_states import enumerate_edges, find_states
 
+MOST_BOUND = 16  # worlds to keep bound
 MOST_FOUND = 2**16  # states to search for from the initial state on, if a world does not list them
 
 
@@ -96,21 +97,41 @@ class OwnWorld(BoundWorld):
             return self._enumerate()
 
     def _enumerate(self) -> Enumeration | None:
-        listed = self.world.states()
+        try:
+            listed = self.world.states()
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"`states` fails: {brief(error)}.") from error
         if listed is None:
             states = find_states(self, MOST_FOUND)
             return None if states is None else enumerate_edges(self, states)
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(listed)]
+        if (
+            not leaves
+            or any(leaf.ndim < 1 or leaf.dtype.kind not in "biu" for leaf in leaves)
+            or len({len(leaf) for leaf in leaves}) > 1
+        ):
+            kinds = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves) or "nothing"
+            raise UsageError(
+                f"`states` gives {kinds}, but it has to be all states, stacked along a first axis, or None."
+            )
         states = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1).astype(np.int32)
         if len(states) > MOST_STATES or states.shape[1] != self.state_size:
             raise UsageError(
-                f"`states` of {type(self.world).__name__} lists {len(states):,} states of {states.shape[1]} numbers, "
+                f"`states` lists {len(states):,} states of {states.shape[1]} numbers, "
                 f"but a state has {self.state_size}, and at most {MOST_STATES:,} can be listed: return None instead."
             )
         return enumerate_edges(self, states)
 
 
-@lru_cache(maxsize=16)
+_bound: dict[int, OwnWorld] = {}
+"""Bound worlds by identity, because a custom world need not be hashable; each keeps its world, so ids stay unique."""
+
+
 def bind(world: FlowWorld) -> OwnWorld:
     """Bind a custom world; cached by object."""
-    return OwnWorld(world)
+    if id(world) not in _bound:
+        bound = OwnWorld(world)
+        if len(_bound) >= MOST_BOUND:
+            del _bound[next(iter(_bound))]
+        _bound[id(world)] = bound
+    return _bound[id(world)]

@@ -135,8 +135,7 @@ def load(name: str) -> Environment:
             env, params = _gymnax().make(world.id)
             layout = Layout(world.shape, np.dtype(world.dtype))
             return Environment(env, params, layout, world.actions, truncates=True)
-        env, params = _find(name)
-        return _inspect(name, env, params)
+        return _inspect(name, *_make(name))
 
 
 def _require_api(name: str, env: Any) -> None:
@@ -188,21 +187,25 @@ def _truncates(name: str, env: Any, params: Any, state: Any) -> bool:
     return True
 
 
-def _find(name: str) -> tuple[Any, Any]:
+def find(name: str) -> Any:
+    """The class, function or object called `jax/NAME`, or a function that makes gymnax's `gymnax/ID`."""
     source, _, rest = name.partition("/")
-    if source == "gymnax":
-        gymnax = _gymnax()
-        if rest not in gymnax.registered_envs:
-            raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
-        found: Any = attempt(name, "make", lambda: gymnax.make(rest))
-    else:
-        found = user_code.instantiate(user_code.find_world(rest, name), name)
+    if source != "gymnax":
+        return user_code.find_world(rest, name)
+    gymnax = _gymnax()
+    if rest not in gymnax.registered_envs:
+        raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
+    return lambda: gymnax.make(rest)
+
+
+def _make(name: str) -> tuple[Any, Any]:
+    """A world and its params."""
+    found = user_code.instantiate(find(name), name)
     if isinstance(found, tuple):
         env, params = found
-    else:
-        _require_api(name, found)
-        env, params = found, attempt(name, "default_params", lambda: found.default_params)
-    return env, params
+        return env, params
+    _require_api(name, found)
+    return found, attempt(name, "default_params", lambda: found.default_params)
 
 
 def _gymnax() -> Any:

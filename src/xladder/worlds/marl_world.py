@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -208,9 +208,18 @@ class SharedEnvs:
 def load(name: str) -> Environment:
     """Load a world and inspect it; a `UsageError` says what is wrong with it."""
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        source, _, rest = name.partition("/")
-        found = _of_jaxmarl(rest) if source == "jaxmarl" else user_code.find_world(rest, name)
-        return _inspect(name, user_code.instantiate(found, name))
+        return _inspect(name, user_code.instantiate(find(name), name))
+
+
+def find(name: str) -> Any:
+    """The class, function or object called `marl/NAME`, or a function that makes JaxMARL's `jaxmarl/NAME`."""
+    source, _, rest = name.partition("/")
+    if source != "jaxmarl":
+        return user_code.find_world(rest, name)
+    known = names()
+    if rest not in known:
+        raise unknown("world of JaxMARL", rest, known)
+    return lambda: _jaxmarl().make(rest)
 
 
 def names() -> list[str]:
@@ -224,8 +233,9 @@ def _inspect(name: str, env: Any) -> Environment:
         if not callable(getattr(env, function, None)):
             raise UsageError(f"`{name}` does not have JaxMARL's API: it lacks `{function}`.")
     agents = _agents(name, env)
-    spaces = [attempt(name, "action_space", lambda agent=agent: env.action_space(agent)) for agent in agents]
-    actions = tuple(count_actions(name, space, agent) for space, agent in zip(spaces, agents, strict=True))
+    actions = tuple(
+        count_actions(name, attempt(name, "action_space", partial(env.action_space, agent)), agent) for agent in agents
+    )
     key = jax.random.key(0)
 
     def reset() -> dict[str, Any]:
@@ -343,7 +353,7 @@ def _zeros(kind: jax.ShapeDtypeStruct) -> jax.Array:
     if not jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
         return jnp.zeros(kind.shape, kind.dtype)
     data = jax.eval_shape(jax.random.key_data, kind)
-    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype), impl=jax.random.key_impl(kind))
+    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
 
 
 def _ask_available(env: Any) -> Any:
@@ -357,13 +367,6 @@ def _by_agent(flags: Any, agents: tuple[str, ...]) -> jax.Array:
     if isinstance(flags, dict):
         return jnp.stack([jnp.asarray(flags.get(agent, False), bool) for agent in agents])
     return jnp.broadcast_to(jnp.asarray(flags, bool), (len(agents),))
-
-
-def _of_jaxmarl(name: str) -> Any:
-    known = names()
-    if name not in known:
-        raise unknown("world of JaxMARL", name, known)
-    return attempt(f"jaxmarl/{name}", "make", lambda: _jaxmarl().make(name))
 
 
 def _jaxmarl() -> Any:
