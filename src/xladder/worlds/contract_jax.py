@@ -91,7 +91,8 @@ def _draws_elsewhere(found: Any, several: bool) -> str:
     Whatever JAX does not draw is a constant of the program, so tracing twice gives two programs.
     """
     key, given = jax.random.key(0), () if several else (found.params,)
-    reset = found.env.reset if several else found.env.reset_env
+    begin = "reset" if several else "reset_env"
+    reset = getattr(found.env, begin)
     action: Any = dict.fromkeys(found.agents, jnp.int32(0)) if several else jnp.int32(0)
 
     def step(key: Any, state: Any, action: Any) -> Any:
@@ -106,7 +107,7 @@ def _draws_elsewhere(found: Any, several: bool) -> str:
         return programs
 
     resets = traced(lambda key: reset(key, *given), key)
-    for function, programs in [(reset.__name__, resets), ("step_env", traced(step, key, resets[0][1][1], action))]:
+    for function, programs in [(begin, resets), ("step_env", traced(step, key, resets[0][1][1], action))]:
         (once, _), (again, _) = programs
         if _program_text(once) != _program_text(again) or not _same(once.consts, again.consts):
             return (

@@ -310,9 +310,9 @@ def _check_truncated(name: str, flags: Any, agents: tuple[str, ...]) -> None:
 def _availability_varies(name: str, env: Any, agents: tuple[str, ...], actions: tuple[int, ...], state: Any) -> bool:
     """Whether a world reports available actions, and these depend on its state or are not always all."""
     ask = _ask_available(env)
-    if ask is None:
+    if not callable(ask):
         return False
-    function = getattr(ask, "__name__", "get_avail_actions")
+    function = "get_legal_moves" if ask == getattr(env, "get_legal_moves", None) else "get_avail_actions"
 
     def masks(state: Any) -> list[Any]:
         found = _by_name(name, function, "mask", ask(state), agents)
