@@ -153,6 +153,7 @@ def test_an_atari_score_is_placed_beside_published_ones(pong, tmp_path, capsys):
     assert "human-normalised" in text and "after 480 frames is published; the nearest is 20.4 ± 0.3" in text
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_is_placed_by_the_frames_it_has_done(pong, tmp_path, capsys):
     run = shutil.copytree(pong, tmp_path / "run")
     lines = (run / "metrics.csv").read_text().splitlines(keepends=True)

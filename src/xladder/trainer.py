@@ -57,6 +57,10 @@ class Observer:
     def stop_too(self, signal: int) -> None:
         """Called when another process of the run has received a signal."""
 
+    def periods(self) -> Sequence[int]:
+        """Numbers of ticks at whose multiples a chunk has to end."""
+        return ()
+
     leads = True
     """Whether this process evaluates and writes; the run's other processes follow it."""
 
@@ -199,8 +203,9 @@ class Trial:
         return future.result()
 
     def distances(self) -> list[int]:
-        """Ticks until the next evaluation and until the next checkpoint, if they are at fixed ticks."""
-        return [every - self.done % every for every in (self.plan.config.interval, self.checkpointer.every) if every]
+        """Ticks until the next evaluation, checkpoint or replay, if they are at fixed ticks."""
+        periods = self.plan.config.interval, self.checkpointer.every, *self.observer.periods()
+        return [every - self.done % every for every in periods if every]
 
     def advance(self, count: int) -> float:
         """Train for `count` ticks and report their metrics. Returns the seconds they took."""

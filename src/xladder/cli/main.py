@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -61,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 errors="replace"
             )  # a terminal that cannot show ε prints a question mark instead of a traceback
     try:
+        if "" in words:
+            raise UsageError(f"An argument is empty: `{shlex.join(['xladder', *words])}`.")
         words = take_imports(words)
         if not words or words[0] in ("-h", "--help", "help"):
             print(overview())

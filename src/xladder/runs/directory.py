@@ -110,6 +110,8 @@ class RunDirectory:
     @classmethod
     def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
         """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
+        if keeping and keeping.record_every and plan.rung == "hosts":
+            raise UsageError("`--record-every` is not possible on `hosts`, where the agents are on several machines.")
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{file_name(plan.workload.name)}-{plan.rung}-{stamp}"
         if not _is_utf8(str(folder.absolute())):
@@ -241,7 +243,9 @@ class RunDirectory:
 
     def write_metrics(self, result: Result) -> None:
         """Write the metrics of a run that was not recorded during training."""
-        self.append(result.plan.seeds, 0, result.metrics, sum(result.tick_seconds))
+        rows = next(iter(result.metrics.values())).size
+        seconds = float(np.median(result.tick_seconds)) * rows if result.tick_seconds else 0.0
+        self.append(result.plan.seeds, 0, result.metrics, seconds)
 
     def save_agents(self, params: Params) -> None:
         """Write the agents' parameters, leaves [seed, agent, …]."""
@@ -328,8 +332,8 @@ def folder_for(name: str | None, out: str | Path | None, existing: bool = False)
         raise UsageError("`--name` and `--out` both say where the run is written: give one of them.")
     if not isinstance(name, str) or not WORD.fullmatch(name):
         raise UsageError(
-            f"`--name` is {printable(name)}, but a name is made of letters, digits, `.`, `_` and `-`, and starts "
-            "with a letter or digit."
+            f"`--name` is {printable(name)}, but a name has up to 100 of the characters a–z, A–Z, 0–9, `.`, `_` and "
+            "`-`, and starts with a letter or digit."
         )
     folder = Path("runs") / name
     if folder.exists() and not existing:

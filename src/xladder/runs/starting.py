@@ -89,6 +89,11 @@ def _of_result(result: Result, plan: Plan, where: str) -> Beginning:
 
     from xladder.runs.nets import shapes_of_one_seed
 
+    if result.plan.workload.family is not plan.workload.family:
+        raise UsageError(
+            f"{where} has agents of `{result.plan.workload.name}`, which are of another kind than those of "
+            f"`{plan.workload.name}`."
+        )
     trained = jax.tree.leaves(result.params)[0].shape[0]
     rows = _rows(result.seeds[:trained], plan, where)
     expected = {name: leaf.shape[1:] for name, leaf in flatten(shapes_of_one_seed(plan))}

@@ -146,6 +146,11 @@ def make_sweep(
     for flag, count, least in (("trials", trials, 1), ("test-seeds", test_seeds, 1)):
         if count is not None and count < least:
             raise UsageError(f"`--{flag}` is {count}, but it has to be {least} or more.")
+    if (length := plan.workload.length) in space:
+        raise UsageError(
+            f"`--{length}` is the length of training, the same for all trials: give one number. `--halve` stops bad "
+            "trials early."
+        )
     axes = tuple(parse_axis(plan.config, name, text) for name, text in space.items())
     drawn = draw_trials(axes, trials, seed)
     if halve == 1 or halve < 0:

@@ -7,7 +7,8 @@ options such as double Q-learning. `MEMBERS` are the combinations that have a na
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
@@ -444,13 +445,19 @@ def label(values: Mapping[str, np.ndarray]) -> str:
     return f"return {signed(values['eval_return'][0])}"
 
 
+def agent_columns(agents: Sequence[str]) -> list[str]:
+    """The names of columns with the agents' returns: of plain characters, and different, whatever agents are called."""
+    names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", agent) for agent in agents]
+    return [f"return_{name}" if names.count(name) == 1 else f"return_{name}_{i}" for i, name in enumerate(names)]
+
+
 def columns(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
     shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
     apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
     if "agent_returns" in metrics:
         by_agent = np.moveaxis(metrics["agent_returns"], -1, 0)
-        apart |= {f"return_{agent}": each for agent, each in zip(config.world.agents, by_agent, strict=True)}
+        apart |= dict(zip(agent_columns(config.world.agents), by_agent, strict=True))
     return {"return": metrics["returns"], **shown, **apart}
 
 
