@@ -150,7 +150,7 @@ def test_the_checker_of_pettingzoo_is_asked_in_silence(monkeypatch, capsys):
     [
         (f"jax/{HERE}:Missing", "has no `Missing`, so there is no world"),
         (f"zoo/{HERE}:Missing", "has no `Missing`, so there is no world"),
-        ("marl/no_such_module:Race", "There is no module `no_such_module`"),
+        ("marl/a_missing_module:Race", "There is no module `a_missing_module`"),
         ("flow/bitts", "There is no world `flow/bitts`"),
         ("gym/CartPol-v1", "Gymnasium has no world `CartPol-v1`. The nearest are `gym/CartPole-v1`"),
         (f"gym/{HERE}:Hoper-v5", f"Importing `{HERE}` registers no world `Hoper-v5` with Gymnasium"),
