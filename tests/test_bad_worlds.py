@@ -19,7 +19,7 @@ from xladder.families.gflownet.twin_check import twin_faults
 from xladder.trainer import Observer, Trial
 from xladder.worlds import contract, contract_jax, gymnax_world, marl_world, names, zoo_host
 from xladder.worlds.flow_jitted import JittedHost
-from xladder.worlds.flow_own import OwnWorld
+from xladder.worlds.flow_own import OwnWorld, bind
 from xladder.worlds.jax_checks import require_unchanged
 
 HERE = "tests.bad_worlds"
@@ -207,6 +207,13 @@ def test_a_twin_that_differs_is_told_apart_from_one_that_does_not():
     assert "`max_steps` is 99 in its `host_twin`" in next(twin_faults(world, JittedHost(OwnWorld(world)), states))
     world.host_twin = bad_worlds.raising(ValueError("no twin"))
     assert list(twin_faults(world, host, states)) == ["`host_twin` fails: ValueError: no twin."]
+
+
+def test_a_gflownet_world_need_not_be_hashable():
+    one, other = (
+        type("Unhashable", (Strings,), {"__eq__": lambda self, other: True, "__hash__": None})() for _ in "ab"
+    )
+    assert bind(one) is bind(one) is not bind(other)
 
 
 def test_a_reward_that_exits_ends_in_a_sentence(tmp_path, capsys):
