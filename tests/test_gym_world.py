@@ -236,12 +236,14 @@ def test_as_many_actions_as_can_be_remembered_are_accepted():
 
 
 def test_a_world_that_fails_on_the_way_is_named():
-    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` failed in its `step`: RuntimeError: the engine has"):
+    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` fails in its `step`: RuntimeError: the engine has"):
         played("ProbeStalled-v0", 1, 0, np.zeros((2, 1), int))
 
 
 def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     """Two copies play two games each; the first game of one of them never ends."""
+    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
+    params = Program(config).init_params(keys.root(0))
     monkeypatch.setattr(Probe, "count", 0, raising=False)
     monkeypatch.setattr(value.ValueConfig, "longest_game", 9)
     step, reset = Probe.step, Probe.reset
@@ -258,8 +260,6 @@ def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     monkeypatch.setattr(Probe, "reset", counting)
     monkeypatch.setattr(Probe, "step", going_on)
     monkeypatch.setattr(value_evaluation, "AT_ONCE", 2)
-    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
-    params = Program(config).init_params(keys.root(0))
     games = value_evaluation.run_episodes(config, params, 4, 0, compiled, 0.0)
     np.testing.assert_array_equal(games.returns[:, 0], [2.0, 9.0])
     assert games.left == 1

@@ -27,7 +27,7 @@ import typing as _typing
 if _typing.TYPE_CHECKING:
     from xladder.apis.making import make
     from xladder.callbacks import Progress
-    from xladder.errors import Diverged, Interrupted, UsageError, XladderError
+    from xladder.errors import Diverged, Interrupted, UsageError, UserCodeFailed, XladderError
     from xladder.plans import Plan, plan
     from xladder.registry import RUNGS, WORKLOADS
     from xladder.results import Result
@@ -46,6 +46,7 @@ __all__ = [
     "Progress",
     "Result",
     "UsageError",
+    "UserCodeFailed",
     "XladderError",
     "compare",
     "evaluate",
@@ -66,6 +67,7 @@ _HOMES = {
     "Progress": "xladder.callbacks",
     "Result": "xladder.results",
     "UsageError": "xladder.errors",
+    "UserCodeFailed": "xladder.errors",
     "XladderError": "xladder.errors",
     "compare": "xladder.runs.compare",
     "evaluate": "xladder.runs.directory",

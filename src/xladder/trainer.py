@@ -17,7 +17,7 @@ import numpy as np
 from xladder import devices
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.statistics import episode_weights, weighted_mean
-from xladder.errors import Diverged
+from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback
 from xladder.plans import Plan
 from xladder.results import Result, Snapshot
 
@@ -192,6 +192,14 @@ class Trial:
         while not future.done():
             self.observer.waiting(what, time.perf_counter() - begun)
             time.sleep(0.002)
+        error, sentence = future.exception(), ""
+        if isinstance(error, UserCodeFailed):
+            sentence = str(error)
+        # Nothing of ours raises SystemExit in this thread, and it would end the command without a word.
+        elif error and (isinstance(error, SystemExit) or raised_in_callback(error)):
+            sentence = f"`{self.plan.workload.name}` fails in a function of its own: {brief(error)}."
+        if sentence:
+            raise UserCodeFailed(f"{sentence} The run ended at {self.plan.workload.tick} {self.done}.") from error
         return future.result()
 
     def distances(self) -> list[int]:

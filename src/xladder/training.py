@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from xladder import devices, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
-from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError
+from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError, UserCodeFailed
 from xladder.execution import execute
 from xladder.plans import Plan, allow_imports, plan
 from xladder.progress import Drawing, drawing
@@ -114,6 +114,8 @@ def train(
 
     Raises:
         UsageError: An invalid name, value or path; nothing has been started or written.
+        UserCodeFailed: A function of your own failed during the run; the run directory is removed if nothing was
+            trained until then.
         Diverged: A loss or parameter became nan or infinite.
     """
     given = RungOptions(threads=threads, mesh=mesh, actors=actors, shards=shards, ray=ray, lock_step=lock_step or None)
@@ -147,7 +149,7 @@ def train(
             keep_beginning(directory, beginning)
         try:
             return _watch(made, callback, progress, directory=directory)
-        except UsageError:
+        except (UsageError, UserCodeFailed):
             directory.discard()
             raise
     need_out = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}

@@ -32,7 +32,7 @@ from xladder.errors import UsageError, brief
 from xladder.fingerprints import DIGITS, MAIN, fingerprint, has_name, is_same
 
 NAME = re.compile(
-    r"(?:(?P<source>[a-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
+    r"(?:(?P<source>[A-Za-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
     rf"(?:@(?P<digest>[0-9a-f]{{{DIGITS}}}))?"
 )
 GROUPS = {"world": "xladder.worlds", "torso": "xladder.torsos", "workload": "xladder.workloads"}

@@ -15,7 +15,7 @@ from xladder.errors import UsageError
 from xladder.registry import WORKLOADS
 
 if TYPE_CHECKING:
-    from xladder.worlds.contract import Finding
+    from xladder.worlds.findings import Finding
 
 MARKS = {"kept": "ok    ", "noted": "note  ", "broken": "WRONG "}
 
@@ -34,7 +34,8 @@ class CheckOptions:
 
 def findings(source: str, name: str, twin: str | None = None) -> Iterator[Finding]:
     """Yield the findings about a world as they are made."""
-    from xladder.worlds.contract import broken, check_world, kept
+    from xladder.worlds.contract import check_world
+    from xladder.worlds.findings import broken, kept
 
     if source != "flow":
         yield from check_world(source, name, twin)
@@ -64,8 +65,12 @@ def run(words: Sequence[str]) -> int:
     place = names.locate(options.name)
     if options.twin is not None and place.family not in ("gymnax", "jax", "marl"):
         raise UsageError(f"`--twin` is for worlds in JAX, and `{options.name}` is none: check the JAX world.")
+    if place.family == "atari":
+        raise UsageError(f"`{place.name}` is built into xladder, whose tests check its emulator.")
     startup.prepare("cpu")
+    from xladder.worlds.contract import require_world
 
+    require_world(place.family, place.name)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(f"{options.name}:")
     found = []
@@ -78,6 +83,6 @@ def run(words: Sequence[str]) -> int:
         {"world": options.name, "findings": [{"kind": f.kind, "sentence": f.sentence} for f in found]},
     )
     if wrong:
-        raise UsageError(f"`{options.name}` breaks its contract: {wrong[0].sentence.removesuffix('.')}.")
+        raise UsageError(f"`{options.name}` breaks its contract: see what is marked {MARKS['broken'].strip()} above.")
     console.print(f"`{options.name}` fulfils its contract.")
     return 0

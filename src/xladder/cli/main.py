@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from xladder import __version__, user_code
 from xladder.cli.signals import end_at_once_on_signals
-from xladder.errors import UsageError, XladderError, unknown
+from xladder.errors import UsageError, XladderError, brief, raised_in_callback, unknown
 
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
@@ -153,6 +153,8 @@ def complain(sentence: str, code: int) -> int:
 def format_error(error: BaseException) -> tuple[str, int]:
     """Turn an exception into a message and an exit code."""
     if isinstance(error, XladderError):
+        if os.environ.get("XLADDER_TRACEBACK") and error.__cause__:  # what a user's own function raised
+            traceback.print_exception(error.__cause__)
         return str(error), error.exit_code
     if isinstance(error, OSError):
         return f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 5
@@ -166,6 +168,8 @@ def explain(error: BaseException) -> str:
     if os.environ.get("XLADDER_TRACEBACK"):
         traceback.print_exc()
     first = str(error).splitlines()[0][:300] if str(error) else ""
+    if raised_in_callback(error):
+        return f"A function of your own failed, called from a compiled program: {brief(error)}."
     if "RESOURCE_EXHAUSTED" in str(error):
         return f"The device is out of memory: try fewer `--seeds` or a smaller `--learner.batch-size`. ({first})"
     return f"{type(error).__name__}: {first} This is a bug in xladder; XLADDER_TRACEBACK=1 shows where."

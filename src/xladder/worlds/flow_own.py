@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core.caching import cached_by_identity
-from xladder.errors import UsageError
+from xladder.errors import UsageError, brief
 from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, State
 from xladder.worlds.flow_settings import MOST_STATES
 from xladder.worlds.flow_states import enumerate_edges, find_states
@@ -97,15 +97,27 @@ class OwnWorld(BoundWorld):
             return self._enumerate()
 
     def _enumerate(self) -> Enumeration | None:
-        listed = self.world.states()
+        try:
+            listed = self.world.states()
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"`states` fails: {brief(error)}.") from error
         if listed is None:
             states = find_states(self, MOST_FOUND)
             return None if states is None else enumerate_edges(self, states)
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(listed)]
+        if (
+            not leaves
+            or any(leaf.ndim < 1 or leaf.dtype.kind not in "biu" for leaf in leaves)
+            or len({len(leaf) for leaf in leaves}) > 1
+        ):
+            kinds = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves) or "nothing"
+            raise UsageError(
+                f"`states` gives {kinds}, but it has to be all states, stacked along a first axis, or None."
+            )
         states = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1).astype(np.int32)
         if len(states) > MOST_STATES or states.shape[1] != self.state_size:
             raise UsageError(
-                f"`states` of {type(self.world).__name__} lists {len(states):,} states of {states.shape[1]} numbers, "
+                f"`states` lists {len(states):,} states of {states.shape[1]} numbers, "
                 f"but a state has {self.state_size}, and at most {MOST_STATES:,} can be listed: return None instead."
             )
         return enumerate_edges(self, states)

@@ -334,7 +334,7 @@ class Hypergrid(BoundWorld):
 
         try:
             shape = jax.eval_shape(probed, jax.ShapeDtypeStruct((config.dim,), jnp.int32))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return (
                 f"{flag} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
                 "JAX.",

@@ -12,7 +12,7 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from xladder import user_code
 from xladder.errors import UsageError
@@ -33,10 +33,13 @@ class GymnaxWorld:
     dtype: Literal["float32", "uint8"] = "float32"
 
 
+Source = Literal["gymnax", "atari", "gym", "jax", "marl", "zoo", "flow"]
+
+
 class Place(NamedTuple):
     """Where a world comes from."""
 
-    family: Literal["gymnax", "atari", "gym", "jax", "marl", "zoo", "flow"]
+    family: Source
     id: str
     """Its name there."""
     name: str
@@ -175,22 +178,17 @@ def locate(name: str) -> Place:
         _check_not_ours(name)
         name = f"{source_of(user_code.load_entry_point('world', name))}/{name}"
         family, slash, rest = name.partition("/")
-    if slash and family.lower() == "atari":
+    family = family.lower()
+    if slash and family == "atari":
         game = find_atari(rest)
         return Place("atari", game, f"atari/{game}")
-    if slash and family.lower() == "gym":
-        return Place("gym", rest, f"gym/{rest}")
-    if slash and family == "jax":
-        return Place("jax", rest, name)
-    if slash and family == "zoo":
-        return Place("zoo", rest, name)
-    if slash and family in ("marl", "jaxmarl"):
-        return Place("marl", rest, name)
     if slash and family == "gymnax":
         known = _GYMNAX.get(_squash(rest))
-        return Place("gymnax", known.id, known.name) if known else Place("jax", rest, name)
-    if slash and family.lower() == "flow":
-        return Place("flow", rest, f"flow/{rest}")
+        return Place("gymnax", known.id, known.name) if known else Place("jax", rest, f"gymnax/{rest}")
+    if slash and family == "jaxmarl":
+        return Place("marl", rest, f"jaxmarl/{rest}")
+    if slash and family in ("gym", "jax", "marl", "zoo", "flow"):
+        return Place(cast(Source, family), rest, f"{family}/{rest}")
     if _squash(name) not in _GYMNAX and _squash(name) in _ATARI:
         game = _ATARI[_squash(name)]
         also = [world for world in GYMNAX if _squash(world) == f"minatar/{_squash(game)}"]

@@ -96,7 +96,7 @@ def _own_world(name: str) -> OwnWorld:
     world = load_once(name)
     try:
         return bind(world)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"`{name}` cannot be used: {brief(error)}. Its methods have to be pure JAX.") from error
 
 
