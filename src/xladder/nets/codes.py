@@ -69,12 +69,13 @@ class CodesTorso(nn.Module):
 def _rows(codes: jax.Array, part: Part, num_inputs: int) -> tuple[jax.Array, jax.Array]:
     """Rows of the kernel and their weights, int32 and float32 […, F, R], for one block."""
     frames, cells = codes.shape[-2], part.block.cells
-    codes = codes[..., part.first_cell : part.first_cell + cells].astype(jnp.int32)
+    seen = codes[..., part.first_cell : part.first_cell + cells]
+    codes = seen.astype(jnp.int32)
     lead = range(codes.ndim - 2)
     first = jnp.expand_dims((jnp.arange(frames) * num_inputs)[:, None], lead) + part.first_input
     cell = jnp.expand_dims(jnp.arange(cells), range(codes.ndim - 1))
     if part.one_hot:
-        return first + codes * cells + cell, (codes != 0).astype(jnp.float32)
+        return first + codes * cells + cell, (seen != 0).astype(jnp.float32)
     channels, weights = (jnp.asarray(table) for table in _entries(part))  # [codes, entries]
     rows = [first + channels[:, k][codes] * cells + cell for k in range(channels.shape[1])]
     return jnp.concatenate(rows, axis=-1), jnp.concatenate([w[codes] for w in weights.T], axis=-1)
