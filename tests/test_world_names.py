@@ -91,7 +91,10 @@ def test_a_module_behind_a_prefix_in_capitals_was_named_by_the_user():
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("cartpol", "no world `cartpol`. Did you mean `cartpole`? There are treasurehunt, cleanup, tag, iowa, hypergrid"),
+        (
+            "cartpol",
+            "no world `cartpol`. Did you mean `cartpole`? There are treasurehunt, cleanup, tag, iowa, hypergrid",
+        ),
         ("breakout", "There are `atari/breakout` and `minatar/breakout`."),
         ("MsPacman", "There is `atari/ms_pacman`."),
         ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),

@@ -46,7 +46,8 @@ def has_name(thing: Any) -> bool:
     found: Any = sys.modules.get(module)
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    return is_same(found, thing)
+    # A function may say that whoever looks up its name gets the same world from what is found there.
+    return is_same(found, thing) or (found is not None and found is getattr(thing, "stands_for", None))
 
 
 def is_same(one: Any, other: Any) -> bool:

@@ -61,6 +61,7 @@ def wrap(environment: Any, world: Any = None, config: Any = None, *, max_turns: 
     wrapped.__qualname__ = owner.__qualname__ if plain else f"wrap.<locals>.{owner.__qualname__}"
     wrapped.__name__ = name
     if plain:
+        wrapped.stands_for = environment  # type: ignore[attr-defined]  # under its name, it is wrapped when it is loaded
         _wrapped[environment] = wrapped
     return wrapped
 
