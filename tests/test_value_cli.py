@@ -355,7 +355,7 @@ BAD = {
     "treasurehnt": "Did you mean `treasurehunt`?",
     "hypergird": "Did you mean `hypergrid`?",
     "brekout": "Did you mean `atari/breakout`?",
-    "zzz": "There are treasurehunt, cleanup, tag, iowa, hypergrid, gymnax's worlds such as cartpole, atari/GAME, gym/ID,",
+    "zzz": "There are treasurehunt, cleanup, tag, iowa, hypergrid, gymnax's worlds such as cartpole,",
     "atari/brekout": "Did you mean `breakout`? `xladder worlds atari` lists all",
     "atari/joust": "two players",
     "pendulum": "continuous actions, but value learners need discrete ones. `xladder worlds` lists all.",
