@@ -6,10 +6,11 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test test-all torture lint bench clean
+.PHONY: help demo test test-all test-sorrel torture lint bench clean
 help:
 	@echo "make demo      train agents for a minute and see what they learned"
 	@echo "make test      lint and test (make test-all adds the slow tests)"
+	@echo "make test-sorrel  test against the real sorrel, in an environment of its own (Python 3.12)"
 	@echo "make torture   kill, damage and misuse it many times over (an hour or two)"
 	@echo "make lint      format check, lint, types"
 	@echo "make bench     measure the rungs; prints a table"
@@ -23,6 +24,9 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-sorrel: .venv-sorrel/ready
+	.venv-sorrel/bin/python -m pytest tests/sorrel
 
 torture: .venv/dev
 	$(BIN)/python -m tests.torture
@@ -51,5 +55,17 @@ bench: .venv/dev
 	@$(PIP) -e '.[dev]' || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
 	@touch $@
 
+# sorrel needs Python 3.12 and an older JAX than the constraints name, so it has an environment of its own.
+PYTHON312 ?= $(shell for p in python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12*/bin/python; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
+
+.venv-sorrel/ready: pyproject.toml
+	@test -n "$(PYTHON312)" || { echo "sorrel needs Python 3.12, and none was found: install one, or name it: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
+	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { echo "$(PYTHON312) is not a Python of version 3.12 or newer: name one that is: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
+	@echo "installing sorrel and xladder into .venv-sorrel (several minutes, once)"
+	@$(PYTHON312) -m venv .venv-sorrel || { rm -rf .venv-sorrel; echo "The virtual environment could not be created: on Debian and Ubuntu, install python3.12-venv."; exit 1; }
+	@.venv-sorrel/bin/python -m pip --disable-pip-version-check install --quiet sorrel==1.6.0 -e '.[torch]' pytest || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
+	@touch $@
+
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-sorrel .pytest_cache .mypy_cache .ruff_cache

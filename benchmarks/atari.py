@@ -19,7 +19,7 @@ from xladder import devices
 from xladder.core.compiling import compiled
 from xladder.plans import plan
 from xladder.registry import RUNGS
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 from xladder.worlds import atari_host
 
 ROWS = [

@@ -16,7 +16,8 @@ from xladder import devices
 from xladder.core.statistics import weighted_mean
 from xladder.execution import execute
 from xladder.plans import plan
-from xladder.runs.directory import RunDirectory, environment
+from xladder.runs.directory import RunDirectory
+from xladder.runs.environment import environment
 from xladder.trainer import Observer
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from xladder import devices
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 
 CASES = {
     "treasurehunt": (("fused", "parallel", "sequential", "torch"), ()),

@@ -20,7 +20,7 @@ from xladder import devices
 from xladder.families.value.acting import build
 from xladder.plans import plan
 from xladder.replay.batch import Batch
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 from xladder.worlds import atari_host
 
 UPDATES = 16

@@ -19,7 +19,7 @@ from xladder import devices
 from xladder.core.state import capture, restore
 from xladder.plans import plan
 from xladder.registry import RUNGS
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 
 TICKS = {"treasurehunt": 30, "hypergrid": 200, "cartpole": 500, "minatar/breakout": 500, "atari/pong": 40}
 FIELDS = {"atari/pong": {"learner": {"memory": 20_000, "learning_starts": 640}, "world": {"num_envs": 16}}}

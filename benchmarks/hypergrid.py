@@ -22,7 +22,8 @@ from rounds import command, peer_row, repeated, times
 from xladder.errors import XladderError
 from xladder.plans import plan
 from xladder.runs.compare import measure_apart
-from xladder.runs.directory import environment, write_json
+from xladder.runs.disk import write_json
+from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 KEY, RATE = "seconds_per_iteration", "iterations_per_second"

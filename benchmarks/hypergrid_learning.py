@@ -19,7 +19,8 @@ from rounds import command
 from xladder import devices
 from xladder.core.statistics import mean_and_interval
 from xladder.plans import plan
-from xladder.runs.directory import environment, write_json
+from xladder.runs.disk import write_json
+from xladder.runs.environment import environment
 
 POINTS = 5
 NEAR, APART = 5, 100  # measurements before each point and iterations between them: single ones are noisy

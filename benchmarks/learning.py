@@ -22,7 +22,8 @@ from xladder.cli.main import main as command
 from xladder.core.compiling import compiled
 from xladder.core.statistics import mean_and_interval
 from xladder.families.multi_agent.evaluation import evaluate
-from xladder.runs.directory import environment, write_json
+from xladder.runs.disk import write_json
+from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 SORREL = {"last_tenth": 152.0, "greedy": 196.0, "greedy_std": 48.0, "random": 16.0, "random_ci95": 3.3}

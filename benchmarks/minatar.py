@@ -17,7 +17,7 @@ from xladder import devices
 from xladder.execution import execute
 from xladder.plans import plan
 from xladder.registry import RUNGS
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 
 WORLD = "minatar/breakout"
 ROWS = ["torch", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused/128"]

@@ -25,7 +25,7 @@ from xladder import devices
 from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.rungs import fused, mesh
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 
 SETTINGS = {
     "treasurehunt": {"learner": {"batch_size": 256}, "world": {"observe": "together"}},

@@ -19,7 +19,7 @@ from statistics import median
 from rounds import command
 
 from xladder import devices
-from xladder.runs.directory import environment
+from xladder.runs.environment import environment
 
 SPACE = ["--learner.lr", "log:1e-4..1e-2", "--learner.tau", "log:1e-3..1e-1", "--learner.gamma", "0.95..0.999"]
 

@@ -25,7 +25,8 @@ from rounds import command, peer_row, repeated, times
 from xladder.errors import XladderError
 from xladder.plans import plan
 from xladder.runs.compare import measure_apart
-from xladder.runs.directory import environment, write_json
+from xladder.runs.disk import write_json
+from xladder.runs.environment import environment
 
 EPSILON = 0.63
 HERE = Path(__file__).parent

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from xladder.plans import plan
 from xladder.registry import WORKLOADS
-from xladder.runs.directory import describe_plan
+from xladder.runs.plan_files import describe_plan
 
 WORKLOAD_NAMES = ("treasurehunt", "hypergrid", "cartpole", "minatar/breakout", "atari/pong", "acrobot")
 NUMBERS = {

@@ -124,4 +124,39 @@ class ByKeyTorch(torch.nn.Module):
         return torch.relu(self.near(parts["near"].flatten(1)) + self.far(parts["far"].flatten(1).float()))
 
 
+class Gru(nn.Module):
+    """A recurrent torso: Flax has one bias where its twin adds two."""
+
+    width: int = 5
+
+    @nn.compact
+    def __call__(self, state):
+        flat = state.reshape(-1, *state.shape[-2:])
+        return nn.RNN(nn.GRUCell(self.width))(flat)[:, -1].reshape(*state.shape[:-2], self.width)
+
+
+class GruTorch(torch.nn.Module):
+    """Its twin."""
+
+    def __init__(self, shape, width):
+        super().__init__()
+        self.cell = torch.nn.GRU(shape[-1], width, batch_first=True)
+
+    def forward(self, states):
+        return self.cell(states)[0][:, -1]
+
+
+class Attends(Plain):
+    """Its twin has a layer that cannot be converted."""
+
+
+class AttendsTorch(torch.nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.m, self.out = torch.nn.MultiheadAttention(shape[1], 1, batch_first=True), torch.nn.Linear(shape[1], 8)
+
+    def forward(self, states):
+        return torch.relu(self.out(self.m(states, states, states)[0][:, -1]))
+
+
 NOT_A_TORSO = 3

@@ -1,5 +1,6 @@
 """Worlds that a user might bring: good ones, and one for everything that can be wrong with them."""
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import jax
@@ -151,6 +152,22 @@ class NeedsArguments(Corridor):
         self.cells = size
 
 
+nine_cells = NeedsArguments(9)
+
+
+@dataclass
+class Unhashable(Corridor):
+    """A dataclass that compares its fields, one of which is an array."""
+
+    cells: int = 6
+    bonus: np.ndarray = field(default_factory=lambda: np.zeros(2, np.float32))
+
+
+@dataclass
+class UnhashableRace(Race):
+    bonus: np.ndarray = field(default_factory=lambda: np.zeros(2, np.float32))
+
+
 class Duel:
     """PettingZoo's parallel API: one who is hit leaves, and the episode ends when one is left or after ten steps."""
 
@@ -193,3 +210,80 @@ class Duel:
 
     def close(self):
         pass
+
+
+class HostRace:
+    """PettingZoo's parallel API: `Race` in NumPy, with other names for its agents."""
+
+    possible_agents = ("first", "second")
+    strides = ((0, 1, 3), (0, 1))
+
+    def reset(self, seed=None, options=None):
+        self.agents, self.places, self.time = list(self.possible_agents), np.zeros(2, int), 0
+        return self._look(), {}
+
+    def step(self, actions):
+        self.time += 1
+        for i, agent in enumerate(self.possible_agents):
+            if agent in self.agents:
+                self.places[i] += self.strides[i][actions[agent]]
+        here = dict(zip(self.possible_agents, self.places >= Race.length, strict=True))
+        over = all(here.values()) or self.time >= 12
+        present = list(self.agents)
+        self.agents = [agent for agent in present if not here[agent] and not over]
+        rewards = {agent: 1.0 if here[agent] else -0.1 for agent in present}
+        ends = {agent: bool(here[agent]) for agent in present}
+        return self._look(), rewards, ends, {agent: over and not here[agent] for agent in present}, {}
+
+    def _look(self):
+        far = self.places / Race.length
+        return {"first": np.array([*far, self.time / 12]), "second": far[1:]}
+
+
+class SlowHostRace(HostRace):
+    strides = ((0, 1, 2), (0, 1))
+
+
+class RaceWithHostTwin(Race):
+    twin = HostRace
+
+
+class HostCorridor:
+    """Gymnasium's API: `Corridor`, which begins somewhere else."""
+
+    def reset(self, seed=None, options=None):
+        self.place, self.time = 0, 0
+        return self._look(), {}
+
+    def step(self, action):
+        self.place, self.time = self.place + (1 if action == 1 else -1), self.time + 1
+        found, fell = self.place >= Corridor.cells - 1, self.place < 0
+        return self._look(), float(found) - float(fell), found or fell, self.time >= 20, {}
+
+    def _look(self):
+        place = np.zeros(Corridor.cells)
+        place[self.place : self.place + 1] = self.place >= 0
+        return {"place": place, "time": self.time}
+
+
+class CorridorWithHostTwin(Corridor):
+    twin = HostCorridor
+
+    def prepare_twin(self, twin, key, state):
+        twin.place, twin.time = int(state.place), int(state.time)
+
+
+class CorridorWithUnpreparedTwin(Corridor):
+    twin = HostCorridor
+
+
+class TreeDuel(Duel):
+    """Shows dicts and tuples of numbers."""
+
+    def observation_space(self, agent):
+        from gymnasium import spaces
+
+        return spaces.Dict({"rest": spaces.Tuple([self._box, spaces.Discrete(4)]), "a": spaces.MultiBinary(3)})
+
+    def _look(self):
+        return {a: {"rest": (look, self.time % 4), "a": np.array([1, 0, 1])} for a, look in super()._look().items()}

@@ -24,6 +24,7 @@ ORDER = (
     "settings",
     "devices",
     "temporary_folders",
+    "fingerprints",
     "user_code",
     "parameters",
     # The science: pure functions and their twins.
@@ -41,12 +42,16 @@ ORDER = (
     "pictures",
     "protocols",
     "families",
+    "sorrel",
     # How they are executed.
     "distributed",
     "rungs",
     "registry",
     # What comes of it.
     "plans",
+    "apis",
+    "gym",
+    "sorrel",
     "results",
     "trainer",
     "execution",

@@ -46,7 +46,9 @@ def test_the_counter_counts():
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
-@pytest.mark.parametrize("rung", [sequential, parallel, fused], ids=["sequential", "parallel", "fused"])
+@pytest.mark.parametrize(
+    "rung", [sequential, pytest.param(parallel, marks=pytest.mark.slow), fused], ids=["sequential", "parallel", "fused"]
+)
 def test_a_second_call_traces_nothing(config, rung):
     run = rung.start(config, [0])
     run.advance(3)  # treasurehunt begins to learn in the second tick

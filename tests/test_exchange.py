@@ -10,12 +10,14 @@ import sys
 import zipfile
 from dataclasses import replace
 
+import jax
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
+import xladder
 from tests import fresh_runs
 from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, assert_trees_equal
 from xladder import parameters
@@ -23,7 +25,9 @@ from xladder.cli.main import main
 from xladder.families.multi_agent.program import Program
 from xladder.families.value import presets as named
 from xladder.parity.levels import Level
-from xladder.runs import directory, exchange, nets, state_files
+from xladder.registry import RUNGS
+from xladder.runs import directory, exchange, nets, start_files, state_files
+from xladder.runs.starting import find_beginning
 
 CONFIGS = {"treasurehunt": TINY, "hypergrid": TINY_GRID, "cartpole": TINY_CART}
 FORMS = {"torch": "pt", "safetensors": "safetensors"}
@@ -59,12 +63,11 @@ def one(runs, tmp_path_factory):
     return path
 
 
-def bring(file, run, out, *more):
+def bring(file, run, out, *more, files=()):
     """`xladder import` with the settings of a run."""
     workload = json.loads((run / "config.json").read_text())["workload"]
-    return main(
-        ["import", str(file), "--workload", workload, "--config", str(run / "config.json"), "--out", str(out), *more]
-    )
+    given = ["import", *map(str, (file, *files)), "--workload", workload]
+    return main([*given, "--config", str(run / "config.json"), "--out", str(out), *more])
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -437,7 +440,7 @@ def test_safetensors_need_no_pytorch(runs, tmp_path):
         f"result, file = directory.load({str(runs['hypergrid'])!r}), Path({str(tmp_path / 'net.safetensors')!r})\n"
         "print(exchange.export(result, 'safetensors', file).level)\n"
         "imported = exchange.arrange(file, result.plan, exchange.read(file, result.plan))\n"
-        "print(exchange.write_run(file.parent / 'run', result.plan, imported, file).name)\n"
+        "print(exchange.write_run(file.parent / 'run', result.plan, imported, [file]).name)\n"
         "try:\n    exchange.export(result, 'torch', file.with_suffix('.pt'))\n"
         "except UsageError as error:\n    print(error)\n"
     )
@@ -445,3 +448,121 @@ def test_safetensors_need_no_pytorch(runs, tmp_path):
     level, run, error = done.stdout.splitlines()
     assert (level, run) == ("None", "run") and "pip install 'xladder[torch]'" in error
     assert_trees_equal(directory.load(tmp_path / "run").params, directory.load(runs["hypergrid"]).params)
+
+
+def content_of_agent(seed):
+    """What sorrel saves of an agent that has made two steps."""
+    torch.manual_seed(seed)
+    net, target = Sorrel(), Sorrel()
+    optimiser = torch.optim.Adam(net.parameters(), lr=TINY.learner.lr)
+    for _ in range(2):
+        optimiser.zero_grad()
+        sum((parameter**2).sum() for parameter in net.parameters()).backward()
+        optimiser.step()
+    return {"local": net.state_dict(), "target": target.state_dict(), "optim": optimiser.state_dict()}
+
+
+@pytest.fixture(scope="module")
+def agents(runs, tmp_path_factory):
+    """Files of two agents as sorrel saves them."""
+    folder = tmp_path_factory.mktemp("agents")
+    for i in range(2):
+        torch.save(content_of_agent(i), folder / f"agent-{i}.pkl")
+    return sorted(folder.iterdir())
+
+
+def test_whole_agents_come_in_one_file_each_and_go_out_again(agents, runs, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert bring(agents[0], runs["treasurehunt"], run, files=agents[1:]) == 0
+    assert "with target networks and Adam's state" in capsys.readouterr().out
+    assert main(["export", str(run), "--to", "sorrel", "--out", str(tmp_path / "out")]) == 0
+    assert "after 2 updates" in capsys.readouterr().out
+    for i, file in enumerate(sorted((tmp_path / "out").iterdir())):
+        assert file.name == f"seed3-agent{i}.pkl"
+        found, expected = torch.load(file), torch.load(agents[i])
+        for part in ("local", "target"):
+            names = [name for name in expected[part] if not parameters.is_noise(name)]
+            assert all(torch.equal(found[part][name], expected[part][name]) for name in names)
+            Sorrel().load_state_dict(found[part])
+        assert found["optim"]["param_groups"] == expected["optim"]["param_groups"]
+        for number, row in expected["optim"]["state"].items():
+            assert all(torch.equal(found["optim"]["state"][number][key], row[key]) for key in row)
+
+
+def test_an_agents_file_alone_serves_all_agents_with_its_optimiser(agents, runs):
+    begun = find_beginning(agents[1], directory.load(runs["treasurehunt"]).plan)
+    count = begun.optimiser["state.runs.agents.opt_state.count"]
+    assert count.shape == (2, 2) and (count == 2).all()
+    for leaf in jax.tree.leaves(begun.params):
+        np.testing.assert_array_equal(leaf[0, 0], leaf[1, 1])
+
+
+@pytest.mark.slow
+def test_a_trained_run_gives_its_agents_with_their_state_and_another_goes_on_from_them(tmp_path):
+    config = replace(TINY, epochs=6)
+    theirs = xladder.train("treasurehunt", "sequential", config=config, progress=False, out=tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--to", "sorrel", "--out", str(tmp_path / "agents")]) == 0
+    files, out = sorted((tmp_path / "agents").iterdir()), tmp_path / "imported"
+    assert [file.name for file in files] == ["seed0-agent0.pkl", "seed0-agent1.pkl"]
+    assert bring(files[0], tmp_path / "run", out, files=files[1:]) == 0
+    ours, theirs = directory.load(out), directory.load(tmp_path / "run")
+    assert_trees_equal(ours.params, theirs.params)
+    kept, original = start_files.states_of_run(ours), start_files.states_of_run(theirs)
+    assert kept.keys() == original.keys() and any(".target." in name for name in kept)
+    assert all(np.array_equal(kept[name], original[name]) for name in kept)
+    assert kept["state.runs.agents.opt_state.count"].min() > 0
+    # A run that starts from them has their optimiser; a run of an earlier tick than its agents has none to give.
+    begun = find_beginning(out, theirs.plan)
+    running = begun.around(theirs.plan, RUNGS["fused"].start)(theirs.config, [0], None)
+    np.testing.assert_array_equal(running.runs.agents.opt_state.count[0], kept["state.runs.agents.opt_state.count"][0])
+    moved = replace(theirs, params=jax.tree.map(lambda leaf: leaf + 1, theirs.params))
+    assert start_files.states_of_run(moved) == {}
+
+
+def test_a_run_without_adams_state_says_so(runs, tmp_path, capsys):
+    out = tmp_path / "agents"
+    assert main(["export", str(runs["treasurehunt"]), "--to", "sorrel", "--out", str(out), "--seed", "4"]) == 0
+    assert "has not kept Adam's state" in capsys.readouterr().out
+    content = torch.load(out / "seed4-agent1.pkl")
+    assert content["optim"]["state"] == {} and content["optim"]["param_groups"][0]["lr"] == TINY.learner.lr
+    Sorrel().load_state_dict(content["target"])
+
+
+def test_files_and_agents_that_do_not_match_are_refused(agents, runs, one, tmp_path, capsys):
+    files, run = agents, runs["treasurehunt"]
+    for files_given, words in [
+        ([files[0]] * 3, "There are 3 files, but with these settings there are 2 agents"),
+        ([files[0], files[0].parent / "none.pkl"], "cannot be read"),
+    ]:
+        assert bring(files_given[0], run, tmp_path / "run", files=files_given[1:]) == 2
+        assert words in capsys.readouterr().err
+    assert bring(files[0], runs["hypergrid"], tmp_path / "run") == 2
+    assert main(["export", str(runs["hypergrid"]), "--to", "sorrel", "--out", str(tmp_path / "x")]) == 2
+    assert "no agents of sorrel's kind" in capsys.readouterr().err
+    assert main(["export", str(run), "--to", "sorrel", "--out", str(agents[0].parent)]) == 2
+    assert "nothing is overwritten" in capsys.readouterr().err
+    # Two files of one network each, without optimisers, are agents, too.
+    assert bring(one, runs["treasurehunt"], tmp_path / "two", files=[one]) == 0
+    assert not (tmp_path / "two/checkpoints/start.safetensors").exists()
+
+
+BROKEN = {
+    "another optimiser": lambda c: c["optim"]["param_groups"][0].update(amsgrad=True),
+    "nan": lambda c: c["optim"]["state"][0]["exp_avg"].fill_(float("nan")),
+    "another shape": lambda c: c["target"].update({"head1.bias": torch.zeros(3)}),
+    "missing": lambda c: c["target"].pop("head1.bias"),
+    "no groups": lambda c: c["optim"].pop("param_groups"),
+    "a missing moment": lambda c: c["optim"]["state"][3].pop("exp_avg_sq"),
+    "uneven steps": lambda c: c["optim"]["state"][3].update(step=torch.tensor(99.0)),
+    "doubles": lambda c: c["local"].update({"head1.bias": c["local"]["head1.bias"].double()}),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_a_damaged_agents_file_is_refused_in_a_sentence(how, agents, runs, tmp_path, capsys):
+    content = torch.load(agents[0])
+    BROKEN[how](content)
+    torch.save(content, tmp_path / "broken.pkl")
+    assert bring(tmp_path / "broken.pkl", runs["treasurehunt"], tmp_path / "run") == 2
+    said = capsys.readouterr().err
+    assert "broken.pkl" in said and len(said.strip().splitlines()) <= 3 and not (tmp_path / "run").exists()

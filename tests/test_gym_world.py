@@ -69,8 +69,43 @@ SPACES = {
 }
 
 
+TREE = gymnasium.spaces.Dict(
+    {
+        "rest": gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(4, start=2), gymnasium.spaces.MultiBinary(2)]),
+        "board": box(0, 9, (2, 2), np.uint8),
+    }
+)
+
+
+class TreeProbe(Probe):
+    """Shows a dict with a tuple in it."""
+
+    def reset(self, *, seed=None, options=None):
+        self.steps = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.look(), float(action), self.steps == 2, False, {}
+
+    def look(self):
+        return {"rest": (2 + self.steps, np.array([1, 0], np.int8)), "board": np.uint8([[1, 2], [3, 4]])}
+
+
+def test_dicts_and_tuples_of_numbers_become_vectors_in_the_order_of_names():
+    envs = GymEnvs("ProbeTree-v0", 2, 0)
+    assert envs.spec.shape == (7,) and envs.spec.dtype == np.float32
+    assert envs.spec.fields == (("board", (2, 2), "uint8"), ("rest.0", (), "int64"), ("rest.1", (2,), "int8"))
+    np.testing.assert_array_equal(envs.reset(), [[1, 2, 3, 4, 2, 1, 0]] * 2)
+    envs.send(np.zeros(2, int))
+    np.testing.assert_array_equal(envs.recv().frame, [[1, 2, 3, 4, 3, 1, 0]] * 2)
+    envs.close()
+
+
 @pytest.fixture(autouse=True)
 def probes():
+    gymnasium.registry.pop("ProbeTree-v0", None)
+    gymnasium.register("ProbeTree-v0", TreeProbe, kwargs={"space": TREE}, disable_env_checker=True)
     for name, space in SPACES.items():
         gymnasium.register(f"Probe{name}-v0", Probe, kwargs={"space": space}, disable_env_checker=True)
     gymnasium.register("ProbeLow-v0", Probe, kwargs={"space": SPACES["Vector"], "lowest": -1})
@@ -201,12 +236,14 @@ def test_as_many_actions_as_can_be_remembered_are_accepted():
 
 
 def test_a_world_that_fails_on_the_way_is_named():
-    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` failed in its `step`: RuntimeError: the engine has"):
+    with pytest.raises(XladderError, match=r"`gym/ProbeStalled-v0` fails in its `step`: RuntimeError: the engine has"):
         played("ProbeStalled-v0", 1, 0, np.zeros((2, 1), int))
 
 
 def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     """Two copies play two games each; the first game of one of them never ends."""
+    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
+    params = Program(config).init_params(keys.root(0))
     monkeypatch.setattr(Probe, "count", 0, raising=False)
     monkeypatch.setattr(value.ValueConfig, "longest_game", 9)
     step, reset = Probe.step, Probe.reset
@@ -223,8 +260,6 @@ def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     monkeypatch.setattr(Probe, "reset", counting)
     monkeypatch.setattr(Probe, "step", going_on)
     monkeypatch.setattr(value_evaluation, "AT_ONCE", 2)
-    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
-    params = Program(config).init_params(keys.root(0))
     games = value_evaluation.run_episodes(config, params, 4, 0, compiled, 0.0)
     np.testing.assert_array_equal(games.returns[:, 0], [2.0, 9.0])
     assert games.left == 1

@@ -499,6 +499,7 @@ def test_the_other_families_train_on_hosts_as_on_a_mesh(workload, tmp_path, monk
     assert what_came_of(tmp_path / "hosts") == what_came_of(tmp_path / "mesh")
 
 
+@pytest.mark.slow
 def test_large_arrays_are_gathered_in_pieces(monkeypatch):
 
     from tests.conftest import TINY_CART, assert_trees_equal

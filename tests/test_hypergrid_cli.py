@@ -74,7 +74,8 @@ def test_sample_can_write_to_standard_output_and_repeats_itself(trained, capsys)
     assert len(said[0].splitlines()) == 21
 
 
-@pytest.mark.parametrize("rungs", ["torch,fused", pytest.param("hybrid", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rungs", ["torch,fused", "hybrid"])
 def test_compare_tells_sampling_and_update_apart(rungs, tmp_path, capsys):
     files = ["--json", str(tmp_path / "c.json"), "--chart", str(tmp_path / "c.png")]
     assert call("compare", "hypergrid", "--rungs", rungs, "--iterations", "12", *files, *SMALL) == 0

@@ -52,6 +52,7 @@ SLOW = {
 SLOW |= {
     (w, r) for w in ALL for r in ("mesh", "hosts", "actors") if w != ("cartpole" if r == "actors" else "hypergrid")
 }
+SLOW |= {("hypergrid", "mesh"), ("cartpole", "parallel"), ("atari/breakout", "parallel")}
 # Of users' own worlds, a cell for each way of stepping them.
 QUICK = {
     (OWN["jax"], "fused"),

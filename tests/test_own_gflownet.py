@@ -1,7 +1,7 @@
 """Worlds and rewards of one's own for GFlowNets: equal on every rung, exactly evaluated, and refused if bad."""
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -27,7 +27,9 @@ from xladder.rungs import fused, hybrid, mesh, parallel, sequential
 from xladder.rungs import torch as torch_rung
 from xladder.rungs.running import compiled
 from xladder.worlds.bit_strings import BitStrings
-from xladder.worlds.flow import FlowWorld, JittedHost, OwnWorld, for_object
+from xladder.worlds.flow import FlowWorld, for_object
+from xladder.worlds.flow_jitted import JittedHost
+from xladder.worlds.flow_own import OwnWorld
 from xladder.worlds.hypergrid_settings import WorldConfig as Grid
 
 ROOT = Path(__file__).parent.parent
@@ -261,6 +263,36 @@ def test_good_worlds_are_left_alone_and_bad_ones_have_no_plan():
         plan(f"flow/{user_code.give(object())}")
     with pytest.raises(UsageError, match=r"There is no world `flow/bitts`"):
         plan("flow/bitts")
+
+
+@dataclass
+class Unhashable(BitStrings):
+    """A dataclass that compares its fields, one of which is an array."""
+
+    length: int = 2
+    bonus: np.ndarray = field(default_factory=lambda: np.zeros(2))
+
+    def __post_init__(self):
+        super().__init__(self.length)
+
+
+def test_a_world_need_not_be_hashable():
+    for world in (Unhashable(), Unhashable(bonus=np.ones(2))):
+        assert check_world(world) == []
+        assert plan(world).config.world.build().world.length == 2
+    assert plan(Unhashable()).workload.name == "flow/tests.test_own_gflownet:Unhashable"
+
+
+def test_a_reward_may_be_an_object_that_is_not_hashable():
+    @dataclass
+    class Hill:
+        height: np.ndarray
+
+        def __call__(self, cell):
+            return -(cell * self.height).sum()
+
+    made = plan("hypergrid", world={"reward": Hill(np.float32([1, 2])), "side": 3})
+    assert made.config.world.build().log_reward(jnp.array([1, 1])) == -3
 
 
 def test_a_world_too_large_to_list_is_checked_on_random_trajectories():

@@ -23,6 +23,7 @@ from xladder.learners.value_torch import Draws, TorchLearner
 from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.replay.batch import Batch
+from xladder.runs.nets import check_twin
 from xladder.worlds.envs import EnvSpec
 
 SMALL = {"width": 8, "batch_size": 8, "memory": 400, "learning_starts": 32, "steps_per_update": 4, "tau": 0.01}
@@ -79,6 +80,20 @@ def test_every_level_of_parity_passes_and_names_are_found_by_structure():
     pairs = {pair.torch.name: pair.flax.name for pair in names.match.pairs}
     assert pairs == {"first": "Dense_0", "norm": "LayerNorm_0", "second": "Dense_1", "gate": "Dense_2"}
     levels = parity.levels(config_of("tests.own_nets:Torso", **MEMBERS["double"]), 3)
+    assert all(level.passed for level in levels), levels
+
+
+def test_only_the_first_of_two_biases_is_trained_where_flax_has_one():
+    twin = torso_twins_torch.make_twin("tests.own_nets:Gru", EnvSpec((4,), np.dtype(np.float32), 2), 3)
+    twin(torch.randn(2, 3, 4)).sum().backward()
+    reset_and_update, new = twin.cell.bias_hh_l0.grad.split([10, 5])
+    assert not reset_and_update.any() and new.all(), "the new gate has two biases in Flax as well"
+    assert twin.cell.bias_ih_l0.grad.all()
+
+
+@pytest.mark.slow
+def test_every_level_of_parity_passes_with_a_recurrent_torso():
+    levels = parity.levels(config_of("tests.own_nets:Gru", **MEMBERS["double"]), 5)
     assert all(level.passed for level in levels), levels
 
 
@@ -155,8 +170,11 @@ WRONG = {
     "tests.own_nets:Grid": r"returns \[1, 3\] for one state",
     "tests.own_nets:ByKey": "takes named parts",
     "tests.own_nets:Draws": "nothing in it may be random",
+}
+WRONG_TWINS = {
     "tests.own_nets:WrongShape": r"first pair that does not: `inside` \(Linear: weight \[9, 4\], bias \[9\]\)",
     "tests.own_nets:WrongFeatures": r"returns \[4, 9\] for a batch of 4, but the Flax module returns \[4, 8\]",
+    "tests.own_nets:Attends": "cannot be matched with it: `m` is a MultiheadAttention, which cannot be converted yet",
 }
 
 
@@ -164,6 +182,18 @@ WRONG = {
 def test_what_is_wrong_is_said_while_planning(torso):
     with pytest.raises(UsageError, match=WRONG[torso]):
         planned(torso)
+
+
+@pytest.mark.parametrize("torso", WRONG_TWINS)
+def test_a_wrong_twin_matters_only_where_it_is_needed(torso):
+    made = planned(torso, "fused")
+    assert "no `torch`, `hybrid`" in made.workload.family.note(made.config)
+    for rung in ("torch", "hybrid"):
+        with pytest.raises(UsageError, match=f"`{rung}` cannot run this: .*{WRONG_TWINS[torso]}.*Use `sequential`"):
+            planned(torso, rung)
+    for needs_it in (lambda: parity.levels(made.config, 1), lambda: check_twin(made)):
+        with pytest.raises(UsageError, match=WRONG_TWINS[torso]):
+            needs_it()
 
 
 def test_without_a_twin_all_rungs_run_but_those_of_pytorch():

@@ -19,10 +19,11 @@ from xladder.core.keys import reset_keys, root, step_keys
 from xladder.errors import UsageError
 from xladder.families.value.program import Program
 from xladder.registry import RungOptions
-from xladder.worlds import contract, names
+from xladder.worlds import contract, gymnax_world, marl_world, names, twin_check
 from xladder.worlds.gymnax_world import GymnaxEnvs
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.marl_world import MarlEnvs, SharedEnvs
+from xladder.worlds.zoo_host import ZooEnvs
 
 SMALL = {"batch_size": 16, "learning_starts": 64, "memory": 512, "hidden": (8,), "width": 8, "n_step": 2}
 CORRIDOR, RACE = "jax/tests.own_worlds:Corridor", "marl/tests.own_worlds:Race"
@@ -82,6 +83,14 @@ def test_frames_are_padded_and_end_with_the_actions_that_are_available():
     frames, steps = walk(envs, 0, 1, lambda t, lead: np.ones(lead, np.int32))
     np.testing.assert_array_equal(frames[:, 0, 3:], [[1, 1, 1], [1, 1, 0]])
     np.testing.assert_allclose(steps[0].frame[:, 0], [[1 / 6, 1 / 6, 1 / 12, 1, 1, 0], [1 / 6, 0, 0, 1, 1, 0]])
+
+
+def test_zoo_shows_dicts_and_tuples_as_vectors_in_the_order_of_names():
+    envs = ZooEnvs("zoo/tests.own_worlds:TreeDuel", 1, 0)
+    assert envs.spec.shape == (3 + 2 + 1 + 3,), "flags, two numbers, one more, and a mask of three actions"
+    frames = envs.reset()
+    np.testing.assert_array_equal(frames[0, 0, [0, 1, 2, 3, 5]], [1, 0, 1, 0, 0])
+    envs.close()
 
 
 def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():
@@ -330,3 +339,35 @@ def test_worlds_of_an_installed_package_have_short_names_and_need_no_import(tmp_
     (about / "entry_points.txt").write_text("[xladder.worlds]\nhallway = corridors:Missing\n")
     done = subprocess.run([*run, "train", "hallway", *words[:-4], "--out", "s"], env=environment, **given)
     assert done.returncode == 2 and "hallway" in done.stderr and not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "twin", "sentence"),
+    [
+        ("marl", "RaceWithHostTwin", None, "its twin returns the same for 200 steps"),
+        ("marl", "Race", "HostRace", "its twin returns the same for 200 steps"),
+        ("marl", "RaceWithHostTwin", "SlowHostRace", "the observation of hare at 0 is 0.5 here and 0.333333 there"),
+        ("marl", "Race", "HostCorridor", "is for one agent, but the world has 2: hare, tortoise"),
+        ("jax", "CorridorWithHostTwin", None, "its twin returns the same for 200 steps"),
+        ("jax", "CorridorWithUnpreparedTwin", None, "differ after their resets: the observation at 0 is 0 here and 1"),
+        ("jax", "Corridor", "HostRace", "`tests.own_worlds:HostRace` has 2 agents, but the world has 1"),
+    ],
+)
+def test_a_world_in_jax_is_compared_with_one_on_the_host(source, name, twin, sentence):
+    """A twin may have another API; what is random is laid out by the world's `prepare_twin`."""
+    load = marl_world.load if source == "marl" else gymnax_world.load
+    found = load(f"{source}/tests.own_worlds:{name}")
+    other = found.env.twin if twin is None else getattr(own_worlds, twin)
+    try:
+        said = list(twin_check.compare(found, source == "marl", other, f"tests.own_worlds:{twin}"))
+    except UsageError as error:
+        said = [("broken", str(error))]
+    assert len(said) == 1 and sentence in said[0][1]
+    assert said[0][0] == ("kept" if "the same" in sentence else "broken")
+
+
+def test_the_twin_of_a_check_can_be_named(capsys):
+    assert main(["check", "tests.own_worlds:Race", "--twin", "tests.own_worlds:HostRace"]) == 0
+    assert "its twin returns the same" in capsys.readouterr().out
+    assert main(["check", "gym/CartPole-v1", "--twin", "tests.own_worlds:HostRace"]) == 2
+    assert "`--twin` is for worlds in JAX" in capsys.readouterr().err

@@ -144,6 +144,18 @@ def test_means_are_weighted_by_episodes(tmp_path):
     assert np.nanmax(curve.lines) == pytest.approx((300 + 1000) / 301)
 
 
+def test_the_last_tenth_is_that_of_the_run_whatever_is_drawn(tmp_path, capsys):
+    """As `train` and `report` say it: over ticks, weighted by episodes, neither smoothed nor interpolated."""
+    rng = np.random.default_rng(0)
+    returns, episodes = rng.normal(10, 3, (4, 200)), rng.integers(1, 9, (4, 200)).astype(float)
+    write_run(tmp_path / "a", returns, columns={"episodes": episodes})
+    late = np.average(returns[:, 180:], axis=1, weights=episodes[:, 180:])
+    half_width = 3.182446 * late.std(ddof=1) / 2  # Student's t with three degrees of freedom
+    for x in ("steps", "seconds"):
+        _, err = plot([tmp_path], tmp_path / "out", capsys, "--x", x)
+        assert f"{late.mean():.4g} ± {half_width:.3g} over the last tenth" in err
+
+
 def test_rare_measurements_are_drawn_as_they_are(tmp_path):
     measured = np.full(300, np.nan)
     measured[::50] = [1, 5, 2, 8, 3, 9]
@@ -203,6 +215,19 @@ def test_scores_over_several_worlds_on_a_common_scale(tmp_path, capsys):
     assert low["iqm"]["value"] == pytest.approx(0.375) and high["iqm"]["value"] == pytest.approx(1)
     (pair,) = found["probability_of_improvement"]
     assert pair["value"] == pytest.approx((3.5 / 4 + 1) / 2) and pair["low"] <= pair["value"] <= pair["high"]
+
+
+def test_where_no_run_beats_random_play_the_worst_is_minus_one_for_all_groups(tmp_path, capsys):
+    scored(tmp_path / "a", "cartpole", [10.0, 14.0], 0.1, random=20)
+    scored(tmp_path / "b", "cartpole", [18.0, 20.0], 0.2, random=20)
+    found, err = plot([tmp_path], tmp_path / "out", capsys, "--scores")
+    assert "−1 the worst run, where none beats it, (cartpole)" in err and "1 the best" not in err.replace("−1", "")
+    np.testing.assert_allclose([group["scores"]["cartpole"] for group in found["groups"]], [[-1, -0.6], [-0.2, 0]])
+
+
+def test_gflownets_are_not_scored_by_reward(tmp_path, capsys):
+    scored(tmp_path / "a", "hypergrid", [1.0, 2], 0.1, settings={"iterations": 5})
+    assert "draw `--y tv` instead" in refused([tmp_path, "--scores", "--out", tmp_path / "x.png"], capsys)
 
 
 def test_worlds_that_not_every_group_has_are_left_out(tmp_path, capsys):
@@ -274,6 +299,14 @@ def test_damaged_runs_are_skipped_with_a_line(tmp_path, capsys):
         "table is skipped: " in err and "not a valid table" in err and "new is skipped: it has no metrics yet." in err
     )
     assert "No run can be used" in refused([tmp_path / "config"], capsys)
+
+
+def test_seeds_that_the_config_does_not_have_are_not_counted(tmp_path, capsys):
+    write_run(tmp_path / "a", np.ones((3, 5)))
+    bad = write_run(tmp_path / "b", np.ones((3, 5)), lr=0.2)
+    (bad / "metrics.csv").write_text((bad / "metrics.csv").read_text().replace("\n2,", "\n-2,"))
+    found, err = plot([tmp_path], tmp_path / "out", capsys)
+    assert len(found["groups"]) == 1 and "seeds that config.json does not have" in err
 
 
 def test_a_run_that_is_being_written_shows_what_is_there(tmp_path, capsys):

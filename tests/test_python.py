@@ -19,7 +19,7 @@ from xladder import progress as drawn
 from xladder.callbacks import Interrupts
 from xladder.cli.main import main
 from xladder.errors import UsageError
-from xladder.runs.directory import describe_plan, parse_plan
+from xladder.runs.plan_files import describe_plan, parse_plan
 
 
 @pytest.fixture(scope="module")

@@ -69,8 +69,14 @@ def assert_exact(config, rung, ticks):
         np.testing.assert_array_equal(ours[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("rung", ["torch", slow("hybrid"), "sequential", slow("parallel"), "fused"])
-@pytest.mark.parametrize("workload", RUNS)
+@pytest.mark.parametrize(
+    ("workload", "rung"),
+    [
+        slow(w, r) if r in ("hybrid", "parallel") or (w, r) == ("hypergrid", "fused") else (w, r)
+        for w in RUNS
+        for r in ("torch", "hybrid", "sequential", "parallel", "fused")
+    ],
+)
 def test_half_and_half_is_the_whole(workload, rung):
     assert_exact(*RUNS[workload][:1], rung, RUNS[workload][1])
 
@@ -179,9 +185,8 @@ def kill_later(words, folder, rng):
     return process.returncode
 
 
-@pytest.mark.parametrize(
-    "workload", [pytest.param(w, marks=[pytest.mark.slow] if w != "hypergrid" else []) for w in LIVES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("workload", LIVES)
 def test_killed_twice_and_taken_up_again_is_the_same_run(workload, tmp_path, capsys):
     rng = random.Random(workload)
     words = ["train", workload, *LIVES[workload], "--eval-episodes", "0"]

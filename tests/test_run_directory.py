@@ -18,7 +18,8 @@ from xladder.cli.train import TrainOptions
 from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.registry import RungOptions, find_workload
-from xladder.runs import directory as module
+from xladder.runs import disk
+from xladder.runs import environment as environment_module
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command
 from xladder.runs.resuming import ticks_left
@@ -52,7 +53,7 @@ def test_a_start_that_fails_leaves_nothing_behind(was_there, name, tmp_path, mon
 
     with monkeypatch.context() as patch:
         if name == "config.json":
-            patch.setattr(module, "replace_synced", fail)
+            patch.setattr(disk, "replace_synced", fail)
         else:
             make = type(folder).mkdir
             patch.setattr(type(folder), "mkdir", lambda p, *a, **k: fail(p) if p.name == name else make(p, *a, **k))
@@ -161,4 +162,4 @@ def test_a_git_that_hangs_is_no_reason_to_fail(monkeypatch):
         raise subprocess.TimeoutExpired(words, 5)
 
     monkeypatch.setattr(subprocess, "run", hang)
-    assert module._git_commit() is None
+    assert environment_module._git_commit() is None

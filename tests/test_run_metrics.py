@@ -11,7 +11,7 @@ from rich.console import Console
 
 from xladder.core.statistics import episode_weights, last_tenth, moving_mean, tenths, weighted_mean
 from xladder.errors import DamagedRun
-from xladder.families.value.config import summary
+from xladder.families.value.config import agent_columns, summary
 from xladder.plans import plan
 from xladder.progress import Meter, ProgressBar
 from xladder.runs.metrics import MetricsWriter, read, read_table
@@ -141,3 +141,8 @@ def test_a_meter_weights_episodes_and_waits_for_its_second_chunk():
     assert "left" not in meter.text() and "/s" not in meter.text()
     meter.add(1, {"return": np.array([[10.0]]), "episodes": np.array([[16]])})
     assert f"return {161 / 17:.1f}" in meter.text() and "left" in meter.text()
+
+
+def test_agents_may_be_called_anything():
+    assert agent_columns(["a<b>", "b,c", "é"]) == ["return_a_b_", "return_b_c", "return__"]
+    assert agent_columns(["b,c", "b;c", "d"]) == ["return_b_c_0", "return_b_c_1", "return_d"]

@@ -56,7 +56,7 @@ def params(run):
     return jax.tree.map(lambda x: x[0], run.params())
 
 
-@pytest.mark.parametrize("observe", ["in_turn", "together"])
+@pytest.mark.parametrize("observe", ["in_turn", pytest.param("together", marks=pytest.mark.slow)])
 def test_one_seed_is_one_run_on_every_jax_rung(altered, observe):
     config = altered(world={"observe": observe})
     rungs = JAX_RUNGS if observe == "in_turn" else {name: JAX_RUNGS[name] for name in ("sequential", "fused")}

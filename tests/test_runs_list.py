@@ -135,6 +135,26 @@ def test_a_damaged_directory_is_a_row_that_says_so(tmp_path, capsys, file, text,
     assert listed(tmp_path, state="damaged") == ["bad"]
 
 
+def test_a_finished_run_whose_table_was_cut_is_damaged(tmp_path):
+    for name, rows in (("whole", 3), ("cut", 2), ("none", 0)):
+        run = write_run(tmp_path / name, rows=rows)
+        (run / "finished.json").write_text(json.dumps({"ticks": 3, "seeds": 1}))
+    (tmp_path / "none/metrics.csv").write_bytes(bytes(500))
+    assert listed(tmp_path, state="damaged", sort="name") == ["cut", "none"]
+
+
+def test_gflownets_are_ranked_by_total_variation(tmp_path, capsys):
+    for name, tv, reward in (("collapsed", 0.9, 5.0), ("good", 0.1, 2.0)):
+        score = {"tv": tv, "mean_return": reward, "ci95": 0.1}
+        write_run(tmp_path / name, workload="hypergrid", config={"iterations": 3}, evaluation=score)
+    assert listed(tmp_path, sort="return") == ["good", "collapsed"]
+    assert "tv 0.100" in said(["runs", tmp_path], capsys)[1]
+
+
+def test_an_empty_argument_is_not_the_same_as_none(capsys):
+    assert said(["runs", ""], capsys) == (2, "", "xladder: An argument is empty: `xladder runs ''`.\n")
+
+
 def test_a_table_that_is_being_written_ends_with_half_a_line(tmp_path):
     run = write_run(tmp_path / "one")
     with (run / "metrics.csv").open("a") as file:
@@ -253,9 +273,9 @@ def test_rm_refuses_everything_before_it_removes_anything(tmp_path, capsys):
     busy = write_run(tmp_path / "busy")
     lock = Lock(busy / "lock")
     for path, words in {
-        tmp_path / "nothing": "There is no run directory",
+        tmp_path / "nothing": "There is no folder",
         tmp_path / "folder": "is not a run directory",
-        tmp_path / "folder" / "notes.txt": "There is no run directory",
+        tmp_path / "folder" / "notes.txt": "is a file, not a run directory",
         tmp_path / "runs": "is not a run directory",
         tmp_path / "link": "is a link",
         linked: "is a link, and a run writes none",
@@ -301,7 +321,7 @@ def test_a_run_has_its_name_and_tags_and_the_next_one_does_not_inherit_them(tmp_
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "../x", "a b", "é", "x\n", "a" * 101])
 def test_names_that_are_not_names_are_refused(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="a name is made of letters, digits"):
+    with pytest.raises(UsageError, match="a name has up to 100 of the characters"):
         xladder.train("hypergrid", config=TINY_GRID, name=name)
     assert not list(tmp_path.iterdir())
 

@@ -170,6 +170,7 @@ def swept(space, workload="cartpole", rung="fused", **options):
         ({"learner.lr": "1e-4,1e-3"}, {"pbt": True}, "needs 4 trials"),
         ({"learner.lr": "-1,1e-3"}, {}, "learner.lr"),
         ({"learner.lr": "1e-4,1e-3"}, {"metric": "returns"}, "Did you mean `return`"),
+        ({"steps": "800,1600"}, {}, "the length of training"),
         ({"learner.lr": "1e-4,1e-3"}, {"trials": 0}, "1 or more"),
         ({"learner.lr": "1e-4,1e-3"}, {"rung": "sequential"}, "one run at a time"),
     ],
@@ -217,6 +218,8 @@ def test_the_winner_is_found_tested_and_saved(grid_sweep):
     rows = (grid_sweep / "trials.csv").read_text().splitlines()
     assert [row.rsplit(",", 1)[1] for row in rows[1:]] == ["240", "120"], "one of two goes to the end"
     assert (grid_sweep / "media/sweep.png").stat().st_size > 10_000
+    last = (grid_sweep / "best/metrics.csv").read_text().splitlines()[-1]
+    assert float(last.rsplit(",", 1)[1]) > 0, "the seconds that it took"
     assert call("eval", str(grid_sweep / "best"), "--episodes", "10") == 0
     assert f"--learner.lr {result['best']['learner.lr']:g}" in result["command"]
 
@@ -229,7 +232,7 @@ def test_a_finished_sweep_says_so(grid_sweep, capsys):
 
 def test_a_sweep_is_one_row_of_the_list_and_its_winner_one_run(grid_sweep, capsys):
     assert call("runs", str(grid_sweep.parent), "--json", "-") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(capsys.readouterr().out)["runs"]
     assert row["name"] == "s" and row["state"] == "finished" and row["tags"] == ["sweep"]
     assert find_runs(grid_sweep.parent) == [grid_sweep / "best"]
     assert call("plot", str(grid_sweep.parent), "--out", str(grid_sweep.parent / "p.png")) == 0
@@ -258,6 +261,25 @@ def test_a_killed_sweep_goes_on_as_if_nothing_had_been(tmp_path):
     ours, theirs = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("whole", "killed"))
     assert ours | {"command": ""} == theirs | {"command": ""}
     assert (tmp_path / "whole/trials.csv").read_text() == (tmp_path / "killed/trials.csv").read_text()
+
+
+@pytest.mark.slow
+def test_trials_are_not_dropped_before_anything_is_learned(tmp_path, capsys):
+    words = ["--learner.lr", "1e-4,1e-3", "--steps", "2000", "--learner.learning-starts", "1200", "--halve", "2"]
+    assert call("sweep", "cartpole", *words, "--out", str(tmp_path / "s")) == 0
+    assert "nothing has been learned yet" in capsys.readouterr().out
+    rows = (tmp_path / "s/trials.csv").read_text().splitlines()
+    assert [row.rsplit(",", 1)[1] for row in rows[1:]] == ["2000", "2000"]
+
+
+@pytest.mark.slow
+def test_trials_with_ticks_of_other_sizes_train_equally_long(tmp_path):
+    words = ["--learner.lr", "1e-3", "--world.num-envs", "4,8", "--steps", "1600", "--learner.learning-starts", "400"]
+    assert call("sweep", "cartpole", *words, "--out", str(tmp_path / "s")) == 0
+    ends = [
+        (leg / "metrics.csv").read_text().splitlines()[-1].split(",")[2] for leg in sorted(tmp_path.glob("s/legs/*"))
+    ]
+    assert ends[:2] == ["1600", "1600"], "environment steps"
 
 
 @pytest.mark.slow

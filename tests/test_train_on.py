@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -14,6 +15,8 @@ from tests.test_cli import call
 from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.registry import RUNGS
+from xladder.results import Result
+from xladder.runs.directory import Keeping, RunDirectory
 from xladder.runs.starting import find_beginning
 
 GRID = ["--world.dim", "2", "--world.side", "4", "--learner.batch-size", "4", "--learner.width", "8"]
@@ -56,15 +59,18 @@ def test_every_rung_takes_parameters(workload, rung):
     running.advance(2)
 
 
-def test_agents_of_one_seed_serve_all_and_others_must_match():
-    result = xladder.train("hypergrid", "fused", config=TINY_GRID, iterations=3, progress=False)
-    begun = find_beginning(result, plan("hypergrid", "fused", seeds=3, config=TINY_GRID))
+def test_agents_of_one_seed_serve_all_and_others_must_match(grid):
+    two = xladder.load(grid)
+    params = jax.tree.map(lambda leaf: leaf[:1], two.params)
+    one = Result(replace(two.plan, seeds=(0,)), two.metrics, params, 0.0)
+    begun = find_beginning(one, plan("hypergrid", "fused", seeds=3, config=two.config))
     assert {leaf.shape[0] for leaf in jax.tree.leaves(begun.params)} == {3}
-    two = xladder.train("hypergrid", "fused", config=TINY_GRID, iterations=3, seeds=2, progress=False)
     with pytest.raises(UsageError, match="agents of 2 seeds, and this run has 3"):
-        find_beginning(two, plan("hypergrid", "fused", seeds=3, config=TINY_GRID))
+        find_beginning(two, plan("hypergrid", "fused", seeds=3, config=two.config))
     with pytest.raises(UsageError, match="do not fit these settings"):
-        find_beginning(two, plan("hypergrid", "fused", seeds=2, config=TINY_GRID, learner={"width": 24}))
+        find_beginning(two, plan("hypergrid", "fused", seeds=2, config=two.config, learner={"width": 24}))
+    with pytest.raises(UsageError, match="agents of `hypergrid`, which are of another kind than those of `cartpole`"):
+        find_beginning(two, plan("cartpole", "fused", config=CART))
     with pytest.raises(UsageError, match="no such run directory or file"):
         find_beginning("nowhere", plan("hypergrid", "fused", config=TINY_GRID))
 
@@ -89,6 +95,7 @@ def test_a_run_starts_from_another_with_its_optimiser(grid, tmp_path):
     assert (tmp_path / "second/checkpoints/start.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_file_of_pytorch_is_trained_on_and_resume_gives_the_command(grid, tmp_path, capsys):
     file, imported = str(tmp_path / "nets.pt"), str(tmp_path / "imported")
     assert call("export", str(grid), "--to", "torch", "--out", file) == 0
@@ -144,3 +151,22 @@ def test_epsilon_stays_where_it_was_when_a_run_is_made_longer():
     longer, notes = config.family.lengthened(config, 2 * config.steps)
     assert longer.explore_steps == config.explore_steps and longer.interval == config.interval
     assert any("β" in note for note in notes) and longer.steps == 2 * config.steps
+
+
+def test_replays_are_saved_exactly_where_they_are_due(tmp_path):
+    xladder.train(
+        "hypergrid",
+        config=TINY_GRID,
+        iterations=7,
+        record_every=3,
+        out=tmp_path / "run",
+        eval_episodes=0,
+        progress=False,
+    )
+    folders = sorted(folder.name for folder in (tmp_path / "run/media").glob("at-*"))
+    assert folders == ["at-000000003", "at-000000006"]
+    assert all(any(folder.iterdir()) for folder in (tmp_path / "run/media").glob("at-*"))
+    with pytest.raises(UsageError, match="not possible on `hosts`"):
+        RunDirectory.create(
+            tmp_path / "h", replace(plan("hypergrid", config=TINY_GRID), rung="hosts"), Keeping(record_every=3)
+        )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from ale_py import ALEInterface, roms
 
+from xladder import user_code
 from xladder.errors import UsageError
 from xladder.worlds import names
 
@@ -67,12 +68,24 @@ def test_games_are_those_in_the_wheel_that_the_emulator_plays():
         ("atari/space-invaders", "atari", "space_invaders", "atari/space_invaders"),
         ("Atari/TicTacToe3D", "atari", "tic_tac_toe_3d", "atari/tic_tac_toe_3d"),
         ("gym/LunarLander-v3", "gym", "LunarLander-v3", "gym/LunarLander-v3"),
+        ("Gym/LunarLander-v3", "gym", "LunarLander-v3", "gym/LunarLander-v3"),
+        ("JAX/my_worlds:Maze", "jax", "my_worlds:Maze", "jax/my_worlds:Maze"),
+        ("Marl/my_worlds:Maze", "marl", "my_worlds:Maze", "marl/my_worlds:Maze"),
+        ("JaxMARL/switch_riddle", "marl", "switch_riddle", "jaxmarl/switch_riddle"),
+        ("Zoo/my_worlds:Maze", "zoo", "my_worlds:Maze", "zoo/my_worlds:Maze"),
+        ("Flow/bits", "flow", "bits", "flow/bits"),
+        ("Gymnax/CartPole-v1", "gymnax", "CartPole-v1", "cartpole"),
+        ("Gymnax/Other-v0", "jax", "Other-v0", "gymnax/Other-v0"),
         ("gym/phys2d/CartPole-v1", "gym", "phys2d/CartPole-v1", "gym/phys2d/CartPole-v1"),
     ],
 )
 def test_spellings_lead_to_one_place(typed, family, there, here):
     assert names.locate(typed) == (family, there, here)
     assert names.locate(here) == (family, there, here)
+
+
+def test_a_module_behind_a_prefix_in_capitals_was_named_by_the_user():
+    assert user_code.modules_in(["JAX/my_worlds:Maze"]) == ["my_worlds"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@
     xladder.load("runs/cart")                 # the result in a run directory, written from Python or the command line
     xladder.sweep("cartpole", {"learner.lr": "log:1e-4..1e-2"}, trials=16, seeds=4, out="runs/rates")
     xladder.compare("cartpole", ["torch", "fused"])  # the same experiment on several rungs
+    xladder.make("treasurehunt", "pettingzoo")       # a world with the API of PettingZoo, Gymnasium, JaxMARL or gymnax
 
 `xladder.WORKLOADS` and `xladder.RUNGS` list what is available. A world's name also works as a workload's name
 (`"atari/pong"`, `"gym/LunarLander-v3"`; `xladder worlds` lists them). Every field of a workload's config is a keyword
@@ -24,8 +25,9 @@ import importlib as _importlib
 import typing as _typing
 
 if _typing.TYPE_CHECKING:
+    from xladder.apis.making import make
     from xladder.callbacks import Progress
-    from xladder.errors import Diverged, Interrupted, UsageError, XladderError
+    from xladder.errors import Diverged, Interrupted, UsageError, UserCodeFailed, XladderError
     from xladder.plans import Plan, plan
     from xladder.registry import RUNGS, WORKLOADS
     from xladder.results import Result
@@ -44,10 +46,12 @@ __all__ = [
     "Progress",
     "Result",
     "UsageError",
+    "UserCodeFailed",
     "XladderError",
     "compare",
     "evaluate",
     "load",
+    "make",
     "plan",
     "resume",
     "sweep",
@@ -63,17 +67,19 @@ _HOMES = {
     "Progress": "xladder.callbacks",
     "Result": "xladder.results",
     "UsageError": "xladder.errors",
+    "UserCodeFailed": "xladder.errors",
     "XladderError": "xladder.errors",
     "compare": "xladder.runs.compare",
     "evaluate": "xladder.runs.directory",
     "load": "xladder.runs.directory",
+    "make": "xladder.apis.making",
     "plan": "xladder.plans",
     "resume": "xladder.training",
     "sweep": "xladder.sweeps.api",
     "train": "xladder.training",
 }
-_MODULES = ("bridge", "hybrid", "parity")
-"""Public modules for the user's own networks, also imported on first use."""
+_MODULES = ("bridge", "gym", "hybrid", "parity", "sorrel")
+"""Public modules, also imported on first use."""
 
 
 def __getattr__(name: str) -> _typing.Any:

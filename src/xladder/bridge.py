@@ -168,21 +168,21 @@ def load_file(learner: str, path: str | Path) -> dict[str, Any]:
     Returns `{"params": …}`, plus `"target"` if the file has one. Only tensors and plain containers are accepted, so a
     file cannot run code.
     """
-    content = _load(Path(path))
+    content = read_content(Path(path))
     parts = {"params": "local", "target": "target"} if "local" in content else {}
     found = {name: content[part] for name, part in parts.items() if part in content} or {"params": content}
-    return {name: to_jax(learner, _state_of(part, path)) for name, part in found.items()}
+    return {name: to_jax(learner, state_of(part, path)) for name, part in found.items()}
 
 
 def declared(path: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """The declared contents of the state_dict in a file (sorrel's `local` if present): name → dtype and shape."""
-    found = _state_of(_load(path, device="meta"), path, local=True)
+    found = state_of(read_content(path, device="meta"), path, local=True)
     return {name: (str(x.dtype).removeprefix("torch."), tuple(x.shape)) for name, x in found.items()}
 
 
 def read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
     """Read some tensors of the state_dict in a file. Call `declared` first to see names and sizes."""
-    found = _state_of(_load(path), path, local=True)
+    found = state_of(read_content(path), path, local=True)
     return {name: _array(found[name]) for name in names}
 
 
@@ -193,8 +193,8 @@ def write(state: Mapping[str, np.ndarray]) -> bytes:
     return file.getvalue()
 
 
-def _load(path: Path, device: str = "cpu") -> dict[Any, Any]:
-    """Load a file's content, a dict; its tensors have no data if `device` is "meta"."""
+def read_content(path: Path, device: str = "cpu") -> dict[Any, Any]:
+    """Load a file's content, a dict of tensors and plain values; its tensors have no data if `device` is "meta"."""
     version = tuple(int(number) for number in re.findall(r"\d+", torch.__version__)[:2])
     if version < SAFE_SINCE:
         raise UsageError(
@@ -262,7 +262,7 @@ def _tensors(content: Any, path: Path) -> Iterator[torch.Tensor]:
             raise _refused(path, f"it holds a {type(part).__name__}.")
 
 
-def _state_of(content: Any, path: str | Path, local: bool = False) -> dict[str, torch.Tensor]:
+def state_of(content: Any, path: str | Path, local: bool = False) -> dict[str, torch.Tensor]:
     """Check that the content is a state_dict and return it; with `local`, sorrel's online network if it has one."""
     if local and isinstance(content, dict) and "local" in content:
         content = content["local"]

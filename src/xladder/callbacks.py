@@ -204,6 +204,10 @@ class Observers(Observer):
         for observer in self.all:
             observer.ended(running)
 
+    def periods(self) -> Sequence[int]:
+        """Those of all observers."""
+        return [period for observer in self.all for period in observer.periods()]
+
     def stop(self) -> int:
         """The answer of the first observer that wants to stop, or 0."""
         return next((found for observer in self.all if (found := observer.stop())), 0)

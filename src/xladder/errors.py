@@ -23,6 +23,12 @@ class Mismatch(XladderError):
     exit_code = 1
 
 
+class UserCodeFailed(XladderError):
+    """A function of the user's own failed during a run, although it passed the checks before it."""
+
+    exit_code = 1
+
+
 class DamagedRun(XladderError):
     """A run directory whose saved agents cannot be read."""
 
@@ -82,9 +88,25 @@ def uneven(flag: str, value: int, devices: int) -> UsageError:
 
 
 def brief(error: BaseException) -> str:
-    """An error's type and the first line of its message."""
-    text = printable(" ".join((str(error).splitlines() or [""])[0].split()).removesuffix("."))
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """An error's type and the first line of its message; for an error in a callback of JAX, those of its cause."""
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else ""
+    if first.endswith(":"):  # it announces the next line
+        first = f"{first} {lines[1]}" if len(lines) > 1 else first[:-1]
+    kind = type(error).__name__
+    text = raised_in_callback(error) or (f"{kind}: {first}" if first else kind)
+    return printable(text.removesuffix("."))
+
+
+def raised_in_callback(error: BaseException) -> str:
+    """Type and message of what a Python function raised that an XLA program called; empty for any other error.
+
+    JAX reports it as an error of its runtime, whose message contains the traceback.
+    """
+    _, begins, traceback = str(error).rpartition("Traceback (most recent call last):")
+    if not begins or type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
+        return ""
+    return next((line.strip() for line in traceback.splitlines() if line.strip() and not line.startswith(" ")), "")
 
 
 def printable(value: object, most: int = 200) -> str:

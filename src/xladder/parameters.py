@@ -1,7 +1,7 @@
 """Map the names and layouts of PyTorch parameters to the JAX pytree of the same network, and back.
 
-Modules have the same names on both sides, and the names are checked; `iqn` means sorrel's names for the treasure
-hunt's network. Kernels are transposed (PyTorch stores [out, in] and [out, in, row, column], Flax [in, out] and
+Modules have the same names on both sides, and the names are checked; `iqn` and `dqn` mean sorrel's names for its two
+kinds of value networks. Kernels are transposed (PyTorch stores [out, in] and [out, in, row, column], Flax [in, out] and
 [row, column, in, out]). Nothing is rounded, so a round trip returns the same bits. Everything is NumPy, so files can
 be written without PyTorch installed; `bridge.py` does the same with tensors.
 """
@@ -16,21 +16,28 @@ import numpy as np
 
 from xladder.errors import UsageError, unknown
 
-# sorrel's names for the parts of the treasure hunt's network, and ours.
+# sorrel's names for the parts of its networks, in the order of its layers, and ours.
 _SORREL = {
-    "head1": "torso",
-    "cos_embedding": "head.embedding",
-    "ff_1": "head.hidden",
-    "advantage": "head.advantage",
-    "value": "head.value",
+    "iqn": {
+        "head1": "torso",
+        "cos_embedding": "head.embedding",
+        "ff_1": "head.hidden",
+        "advantage": "head.advantage",
+        "value": "head.value",
+    },
+    "dqn": {"network.0": "torso.hidden_0", "network.2": "head.hidden", "network.4": "head.advantage"},
 }
-_OURS = {ours: theirs for theirs, ours in _SORREL.items()}
-_IQN_NAMES = {
-    f"{module}.{name}"
-    for module in _SORREL
-    for name in ("weight", "bias", "sigma_weight", "sigma_bias")
-    if not (name.startswith("sigma") and module in ("head1", "cos_embedding"))
+_OURS = {learner: {ours: theirs for theirs, ours in names.items()} for learner, names in _SORREL.items()}
+_NOISY = ("ff_1", "advantage", "value")
+SORREL_NAMES = {
+    learner: tuple(
+        f"{module}.{name}"
+        for module in names
+        for name in ("weight", "bias", *(("sigma_weight", "sigma_bias") if module in _NOISY else ()))
+    )
+    for learner, names in _SORREL.items()
 }
+"""The parameters of sorrel's networks, in the order in which its optimiser numbers them."""
 # Heads and layers depend on the config, so a pattern describes the possible names.
 _FLOW_NAMES = re.compile(
     r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
@@ -40,7 +47,7 @@ _VALUE_NAMES = re.compile(
     r"torso\.((hidden|conv|norm)_\d+\.)?(weight|bias)"
     r"|head\.(embedding|hidden|advantage|value|value_hidden)\.(sigma_)?(weight|bias)"
 )
-LEARNERS = ("iqn", "value", "gflownet")
+LEARNERS = ("iqn", "dqn", "value", "gflownet")
 # PyTorch's parameter names → ours; a layer norm's weight is not a kernel.
 _KERNELS = {"weight": "kernel", "sigma_weight": "sigma_kernel"}
 _WEIGHTS = {ours: theirs for theirs, ours in _KERNELS.items()} | {"scale": "weight"}
@@ -80,7 +87,7 @@ def to_tree(learner: str, state: Mapping[str, np.ndarray], torso: TorsoNames | N
     check_names(learner, given)
     tree: dict[str, Any] = {}
     for name in given:
-        *path, leaf = (_renamed(name, _SORREL) if learner == "iqn" else name).split(".")
+        *path, leaf = _renamed(name, _SORREL.get(learner, {})).split(".")
         node = tree
         for module in path:
             node = node.setdefault(module, {})
@@ -136,8 +143,9 @@ def check_names(learner: str, given: Iterable[str]) -> None:
     if learner not in LEARNERS:
         raise unknown("learner", learner, LEARNERS)
     names = set(given)
-    if learner == "iqn":
-        missing, extra = _IQN_NAMES - names, names - _IQN_NAMES
+    if learner in SORREL_NAMES:
+        expected = set(SORREL_NAMES[learner])
+        missing, extra = expected - names, names - expected
     elif learner == "value":
         needed = {f"head.{layer}.{leaf}" for layer in ("hidden", "advantage") for leaf in ("weight", "bias")}
         missing, extra = needed - names, {name for name in names if not _VALUE_NAMES.fullmatch(name)}
@@ -171,13 +179,13 @@ def _named_leaves(
         else:
             full = prefix + _WEIGHTS.get(name, name)
             axes = _axes(name, len(np.shape(value)), to_torch=True)
-            yield (_renamed(full, _OURS) if learner == "iqn" else full), axes, value
+            yield _renamed(full, _OURS.get(learner, {})), axes, value
 
 
 def _renamed(name: str, names: Mapping[str, str]) -> str:
     """A parameter's name with its module's name replaced."""
     module, _, leaf = name.rpartition(".")
-    return f"{names.get(module, module)}.{leaf}"
+    return f"{names[module]}.{leaf}" if module in names else name
 
 
 def _flow_needs(names: set[str]) -> set[str]:

@@ -82,10 +82,8 @@ def plan(
     """
     allow_imports(imports)
     name = names.name_of(workload)
-    user_code.allow_typed([name])
     changed = user_code.as_names({**(changes or {}), **fields})
-    for module in user_code.modules_in(changed):
-        user_code.allow(module)
+    user_code.allow_named([name, changed])
     return make_plan(
         name,
         rung,
@@ -179,13 +177,17 @@ def _is_whole(value: Any) -> bool:
     return not isinstance(value, bool) and hasattr(value, "__index__") and not getattr(value, "shape", ())
 
 
-def allow_imports(modules: Sequence[str]) -> None:
-    """Import modules that the user has named in a call, and allow names in them to be resolved."""
+def allow_imports(modules: Sequence[str], objects: Sequence[Any] = ()) -> None:
+    """Import modules that the user has named in a call, and allow names in them to be resolved; register objects."""
     if isinstance(modules, str):
         raise UsageError(f"`imports` is {modules!r}, but it has to be a list of modules: `imports=[{modules!r}]`.")
     for module in modules:
         user_code.allow(module)
         user_code.import_module(module)  # it may register worlds
+    if not isinstance(objects, list | tuple):
+        raise UsageError("`objects` has to be a list of worlds, torsos or rewards: `objects=[…]`.")
+    for thing in objects:
+        user_code.give(thing)
 
 
 def seed_groups(plan: Plan) -> list[tuple[int, ...]]:

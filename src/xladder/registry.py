@@ -308,7 +308,7 @@ def find_workload(name: str) -> Workload:
     place = names.locate(name)
     found = SOURCES[place.family]
     # A user's own world may have JaxMARL's API without needing the package.
-    needed = not name.startswith("marl/")
+    needed = not place.name.startswith("marl/")
     if needed and found.package and found.extra and not is_installed(found.package):
         raise missing_extra(found.package, found.extra)
     return replace(found, name=place.name)

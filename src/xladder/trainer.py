@@ -17,7 +17,7 @@ import numpy as np
 from xladder import devices
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.statistics import episode_weights, weighted_mean
-from xladder.errors import Diverged
+from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback
 from xladder.plans import Plan
 from xladder.results import Result, Snapshot
 
@@ -56,6 +56,10 @@ class Observer:
 
     def stop_too(self, signal: int) -> None:
         """Called when another process of the run has received a signal."""
+
+    def periods(self) -> Sequence[int]:
+        """Numbers of ticks at whose multiples a chunk has to end."""
+        return ()
 
     leads = True
     """Whether this process evaluates and writes; the run's other processes follow it."""
@@ -188,11 +192,20 @@ class Trial:
         while not future.done():
             self.observer.waiting(what, time.perf_counter() - begun)
             time.sleep(0.002)
+        error, sentence = future.exception(), ""
+        if isinstance(error, UserCodeFailed):
+            sentence = str(error)
+        # Nothing of ours raises SystemExit in this thread, and it would end the command without a word.
+        elif error and (isinstance(error, SystemExit) or raised_in_callback(error)):
+            sentence = f"`{self.plan.workload.name}` fails in a function of its own: {brief(error)}."
+        if sentence:
+            raise UserCodeFailed(f"{sentence} The run ended at {self.plan.workload.tick} {self.done}.") from error
         return future.result()
 
     def distances(self) -> list[int]:
-        """Ticks until the next evaluation and until the next checkpoint, if they are at fixed ticks."""
-        return [every - self.done % every for every in (self.plan.config.interval, self.checkpointer.every) if every]
+        """Ticks until the next evaluation, checkpoint or replay, if they are at fixed ticks."""
+        periods = self.plan.config.interval, self.checkpointer.every, *self.observer.periods()
+        return [every - self.done % every for every in periods if every]
 
     def advance(self, count: int) -> float:
         """Train for `count` ticks and report their metrics. Returns the seconds they took."""

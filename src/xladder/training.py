@@ -14,15 +14,17 @@ from typing import Any, Literal, NamedTuple
 
 from xladder import devices, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
-from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError
+from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError, UserCodeFailed
 from xladder.execution import execute
 from xladder.plans import Plan, allow_imports, plan
 from xladder.progress import Drawing, drawing
 from xladder.registry import RungOptions
 from xladder.results import Result
 from xladder.runs import resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for, load, run_metadata, write_json
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for, load
+from xladder.runs.disk import write_json
 from xladder.runs.keeping import DiskCheckpointer
+from xladder.runs.plan_files import run_metadata
 from xladder.runs.recording import Recorder, episodes_of, headline
 from xladder.runs.replays import ReplayRecorder
 from xladder.runs.starting import Beginning, find_beginning, keep_beginning, kept_beginning
@@ -112,6 +114,8 @@ def train(
 
     Raises:
         UsageError: An invalid name, value or path; nothing has been started or written.
+        UserCodeFailed: A function of your own failed during the run; the run directory is removed if nothing was
+            trained until then.
         Diverged: A loss or parameter became nan or infinite.
     """
     given = RungOptions(threads=threads, mesh=mesh, actors=actors, shards=shards, ray=ray, lock_step=lock_step or None)
@@ -145,7 +149,7 @@ def train(
             keep_beginning(directory, beginning)
         try:
             return _watch(made, callback, progress, directory=directory)
-        except UsageError:
+        except (UsageError, UserCodeFailed):
             directory.discard()
             raise
     need_out = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
@@ -165,6 +169,7 @@ def resume(
     callback: Callback | None = None,
     progress: bool | None = None,
     imports: Sequence[str] = (),
+    objects: Sequence[Any] = (),
     changed_code: bool = False,
     **length: int,
 ) -> Result:
@@ -180,13 +185,14 @@ def resume(
         callback: As in `train`.
         progress: As in `train`.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
         changed_code: Whether to use them even if they have changed since the run started.
         **length: A new length, to train a run on that is finished: `epochs=2000`, `steps=…`, `iterations=…`.
 
     Returns:
         The whole run, as `train` would have returned it; for a finished run, the same as `load`.
     """
-    allow_imports(imports)
+    allow_imports(imports, objects)
     with user_code.accepting_changes(changed_code):
         return _resume(Path(path), rung, mesh, callback, progress, length=length)
 

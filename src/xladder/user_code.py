@@ -5,7 +5,11 @@ line (as `jax/my_worlds:Maze`, `--learner.torso my_nets:Torso` or `--import my_w
 by installing a package with an entry point. A run directory only records the names; whoever opens it has to name the
 module again. The working directory is on the path while such a module is imported.
 
-Objects passed from Python are registered here as `module:Name`, so that the config of a run remains plain data.
+Objects passed from Python are registered here, so that the config of a run remains plain data. One that every process
+finds again has the name it is found by: a class, a function, an object at the top level of its class's module, or one
+that its class makes without arguments. Any other has a digest of its contents behind the name of its class, such as
+`my_worlds:Maze@3fa9c2d1`. Such a name is the same in every process too, but stands only for an object that was passed
+to it.
 """
 
 from __future__ import annotations
@@ -16,23 +20,27 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from xladder.errors import UsageError, brief
+from xladder.fingerprints import DIGITS, MAIN, fingerprint, has_name, is_same
 
 NAME = re.compile(
-    r"(?:(?P<source>[a-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
+    r"(?:(?P<source>[A-Za-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
+    rf"(?:@(?P<digest>[0-9a-f]{{{DIGITS}}}))?"
 )
 GROUPS = {"world": "xladder.worlds", "torso": "xladder.torsos", "workload": "xladder.workloads"}
 
 _named: dict[str, None] = {}
 """Modules that the user has named, in order."""
 _given: dict[str, Any] = {}
-"""Objects passed from Python, by `module:Name`."""
+"""Objects passed from Python, by name."""
 _changes_accepted = False
 
 
@@ -41,15 +49,21 @@ def allow(module: str) -> None:
     _named[module] = None
 
 
-def allow_typed(words: Iterable[str]) -> None:
-    """Allow the modules of all names `module:Name` on a command line."""
-    for module in modules_in([word.rpartition("=")[2] if word.startswith("--") else word for word in words]):
+def allow_named(names: Any) -> None:
+    """Allow the modules of all names `module:Name` in plain data that the user has typed or passed."""
+    for module in modules_in(names):
         allow(module)
 
 
 def allowed() -> list[str]:
     """The allowed modules; child processes have to be allowed the same."""
     return list(_named)
+
+
+def as_flags() -> list[str]:
+    """The flags that allow another command the same."""
+    changed = ["--changed-code"] if _changes_accepted else []
+    return [*(f"--import={module}" for module in _named), *changed]
 
 
 def accept_changes() -> None:
@@ -91,14 +105,30 @@ def import_module(module: str) -> Any:
         raise UsageError(f"`{module}` cannot be imported: {brief(error)}.") from error
 
 
-def require(module: str, what: str, shown: str) -> Any:
+def require(module: str, shown: str) -> Any:
     """Import a module if the user has named it; otherwise raise a `UsageError` that says how to."""
     if module not in _named:
-        raise UsageError(
-            f"The {what} `{shown}` is user code, and xladder does not import code just because a file names it. If "
-            f"you trust it, add `--import {module}` (in Python: `imports=[{module!r}]`)."
-        )
+        raise _not_named([shown], [module])
     return import_module(module)
+
+
+def check_named(settings: Any) -> None:
+    """Raise a `UsageError` that lists all modules which plain-data settings need and the user has not named."""
+    missing: dict[str, str] = {}
+    for text in _texts(settings):
+        found = NAME.fullmatch(text)
+        if found and not (found["digest"] or found["module"] in _named or text.rpartition("/")[2] in _given):
+            missing[text] = found["module"]
+    if missing:
+        raise _not_named(list(missing), list(dict.fromkeys(missing.values())))
+
+
+def _not_named(shown: list[str], modules: list[str]) -> UsageError:
+    return UsageError(
+        f"{' and '.join(f'`{name}`' for name in shown)} {'is' if len(shown) == 1 else 'are'} user code, and xladder "
+        "does not import code just because a file names it. If you trust it, add "
+        f"`{' '.join(f'--import {module}' for module in modules)}` (in Python: `imports={modules}`)."
+    )
 
 
 def find(name: str, what: str, where: str = "") -> Any:
@@ -116,7 +146,9 @@ def find(name: str, what: str, where: str = "") -> Any:
     if not found:
         raise UsageError(f"`{shown}` does not name a {what}: it has to be `module:Name`, such as `my_{what}s:Maze`.")
     module = found["module"]
-    thing = require(module, what, shown)
+    if found["digest"]:
+        raise _not_found(found, what, shown)
+    thing = require(module, shown)
     for part in found["attribute"].split("."):
         if not hasattr(thing, part):
             classes = sorted(k for k, v in vars(thing).items() if inspect.isclass(v) and v.__module__ == module)
@@ -150,17 +182,65 @@ def shown(thing: Any) -> str:
 
 
 def give(thing: Any) -> str:
-    """Register an object under the name of its class or function. Returns that name, `module:Name`."""
-    owner = thing if inspect.isclass(thing) or inspect.isfunction(thing) else type(thing)
-    name = f"{owner.__module__}:{owner.__qualname__.replace('<locals>.', '').replace('<lambda>', 'function')}"
-    known = _given.get(name)
-    if known is not None and known is not thing:
-        suffix = 2
-        while f"{name}.{suffix}" in _given and _given[f"{name}.{suffix}"] is not thing:
-            suffix += 1
-        name = f"{name}.{suffix}"
+    """Register an object. Returns its name, `module:Name`, or `module:Name@digest` if only its contents identify it."""
+    name, found = _name_elsewhere(thing)
+    if name and is_same(_given.setdefault(name, found), found):
+        return name
+    digest = None if name else fingerprint(thing)  # otherwise its module was loaded again
+    name = name or _name_of_kind(thing)
+    if digest:
+        known = _given.setdefault(f"{name}@{digest}", thing)
+        if known is thing or (type(known) is type(thing) and fingerprint(known) == digest):
+            return f"{name}@{digest}"
+    for other, known in _given.items():
+        if known is thing and other.startswith(f"{name}@"):
+            return other
+    name = f"{name}@{uuid.uuid4().hex[:DIGITS]}"
     _given[name] = thing
     return name
+
+
+def _name_elsewhere(thing: Any) -> tuple[str, Any]:
+    """The name under which every process finds an object or one like it, and what has that name; or an empty string."""
+    if has_name(thing):
+        return f"{thing.__module__}:{thing.__qualname__}", thing
+    kind = type(thing)
+    home = {} if kind.__module__ == MAIN else getattr(sys.modules.get(kind.__module__), "__dict__", {})
+    for name, value in list(home.items()):
+        if value is thing and not name.startswith("_"):
+            return f"{kind.__module__}:{name}", thing
+    if hasattr(thing, "__qualname__") or not has_name(kind):
+        return "", None
+    try:
+        digest = fingerprint(kind())
+    except (Exception, SystemExit):  # it needs arguments
+        digest = None
+    if digest is None or digest != fingerprint(thing):
+        return "", None
+    return f"{kind.__module__}:{kind.__qualname__}", kind
+
+
+def _name_of_kind(thing: Any) -> str:
+    """The name of an object's class, or the name that a function would have at the top level of its module."""
+    while isinstance(thing, partial):
+        thing = thing.func
+    owner = thing if hasattr(thing, "__qualname__") else type(thing)
+    return f"{owner.__module__}:{owner.__qualname__.replace('<locals>.', '').replace('<lambda>', 'function')}"
+
+
+def _not_found(name: re.Match[str], what: str, shown: str) -> UsageError:
+    """The error for the name of an object that was passed to another process."""
+    kind = name["attribute"].rpartition(".")[2]
+    module = "my_module" if name["module"] == MAIN else name["module"]
+    source = f"{shown.partition('/')[0]}/" if "/" in shown else ""
+    example = f", such as `my_{what} = {kind}(…)`," if kind != "function" else ""
+    return UsageError(
+        f"The {what} `{shown}` is "
+        + ("a function without a name" if kind == "function" else f"a `{kind}` with arguments of its own")
+        + f" that was passed from Python, and no other process finds it. Give it a name at the top level of `{module}`"
+        f"{example} and train with `{source}{module}:my_{what}`. To open this run, pass the object again in Python: "
+        "`xladder.load(path, objects=[…])`."
+    )
 
 
 def as_names(settings: Any) -> Any:
@@ -172,16 +252,7 @@ def as_names(settings: Any) -> Any:
         return {key: as_names(value) for key, value in settings.items()}
     if not callable(settings):
         return settings
-    name = give(settings)
-    module = name.partition(":")[0]
-    if module != "__main__":  # a different module in other processes
-        allow(module)
-    return name
-
-
-def is_given(name: str) -> bool:
-    """Whether an object was passed from Python under this name; child processes do not have it."""
-    return name in _given
+    return give(settings)
 
 
 def for_children(settings: Any) -> list[str]:
@@ -193,17 +264,11 @@ def for_children(settings: Any) -> list[str]:
     Returns:
         Names of modules; a `UsageError` if an object was passed to this process that no other can import.
     """
-    for text in _texts(settings):
-        found = NAME.fullmatch(text)
-        name = f"{found['module']}:{found['attribute']}" if found else ""
-        if name not in _given:
-            continue
-        owner = sys.modules.get(name.partition(":")[0])
-        if found and (found["module"] == "__main__" or not hasattr(owner, found["attribute"])):
-            raise UsageError(
-                f"`{name}` exists only in this process, and this starts others: put it into a module of its own, and "
-                "name it as `module:Name`."
-            )
+    for name in objects_in(settings):
+        raise UsageError(
+            f"`{name}` exists only in this process, and this starts others: give it a name at the top level of a "
+            "module, and pass that as `module:name`."
+        )
     return list(dict.fromkeys([*allowed(), *modules_in(settings)]))
 
 
@@ -239,6 +304,11 @@ def modules_in(settings: Any) -> list[str]:
     return list(found)
 
 
+def objects_in(settings: Any) -> list[str]:
+    """The names in plain-data settings that stand for objects which only this process has."""
+    return [text for text in _texts(settings) if (name := NAME.fullmatch(text)) and name["digest"]]
+
+
 def digests(settings: Any) -> dict[str, str]:
     """SHA-256 of the files of the modules named in settings."""
     return {module: found for module in modules_in(settings) if (found := digest(module))}
@@ -270,11 +340,13 @@ def check_unchanged(recorded: Mapping[str, str], where: str) -> None:
 
 
 def _texts(settings: Any) -> Iterator[str]:
-    if isinstance(settings, str):
-        yield settings
-    elif isinstance(settings, Mapping):
-        for value in settings.values():
-            yield from _texts(value)
-    elif isinstance(settings, list | tuple):
-        for value in settings:
-            yield from _texts(value)
+    """All strings in plain data, which may be nested to any depth."""
+    left = [settings]
+    while left:
+        value = left.pop()
+        if isinstance(value, str):
+            yield value
+        elif isinstance(value, Mapping):
+            left += reversed(list(value.values()))
+        elif isinstance(value, list | tuple):
+            left += reversed(value)

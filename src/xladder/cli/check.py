@@ -15,7 +15,7 @@ from xladder.errors import UsageError
 from xladder.registry import WORKLOADS
 
 if TYPE_CHECKING:
-    from xladder.worlds.contract import Finding
+    from xladder.worlds.findings import Finding
 
 MARKS = {"kept": "ok    ", "noted": "note  ", "broken": "WRONG "}
 
@@ -26,16 +26,19 @@ class CheckOptions:
 
     name: Annotated[str, tyro.conf.Positional]
     """module:Name for a world of your own, or any other world: cartpole, jaxmarl/NAME, gym/ID."""
+    twin: str | None = None
+    """module:Name of a world to compare it with step by step, if it is in JAX; by default its own `twin`."""
     json: Path | None = None
     """Write the findings as JSON to this file (- for standard output)."""
 
 
-def findings(source: str, name: str) -> Iterator[Finding]:
+def findings(source: str, name: str, twin: str | None = None) -> Iterator[Finding]:
     """Yield the findings about a world as they are made."""
-    from xladder.worlds.contract import broken, check_world, kept
+    from xladder.worlds.contract import check_world
+    from xladder.worlds.findings import broken, kept
 
     if source != "flow":
-        yield from check_world(source, name)
+        yield from check_world(source, name, twin)
         return
     from xladder.families.gflownet.check import faults_of
 
@@ -60,12 +63,18 @@ def run(words: Sequence[str]) -> int:
             "compares it with its twin."
         )
     place = names.locate(options.name)
+    if options.twin is not None and place.family not in ("gymnax", "jax", "marl"):
+        raise UsageError(f"`--twin` is for worlds in JAX, and `{options.name}` is none: check the JAX world.")
+    if place.family == "atari":
+        raise UsageError(f"`{place.name}` is built into xladder, whose tests check its emulator.")
     startup.prepare("cpu")
+    from xladder.worlds.contract import require_world
 
+    require_world(place.family, place.name)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(f"{options.name}:")
     found = []
-    for finding in findings(place.family, place.name):
+    for finding in findings(place.family, place.name, options.twin):
         found.append(finding)
         console.print(f"  {MARKS[finding.kind]}{finding.sentence}")
     wrong = [finding for finding in found if finding.kind == "broken"]
@@ -74,6 +83,6 @@ def run(words: Sequence[str]) -> int:
         {"world": options.name, "findings": [{"kind": f.kind, "sentence": f.sentence} for f in found]},
     )
     if wrong:
-        raise UsageError(f"`{options.name}` breaks its contract: {wrong[0].sentence.removesuffix('.')}.")
+        raise UsageError(f"`{options.name}` breaks its contract: see what is marked {MARKS['broken'].strip()} above.")
     console.print(f"`{options.name}` fulfils its contract.")
     return 0

@@ -31,7 +31,7 @@ def run(words: Sequence[str]) -> int:
     parse(DoctorOptions, words, "xladder doctor", "Show versions, devices and which extras are installed.")
     from xladder import devices
     from xladder.cli import startup
-    from xladder.runs.directory import versions
+    from xladder.runs.environment import versions
 
     console = Console()
 

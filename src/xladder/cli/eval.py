@@ -40,7 +40,8 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--episodes` is {options.episodes}, but it has to be 1 or more.")
     if not 0 <= options.seed < 2**31:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
-    from xladder.runs.directory import load, read_run_plan
+    from xladder.runs.directory import load
+    from xladder.runs.plan_files import read_run_plan
 
     settings = read_run_plan(options.run_dir).workload.family
     from xladder import devices

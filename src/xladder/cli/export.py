@@ -21,10 +21,11 @@ class ExportOptions:
 
     run_dir: Annotated[Path, tyro.conf.Positional]
     """The run directory."""
-    to: Literal["torch", "safetensors"]
-    """torch: a state_dict written by `torch.save`. safetensors: the same names, without needing PyTorch."""
+    to: Literal["torch", "safetensors", "sorrel"]
+    """torch: a state_dict written by `torch.save`. safetensors: the same names, without needing PyTorch. sorrel: a
+    folder with one file per agent, which sorrel's models load, with target network and Adam's state."""
     out: Path
-    """The file to write; it must not exist."""
+    """The file or folder to write; it must not exist."""
     seed: int | None = None
     """Export only the networks of this seed."""
     agent: int | None = None
@@ -36,15 +37,18 @@ def run(words: Sequence[str]) -> int:
     options = parse(
         ExportOptions, words, "xladder export", "Write the trained networks of a run as a file for PyTorch."
     )
-    from xladder.runs.directory import load, read_run_plan
+    from xladder.runs.directory import load
+    from xladder.runs.plan_files import read_run_plan
 
     read_run_plan(options.run_dir)  # report a wrong path before importing JAX
     from xladder.cli import startup
 
     startup.prepare("cpu")  # rounding is compared, so both sides compute on the same processor
+    console = Console()
+    if options.to == "sorrel":
+        return _export_agents(options, console)
     from xladder.runs.exchange import export
 
-    console = Console()
     with cleaned_up(), console.status("exporting"):
         done = export(load(options.run_dir), options.to, options.out, options.seed, options.agent)
     count = len(done.places)
@@ -58,4 +62,24 @@ def run(words: Sequence[str]) -> int:
         far, allowed = done.level.max_abs_diff, done.level.tolerance
         print_line(console, f"Flax and PyTorch on random inputs: largest difference {far:.1e}, {allowed:.1e} allowed")
     print_line(console, str(options.out))
+    return 0
+
+
+def _export_agents(options: ExportOptions, console: Console) -> int:
+    """Export one file per agent."""
+    from xladder.runs.directory import load
+    from xladder.runs.sorrel_agents import export_agents
+
+    with cleaned_up(), console.status("exporting"):
+        done = export_agents(load(options.run_dir), options.out, options.seed, options.agent)
+    count = len(done.files)
+    print_line(console, f"{count} agent{'s' * (count > 1)}, {done.parameters:,} parameters, read back bit for bit")
+    if done.steps is None:
+        print_line(console, "The run has not kept Adam's state: the files start with a fresh one, and target = local.")
+    else:
+        print_line(console, f"with target networks and Adam's state after {done.steps} updates")
+    far, allowed = done.level.max_abs_diff, done.level.tolerance
+    print_line(console, f"Flax and PyTorch on random inputs: largest difference {far:.1e}, {allowed:.1e} allowed")
+    names = f"{done.files[0].name} … {done.files[-1].name}" if count > 1 else done.files[0].name
+    print_line(console, f"{options.out} ({names})")
     return 0

@@ -27,7 +27,9 @@ from xladder.plans import Plan
 from xladder.registry import RungOptions
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoints, Damaged
-from xladder.runs.directory import Keeping, RunDirectory, describe_plan, parse_plan, run_metadata, typed, versions
+from xladder.runs.directory import Keeping, RunDirectory, typed
+from xladder.runs.environment import versions
+from xladder.runs.plan_files import describe_plan, parse_plan, run_metadata
 from xladder.trainer import Checkpointer, Observer, ResumeState
 
 LAUNCHER = "XLADDER_LAUNCHER"  # how `xladder launch` was called, for messages to the user

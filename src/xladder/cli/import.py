@@ -15,7 +15,7 @@ from xladder.errors import UsageError
 from xladder.plans import plan as make_plan
 from xladder.registry import find_workload
 
-USAGE = "xladder import FILE --workload NAME --out RUN_DIR"
+USAGE = "xladder import FILE … --workload NAME --out RUN_DIR"
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,12 @@ class ImportOptions:
 
 
 def run(words: Sequence[str]) -> int:
-    """Import a file and print what it holds."""
-    file, name, rest = split(words)
+    """Import files and print what they hold."""
+    files, name, rest = split(words)
     workload = find_workload(name)
-    about = "Make a run directory from a state_dict: PyTorch's, sorrel's or a safetensors file."
+    about = (
+        "Make a run directory from a state_dict: PyTorch's, sorrel's or a safetensors file; or from one file per agent."
+    )
     options, config = parse_with_config(ImportOptions, workload, rest, "xladder import FILE --workload", about)
     if options.out is None:
         raise UsageError(f"`--out` is missing: {USAGE}")
@@ -51,24 +53,26 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.nets import check_twin, format_numbers
 
     check_twin(plan)
-    imported = exchange.arrange(file, plan, exchange.read(file, plan))
+    imported = exchange.read_files(files, plan)
     seeds = sorted({seed for seed, _ in imported.nets})
     plan = replace(plan, seeds=tuple(seeds))
     with cleaned_up():
-        folder = exchange.write_run(options.out, plan, imported, file)
+        folder = exchange.write_run(options.out, plan, imported, files)
     console = Console()
     agents = len(imported.nets) // len(seeds)
     if imported.shared:
-        print_line(console, f"`{file}` holds one network per seed: all {agents} agents use it.")
+        print_line(console, f"`{files[0]}` holds one network per seed: all {agents} agents use it.")
     print_line(
         console, f"{name}, seed{'s' * (len(seeds) > 1)} {format_numbers(seeds)}, {agents} agent{'s' * (agents > 1)}"
     )
+    if imported.states:
+        print_line(console, "with target networks and Adam's state, from which `xladder train --from` goes on")
     print_line(console, f"{folder} (try: {command('eval', folder)})")
     return 0
 
 
-def split(words: Sequence[str]) -> tuple[Path, str, list[str]]:
-    """Split a command line into the file, the name of the workload, and the rest."""
+def split(words: Sequence[str]) -> tuple[list[Path], str, list[str]]:
+    """Split a command line into the files, the name of the workload, and the rest."""
     rest = list(words)
     asks = any(word in ("-h", "--help") for word in rest)
     name = "treasurehunt" if asks else ""
@@ -80,7 +84,9 @@ def split(words: Sequence[str]) -> tuple[Path, str, list[str]]:
             name = value if equals else rest[i + 1]
             del rest[i : i + (1 if equals else 2)]
             break
-    file = rest.pop(0) if rest and not rest[0].startswith("-") else ""
-    if not (file or asks) or not name:
-        raise UsageError(f"`xladder import` needs {'a file' if not file else 'a workload'}: {USAGE}")
-    return Path(file), name, rest
+    files = []
+    while rest and not rest[0].startswith("-"):
+        files.append(Path(rest.pop(0)))
+    if not (files or asks) or not name:
+        raise UsageError(f"`xladder import` needs {'a file' if not files else 'a workload'}: {USAGE}")
+    return files, name, rest

@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     from xladder.cli import startup
 
     startup.prepare(plan.device, cached=False)
-    from xladder.runs.directory import versions
+    from xladder.runs.environment import versions
     from xladder.runs.inspection import inspect
 
     console = Console(stderr=str(options.json) == "-")

@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from xladder import user_code
 from xladder.cli.hosts import LAUNCHER
 from xladder.cli.options import parse
 from xladder.errors import PeerLost, UsageError
@@ -57,12 +58,13 @@ def run(words: Sequence[str]) -> int:
     if not 1 <= options.hosts <= MOST_HOSTS:
         raise UsageError(f"`--hosts` is {options.hosts}, but it has to be 1 … {MOST_HOSTS}: all run on this machine.")
     address = f"127.0.0.1:{free_ports()}"
+    trusted = user_code.as_flags()
     launcher = shlex.join(["xladder", "launch", "--hosts", str(options.hosts)])
 
     def start(number: int) -> subprocess.Popen:
         where = ["--coordinator", address, "--num-hosts", str(options.hosts), "--host-id", str(number)]
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "xladder.cli.main", *command, "--rung", "hosts", *where],
+            [sys.executable, "-P", "-m", "xladder.cli.main", *command, "--rung", "hosts", *where, *trusted],
             env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
             stdout=None if number == 0 else subprocess.PIPE,
             stderr=None if number == 0 else subprocess.STDOUT,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
 from io import TextIOWrapper
+from itertools import pairwise
 
 from xladder import __version__, user_code
 from xladder.cli.signals import end_at_once_on_signals
-from xladder.errors import UsageError, XladderError, unknown
+from xladder.errors import UsageError, XladderError, brief, raised_in_callback, unknown
 
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
@@ -36,6 +38,10 @@ COMMANDS = {
     "rungs": "show which workload runs on which rung",
     "doctor": "show versions, devices and which extras are installed",
 }
+TAKE_SETTINGS = ("train", "sweep", "compare", "inspect", "parity", "import")
+"""Commands for a workload and its settings, which may name the user's own code; others are given a run."""
+NAMING = ("--learner.torso", "--world.reward", "--world.name", "--workload")
+"""Flags whose value may be the user's own code."""
 EXAMPLES = """\
   xladder train treasurehunt --preset demo
   xladder train treasurehunt --rung fused --epochs 1000 --seeds 8
@@ -61,6 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 errors="replace"
             )  # a terminal that cannot show ε prints a question mark instead of a traceback
     try:
+        if "" in words:
+            raise UsageError(f"An argument is empty: `{shlex.join(['xladder', *words])}`.")
         words = take_imports(words)
         if not words or words[0] in ("-h", "--help", "help"):
             print(overview())
@@ -100,8 +108,29 @@ def take_imports(words: Sequence[str]) -> list[str]:
             raise UsageError(f"`--import` is {module!r}, but it has to be the name of a module, such as `my_worlds`.")
         user_code.allow(module)
         user_code.import_module(module)  # it may register worlds
-    user_code.allow_typed(rest)
+    user_code.allow_named(typed_names(rest))
     return rest
+
+
+def typed_names(words: Sequence[str]) -> list[str]:
+    """The worlds, torsos and rewards that a command line names.
+
+    A run directory can be called anything, and somebody else may have called it. So the paths and other values on a
+    command line name nothing, even if they look like `module:Name`.
+    """
+    command, *rest = words or [""]
+    if command == "launch":  # it starts another command
+        return typed_names(rest[next((i for i, word in enumerate(rest) if word in COMMANDS), len(rest)) :])
+    if command == "check":
+        return [word for before, word in pairwise(["", *rest]) if before != "--json" and not word.startswith("-")]
+    if command not in TAKE_SETTINGS:
+        return []
+    found = [] if command == "import" else rest[:1]  # the workload; what comes first after `import` is a file
+    for word, after in pairwise([*rest, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in NAMING:
+            found += (value if equals else after).split(",")  # several in a sweep
+    return found
 
 
 def overview() -> str:
@@ -124,6 +153,8 @@ def complain(sentence: str, code: int) -> int:
 def format_error(error: BaseException) -> tuple[str, int]:
     """Turn an exception into a message and an exit code."""
     if isinstance(error, XladderError):
+        if os.environ.get("XLADDER_TRACEBACK") and error.__cause__:  # what a user's own function raised
+            traceback.print_exception(error.__cause__)
         return str(error), error.exit_code
     if isinstance(error, OSError):
         return f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 5
@@ -137,6 +168,8 @@ def explain(error: BaseException) -> str:
     if os.environ.get("XLADDER_TRACEBACK"):
         traceback.print_exc()
     first = str(error).splitlines()[0][:300] if str(error) else ""
+    if raised_in_callback(error):
+        return f"A function of your own failed, called from a compiled program: {brief(error)}."
     if "RESOURCE_EXHAUSTED" in str(error):
         return f"The device is out of memory: try fewer `--seeds` or a smaller `--learner.batch-size`. ({first})"
     return f"{type(error).__name__}: {first} This is a bug in xladder; XLADDER_TRACEBACK=1 shows where."

@@ -58,7 +58,8 @@ def parse_with_config(
     defaults: dict[str, Any] = {}
     start = chosen(presets, preset or "default", protocol)
     if file:
-        from xladder.runs.directory import read_keeping, read_plan
+        from xladder.runs.directory import read_keeping
+        from xladder.runs.plan_files import read_plan
 
         plan = read_plan(Path(file))
         if plan.workload.name != workload.name:
@@ -104,7 +105,7 @@ def write_json_file(path: Path | None, data: Any) -> None:
     """Write a command's `--json` file; `-` is standard output."""
     if path is None:
         return
-    from xladder.runs.directory import to_json
+    from xladder.runs.disk import to_json
 
     # Names may come from someone else's directory: what could control a terminal stays escaped.
     text = "".join(x if x.isprintable() or x == "\n" else json.dumps(x)[1:-1] for x in to_json(data))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +16,12 @@ from rich.console import Console
 
 from xladder.cli.options import parse, write_json_file
 from xladder.core.aggregates import Estimate
-from xladder.core.statistics import mean_and_interval, weighted_mean
+from xladder.core.statistics import mean_and_interval
 from xladder.errors import UsageError, printable
 from xladder.pictures.overlay import FEWEST_SEEDS, MOST_GROUPS, GroupCurve, count_seeds, draw_overlay
 from xladder.runs.groups import Group, collect, group_runs, mixed
 from xladder.runs.overlays import Axis, Overlay, read_overlay
+from xladder.runs.scores import Scale
 
 ENDINGS = (".png", ".svg", ".pdf")
 
@@ -99,10 +100,8 @@ def compare_scores(groups: Sequence[Group], options: PlotOptions, console: Conso
     found = scores.compare_groups(groups)
     warn(found.skipped)
     worlds = ", ".join(map(printable, found.scales))
-    human = [printable(world) for world, scale in found.scales.items() if scale.human]
-    best = [printable(world) for world, scale in found.scales.items() if not scale.human]
-    one = [f"a human ({', '.join(human)})"] * bool(human) + [f"the best run ({', '.join(best)})"] * bool(best)
-    note = f"Scores: 0 is random play, 1 {' or '.join(one)}. Bands: 95 % interval (stratified bootstrap over seeds)."
+    scale = describe_scales(found.scales)
+    note = f"Scores: {scale}. Bands: 95 % interval (stratified bootstrap over seeds)."
     with writing(options.out):
         draw_scores(
             options.out,
@@ -114,7 +113,7 @@ def compare_scores(groups: Sequence[Group], options: PlotOptions, console: Conso
             f"{len(found.scales)} world{'s' * (len(found.scales) > 1)}: {worlds}"[:110],
             "\n".join(textwrap.wrap(note, 150)),
         )
-    console.print(f"0 is random play, 1 {' or '.join(one)}; in brackets the 95 % interval over seeds.", soft_wrap=True)
+    console.print(f"{scale}; in brackets the 95 % interval over seeds.", soft_wrap=True)
     for label, iqm, runs in zip(found.labels, found.iqms, found.scores, strict=True):
         count = sum(len(values) for values in runs.values())
         console.print(f"{label}: interquartile mean {format_estimate(iqm)} of {count} scores", soft_wrap=True)
@@ -124,12 +123,20 @@ def compare_scores(groups: Sequence[Group], options: PlotOptions, console: Conso
     return scores.as_json(found)
 
 
+def describe_scales(scales: Mapping[str, Scale]) -> str:
+    """What the numbers on the common scale mean."""
+    words = {"human": "1 a human", "best": "1 the best run", "worst": "−1 the worst run, where none beats it,"}
+    parts = ["0 is random play"]
+    for anchor, text in words.items():
+        worlds = [printable(world) for world, scale in scales.items() if scale.anchor == anchor]
+        parts += [f"{text} ({', '.join(worlds)})"] * bool(worlds)
+    return ", ".join(parts)
+
+
 def describe(curve: GroupCurve) -> str:
-    """How many seeds, and the mean over the last tenth of the axis."""
-    late = curve.lines[:, curve.x >= curve.x[-1] - 0.1 * (curve.x[-1] - curve.x[0])]
-    ends = weighted_mean(late, axis=1)
-    mean, half_width = mean_and_interval(ends)
-    count = int(np.isfinite(ends).sum())
+    """How many seeds, and the mean over the last tenth of training, as `train` and `report` give it."""
+    mean, half_width = mean_and_interval(curve.last)
+    count = int(np.isfinite(curve.last).sum())
     interval = f" ± {half_width:.3g}" if count >= FEWEST_SEEDS else ""
     return f"{count_seeds(curve)}, {mean:.4g}{interval} over the last tenth"
 

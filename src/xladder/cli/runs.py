@@ -111,9 +111,14 @@ def cells(one: RunInfo) -> dict[str, str]:
 
 
 def format_return(one: RunInfo) -> str:
-    """The evaluated return with its interval; before there is one, that of the last rows behind a `~`."""
+    """The evaluated return with its interval, or the total variation of a GFlowNet.
+
+    Before there is an evaluation, the return of the last rows is shown behind a `~`.
+    """
     if one.score is None:
         return ""
+    if one.variation is not None:
+        return f"tv {one.variation:.3f}"
     digits = 1 if max(abs(one.score), one.interval or 0.0) >= 10 else 3
     if one.evaluated is None:
         return f"~ {signed(one.score, digits)}"

@@ -45,7 +45,8 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
     if options.out.is_dir():
         raise UsageError(f"`--out` is {options.out}, which is a folder: name a file.")
-    from xladder.runs.directory import load, read_run_plan
+    from xladder.runs.directory import load
+    from xladder.runs.plan_files import read_run_plan
 
     plan = read_run_plan(options.run_dir)
     if not plan.workload.family.samples:

@@ -23,6 +23,7 @@ from xladder.sweeps.space import is_space
 from xladder.sweeps.sweep import Sweep, make_sweep
 
 SHOWN_TRIALS = 10
+FEWEST_SEEDS = 4  # of an interval: with two or three it says nothing
 ABOUT = (
     "Give any setting of the workload a list (0.001,0.01) or a range (0.9..0.99, log:1e-5..1e-2), and it varies from "
     "trial to trial."
@@ -197,7 +198,8 @@ def table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
         value, interval = row[sweep.metric], row["ci95"]
         digits = 1 if sweep.metric in ("return", "eval_return") else 4
         score = "none" if value != value else signed(value, digits)
-        score += f" ± {interval:.{digits}f}" if interval == interval and value == value else ""
+        known = len(sweep.plan.seeds) >= FEWEST_SEEDS and interval == interval and value == value
+        score += f" ± {interval:.{digits}f}" if known else ""
         settings = [f"{v:.4g}" if isinstance(v, float) else str(v) for v in (row[name] for name in names)]
         found.add_row(str(row["trial"]), *settings, score, f"{row[sweep.plan.workload.length]:,}")
     if len(rows) > SHOWN_TRIALS:
@@ -208,7 +210,7 @@ def table(sweep: Sweep, rows: Sequence[Mapping[str, Any]]) -> Table:
 def describe(sweep: Sweep, outcome: Any) -> list[str]:
     """The winner on the tuning seeds and on the test seeds, beside the base settings."""
     mean, interval = outcome.tuning_score
-    around = f" ± {interval:.4g}" if interval == interval else ""
+    around = f" ± {interval:.4g}" if len(sweep.plan.seeds) >= FEWEST_SEEDS and interval == interval else ""
     settings = ", ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in outcome.best.items()
     )

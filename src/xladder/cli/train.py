@@ -20,7 +20,7 @@ from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, split_tags
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.distributed import cluster
-from xladder.errors import UsageError
+from xladder.errors import UsageError, UserCodeFailed
 from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Result
@@ -138,7 +138,7 @@ def run(words: Sequence[str]) -> int:
         def train_run(directory: RunDirectory) -> int:
             try:
                 return run_in_terminal(directory, None, Tools(directory, options.tools))
-            except UsageError:
+            except (UsageError, UserCodeFailed):
                 directory.discard()
                 raise
 
@@ -156,7 +156,7 @@ def run(words: Sequence[str]) -> int:
 
             keep_beginning(directory, beginning)
         return run_in_terminal(directory, None, Tools(directory, options.tools), options.watch)
-    except UsageError:
+    except (UsageError, UserCodeFailed):
         directory.discard()
         raise
 

@@ -98,10 +98,6 @@ def _resample(task: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 def normalise(scores: np.ndarray, random: float, best: float) -> np.ndarray:
     """Scores on a scale on which random play is 0 and `best`, such as a human's score, is 1.
 
-    Where nothing beats random play, the worst score is −1, so that what is below it stays below.
+    `best` has to be above random play.
     """
-    scores = np.asarray(scores, float)
-    scale = best - random
-    if scale <= 0:
-        scale = random - float(scores.min(initial=random)) or 1.0
-    return (scores - random) / scale
+    return (np.asarray(scores, float) - random) / (best - random)

@@ -104,18 +104,8 @@ class IQNLearner:
         return self.value.net
 
     def _value(self, width: int) -> ValueLearner:
-        c = self.config
-        head = Head(
-            actions=self.actions,
-            features=width,
-            width=width,
-            cosines=c.cosines,
-            dueling=True,
-            apart=False,
-            sigma=c.sigma,
-            factorised=False,
-        )
-        return ValueLearner(c, ValueNet(CodesTorso(width, self.encoding), head), self.data_parallel)
+        net = ValueNet(CodesTorso(width, self.encoding), iqn_head(self.config, self.actions, width))
+        return ValueLearner(self.config, net, self.data_parallel)
 
     def _shapes(self, net: ValueNet) -> Params:
         codes = jnp.zeros((self.config.n_frames, self.cells), jnp.int8)
@@ -203,6 +193,20 @@ class IQNLearner:
         wide = self.value
         shapes = jax.eval_shape(lambda: wide.split_noise(jnp.zeros((wide.noise_size,), jnp.float32)))
         return fit(self.plain.split_noise(normals), shapes)
+
+
+def iqn_head(config: LearnerConfig, actions: int, width: int) -> Head:
+    """The head of these agents' networks: dueling streams that share a hidden layer, independent noise per weight."""
+    return Head(
+        actions=actions,
+        features=width,
+        width=width,
+        cosines=config.cosines,
+        dueling=True,
+        apart=False,
+        sigma=config.sigma,
+        factorised=False,
+    )
 
 
 def fit(tree: Params, shapes: Params) -> Params:

@@ -59,3 +59,11 @@ class PlainDense(nn.Module):
         kernel = self.param("kernel", init, (x.shape[-1], self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         return affine(x, kernel, bias, self.dtype)
+
+
+class DenseTorso(PlainDense):
+    """A dense layer with ReLU, as the torso for states that are vectors of numbers."""
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """float32 […, H] from […, in]."""
+        return nn.relu(super().__call__(x))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +53,8 @@ class GroupCurve:
     """The run of every line,"""
     seeds: Sequence[int] = ()
     """and its seed."""
+    last: np.ndarray = field(default_factory=lambda: np.empty(0))
+    """float [S]: the mean over the last tenth of each seed's training."""
 
     @property
     def has_mean(self) -> bool:

@@ -29,7 +29,9 @@ class Coordinate:
     """Heights and their labels."""
 
 
-def draw_trials(path: Path, settings: Sequence[Coordinate], score: Coordinate, sign: int, title: str) -> None:
+def draw_trials(
+    path: Path, settings: Sequence[Coordinate], score: Coordinate, sign: int, stopped: np.ndarray, title: str
+) -> None:
     """Draw all trials; the better one is, the lighter its line, and the best is orange.
 
     Args:
@@ -37,6 +39,7 @@ def draw_trials(path: Path, settings: Sequence[Coordinate], score: Coordinate, s
         settings: a coordinate per setting that varies; trials are in the order of their scores, best first.
         score: the coordinate of the score.
         sign: 1 if a larger score is better, −1 if a smaller one is.
+        stopped: bool [N]: which trials were stopped before the end, and have the score of that moment.
         title: title of the figure.
     """
     from matplotlib import colormaps
@@ -52,6 +55,8 @@ def draw_trials(path: Path, settings: Sequence[Coordinate], score: Coordinate, s
             look: dict[str, Any] = {"color": colormaps["viridis"](0.9 * good[place]), "alpha": 0.85, "linewidth": 1.4}
             if not scored[place]:
                 line[-1], look = DIVERGED, {"color": FAINT, "alpha": 0.6, "linewidth": 1.0, "linestyle": ":"}
+            elif stopped[place]:
+                look |= {"alpha": 0.5, "linewidth": 1.0, "linestyle": "--"}
             elif place == 0:
                 look |= {"color": BEST, "alpha": 1.0, "linewidth": 3.0}
             plot.plot(range(len(line)), line, **look)
@@ -74,7 +79,8 @@ def draw_trials(path: Path, settings: Sequence[Coordinate], score: Coordinate, s
         plot.grid(visible=False)
         for side in plot.spines.values():
             side.set_visible(False)
-        note = "orange: the best trial" + ("" if scored.all() else "; dotted: no score")
+        note = "orange: the best trial" + "; dashed: stopped early, score of that moment" * bool(stopped.any())
+        note += "" if scored.all() else "; dotted: no score"
         figure.supxlabel(note, x=0.008, ha="left", fontsize=9.5, color=FAINT)
         figure.suptitle(title, x=0.008, ha="left")
         figure.savefig(path)

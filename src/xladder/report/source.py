@@ -24,9 +24,10 @@ from xladder.plans import Plan, format_seeds
 from xladder.report import files
 from xladder.report.curves import make_panels, make_times, numbers, points_per_line
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS, describe_plan, parse_plan, read_snapshots
+from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS, read_snapshots
 from xladder.runs.listing import search
 from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
+from xladder.runs.plan_files import describe_plan, parse_plan
 
 LONGEST = 400  # characters of a value
 MOST_ENTRIES = 400  # of a config or an environment
@@ -150,7 +151,7 @@ class Source:
         timings, environment = (self._read_facts(name, notes) for name in ("timings.json", "environment.json"))
         score = timings.pop("evaluation", None)
         score = score if isinstance(score, dict) else None
-        each = plan.config.units_per_tick if plan else 1
+        each = plan.config.units_per_tick if plan else _steps_per_tick(table)
         tick = plan.workload.tick if plan else _tick_of(self._table.header)
         panels = self._panels(plan, table.columns)
         most = points_per_line(panels, len(table.seeds), amount)
@@ -162,7 +163,7 @@ class Source:
             "rung": text(config.get("rung")),
             "seeds": format_seeds(plan) if plan else f"{len(table.seeds)} seeds",
             "state": state,
-            "unit": plan.workload.length if plan else f"{tick}s",
+            "unit": plan.workload.length if plan else "steps",
             "tick": tick,
             "done": done,
             "total": plan.config.ticks * each if plan else None,
@@ -321,6 +322,16 @@ def _environment(data: dict[str, Any]) -> dict[str, Any]:
     return data | ({"earlier sessions": len(earlier)} if isinstance(earlier, list) and earlier else {})
 
 
+def _steps_per_tick(table: Table) -> int:
+    """Environment steps of a tick, as the table has them."""
+    steps = table.columns.get("steps", np.empty((0, 0)))
+    known = np.argwhere(np.isfinite(steps))
+    if not len(known):
+        return 1
+    seed, tick = known[0]
+    return max(1, int(steps[seed, tick]) // (int(tick) + 1))
+
+
 def _tick_of(header: list[str]) -> str:
     """The name of a tick: the column after the seeds."""
     return text(header[1]) if len(header) > 1 else "tick"
@@ -344,7 +355,8 @@ def find_runs(paths: list[Path], most: int = 64) -> list[Path]:
     found: dict[Path, Path] = {}
     for path in paths:
         if not path.is_dir():
-            raise UsageError(f"There is no folder `{printable(path)}`.")
+            name = printable(path)
+            raise UsageError(f"`{name}` is a file, not a folder." if path.exists() else f"There is no folder `{name}`.")
         runs = [path] if (path / "config.json").exists() else runs_in(path, most)
         if not runs:
             raise UsageError(f"`{printable(path)}` holds no runs: no folder in it has a config.json and metrics.")

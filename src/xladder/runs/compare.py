@@ -16,7 +16,8 @@ from xladder import user_code
 from xladder.errors import UsageError, XladderError
 from xladder.plans import Plan, allow_imports, plan
 from xladder.registry import find_rung, find_workload, options_of
-from xladder.runs.directory import describe_plan, versions
+from xladder.runs.environment import versions
+from xladder.runs.plan_files import describe_plan
 from xladder.settings import to_dict
 from xladder.worlds import names
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from xladder.core.state import flatten
 from xladder.errors import DamagedRun, UsageError
-from xladder.runs.directory import describe_plan, read_run_plan
+from xladder.registry import find_workload
+from xladder.runs.plan_files import read_run_settings
 
 Row = tuple[int, int]
 """A tick and a seed; rows sort in the order of training."""
@@ -52,22 +53,20 @@ class Difference:
 
 def compare_runs(a: Path, b: Path) -> Difference:
     """Compare two run directories."""
-    plans = read_run_plan(a), read_run_plan(b)
-    workloads = [plan.workload.name for plan in plans]
+    plans = read_run_settings(a), read_run_settings(b)
+    workloads = [plan["workload"] for plan in plans]
     if workloads[0] != workloads[1]:
         raise UsageError(
             f"`{a}` is a run of `{workloads[0]}` and `{b}` one of `{workloads[1]}`: their metrics cannot be compared."
         )
-    tick = plans[0].workload.tick
-    config = _differences(*(dict(flatten(describe_plan(plan))) for plan in plans))
+    tick = find_workload(workloads[0]).tick
+    config = _differences(*(_flat(plan, folder) for plan, folder in zip(plans, (a, b), strict=True)))
     environment = _differences(_environment(a), _environment(b))
-    ours, theirs = (
-        _read(folder / "metrics.csv", plan.workload.tick) for folder, plan in zip((a, b), plans, strict=True)
-    )
+    ours, theirs = (_read(folder / "metrics.csv", tick) for folder in (a, b))
     both = sorted(ours.keys() & theirs.keys())
     missing = len(ours) + len(theirs) - 2 * len(both)
     only: dict[str, Pair] = {}
-    if both and plans[0].rung != plans[1].rung:  # rungs may report different columns
+    if both and plans[0]["rung"] != plans[1]["rung"]:  # rungs may report different columns
         has = [set().union(*table.values()) for table in (ours, theirs)]
         only = {name: (name in has[0], name in has[1]) for name in sorted(has[0] ^ has[1])}
     for table in (ours, theirs):
@@ -78,6 +77,15 @@ def compare_runs(a: Path, b: Path) -> Difference:
     columns = _differences(ours[parting], theirs[parting]) if parting else {}
     lasts = _lasts(ours), _lasts(theirs)
     return Difference(tick, len(both), missing, parting, columns, _differences(*lasts), config, environment, only)
+
+
+def _flat(plan: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    try:
+        return dict(flatten(plan))
+    except RecursionError:
+        raise UsageError(
+            f"`{folder / 'config.json'}` is not a config that xladder wrote: it is nested too deep."
+        ) from None
 
 
 def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:

@@ -17,45 +17,39 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 import time
-import typing
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
 
-from xladder import devices, user_code
+from xladder import user_code
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError, printable
-from xladder.plans import Plan, allow_imports, make_plan
-from xladder.registry import RungOptions
+from xladder.plans import Plan, allow_imports
 from xladder.results import Result, Snapshot
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
-from xladder.runs.disk import replace_synced
+from xladder.runs.disk import replace_synced, write_json
+from xladder.runs.environment import environment
 from xladder.runs.locks import Lock
+from xladder.runs.plan_files import describe_plan, read_run_plan, run_metadata
 from xladder.settings import to_dict
 from xladder.trainer import OnNan, first_bad
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
-NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a name or tag of a run
 FEWEST_KEPT = 2  # checkpoints, in case one is damaged
 MOST_SESSIONS = 20  # environments of earlier sessions to keep, for a run that is resumed often
-PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
 @dataclass(frozen=True)
@@ -116,6 +110,8 @@ class RunDirectory:
     @classmethod
     def create(cls, path: str | Path | None, plan: Plan, keeping: Keeping | None = None) -> RunDirectory:
         """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
+        if keeping and keeping.record_every and plan.rung == "hosts":
+            raise UsageError("`--record-every` is not possible on `hosts`, where the agents are on several machines.")
         stamp = time.strftime("%Y%m%d-%H%M%S")
         folder = Path(path) if path else Path("runs") / f"{file_name(plan.workload.name)}-{plan.rung}-{stamp}"
         if not _is_utf8(str(folder.absolute())):
@@ -247,7 +243,9 @@ class RunDirectory:
 
     def write_metrics(self, result: Result) -> None:
         """Write the metrics of a run that was not recorded during training."""
-        self.append(result.plan.seeds, 0, result.metrics, sum(result.tick_seconds))
+        rows = next(iter(result.metrics.values())).size
+        seconds = float(np.median(result.tick_seconds)) * rows if result.tick_seconds else 0.0
+        self.append(result.plan.seeds, 0, result.metrics, seconds)
 
     def save_agents(self, params: Params) -> None:
         """Write the agents' parameters, leaves [seed, agent, …]."""
@@ -334,8 +332,8 @@ def folder_for(name: str | None, out: str | Path | None, existing: bool = False)
         raise UsageError("`--name` and `--out` both say where the run is written: give one of them.")
     if not isinstance(name, str) or not WORD.fullmatch(name):
         raise UsageError(
-            f"`--name` is {printable(name)}, but a name is made of letters, digits, `.`, `_` and `-`, and starts "
-            "with a letter or digit."
+            f"`--name` is {printable(name)}, but a name has up to 100 of the characters a–z, A–Z, 0–9, `.`, `_` and "
+            "`-`, and starts with a letter or digit."
         )
     folder = Path("runs") / name
     if folder.exists() and not existing:
@@ -353,8 +351,11 @@ def file_name(workload: str) -> str:
 
 
 def command(name: str, folder: Path, plan: Plan | None = None) -> str:
-    """The command line that runs a command on a run directory; code of the user's own has to be named again."""
-    modules = user_code.modules_in(to_dict(plan.config)) if plan else []
+    """The line that runs a command on a run directory; code of the user's own has to be named or passed again."""
+    settings = to_dict(plan.config) if plan else {}
+    if user_code.objects_in(settings):  # no command line can name them
+        return f"xladder.{ {'eval': 'evaluate'}.get(name, name) }({str(folder)!r}, objects=[…])"
+    modules = user_code.modules_in(settings)
     return f"xladder {name} {typed(folder)}" + "".join(f" --import {module}" for module in modules)
 
 
@@ -370,19 +371,22 @@ def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     return metrics.MetricsWriter(folder, workload.tick, plan.seeds, config.ticks, steps, measured)
 
 
-def load(path: str | Path, *, imports: Sequence[str] = (), changed_code: bool = False) -> Result:
+def load(
+    path: str | Path, *, imports: Sequence[str] = (), objects: Sequence[Any] = (), changed_code: bool = False
+) -> Result:
     """Load a run directory: its config, metrics and trained agents.
 
     Args:
         path: The run directory.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
         changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
         The run as `xladder.train` returned it; it can be evaluated, used as a policy and saved elsewhere.
     """
     folder = Path(path)
-    allow_imports(imports)
+    allow_imports(imports, objects)
     with user_code.accepting_changes(changed_code):
         found = read_run_plan(folder)
     table = folder / "metrics.csv"
@@ -398,6 +402,7 @@ def evaluate(
     seed: int = 0,
     *,
     imports: Sequence[str] = (),
+    objects: Sequence[Any] = (),
     changed_code: bool = False,
 ) -> dict[str, Any]:
     """Evaluate the greedy agents of a run, and a random policy for comparison.
@@ -407,12 +412,13 @@ def evaluate(
         episodes: Episodes per seed, or number of sampled objects; 100 or 10,000 if not given.
         seed: Random seed of the evaluation; independent of the training seeds.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
+        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
         changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
         The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
     """
-    result = run if isinstance(run, Result) else load(run, imports=imports, changed_code=changed_code)
+    result = run if isinstance(run, Result) else load(run, imports=imports, objects=objects, changed_code=changed_code)
     return result.evaluate(episodes or result.plan.workload.family.episodes, seed)
 
 
@@ -487,149 +493,9 @@ def _read_earlier(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def describe_plan(plan: Plan) -> dict[str, Any]:
-    """Convert a plan to JSON-ready data."""
-    return {
-        "workload": plan.workload.name,
-        "rung": plan.rung,
-        "seed": plan.seeds[0],
-        "seeds": len(plan.seeds) if plan.is_range else list(plan.seeds),
-        "device": plan.device,
-        "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
-        "config": _spelled(to_dict(plan.config)),
-        **({"code": code} if (code := user_code.digests(to_dict(plan.config))) else {}),
-    }
-
-
-def run_metadata(plan: Plan) -> dict[str, Any]:
-    """The metadata that identify the run of a checkpoint, on whatever rung and device it is resumed."""
-    return {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
-
-
-def read_run_plan(folder: Path) -> Plan:
-    """Read the plan of a run directory."""
-    if not (folder / "config.json").is_file():
-        raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
-    return read_plan(folder / "config.json")
-
-
-def read_plan(path: Path) -> Plan:
-    """Read the plan in a config.json, with the same checks as for a command line."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"`{path}` is not a config that xladder wrote ({type(error).__name__}: {error}).") from None
-    return parse_plan(data, f"`{path}`")
-
-
-def parse_plan(data: Any, where: str) -> Plan:
-    """The inverse of `describe_plan`; `where` names the source in error messages."""
-    kinds: dict[str, Any] = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
-    listed = isinstance(data, dict) and type(data.get("seeds")) is list and all(type(s) is int for s in data["seeds"])
-    if listed:
-        kinds["seeds"] = list
-    if not isinstance(data, dict) or any(type(data.get(k)) is not kind for k, kind in kinds.items()):
-        raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
-    device = data.get("device")
-    if device not in (None, "cpu", "gpu"):
-        raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
-    rung_options = data.get("options") or {}
-    kinds = typing.get_type_hints(RungOptions)
-    if not isinstance(rung_options, dict) or any(
-        k not in kinds or not _is_kind(v, kinds[k]) for k, v in rung_options.items()
-    ):
-        raise UsageError(f"`options` in {where} is {rung_options!r}, which was not written by xladder.")
-    options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
-    changes = _read(data["config"])
-    found = make_plan(data["workload"], **options, device=device, options=RungOptions(**rung_options), changes=changes)
-    recorded = data.get("code") or {}
-    if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
-        raise UsageError(f"`code` in {where} is {recorded!r}, which was not written by xladder.")
-    user_code.check_unchanged(recorded, where.strip("`"))
-    return found
-
-
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_kind(value: Any, kind: Any) -> bool:
-    """Whether a value from a file has one of the types that a field allows."""
-    return type(value) in typing.get_args(kind)
-
-
-def environment(device: Any) -> dict[str, Any]:
-    """Everything besides the config that results depend on: device, versions, commit, command line."""
-    return {
-        "device": devices.describe(device),
-        "processor": devices.processor(),
-        "cores": devices.cores(),
-        "python": platform.python_version(),
-        "versions": versions(),
-        "git_commit": _git_commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-    }
-
-
-def versions() -> dict[str, str]:
-    """The versions of the installed packages that affect results."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def write_json(path: Path, data: Any) -> None:
-    """Write indented JSON atomically."""
-    draft = path.with_name(path.name + ".tmp")
-    draft.write_text(to_json(data), encoding="utf-8", errors="backslashreplace")
-    replace_synced(draft, path)
-
-
-def to_json(data: Any) -> str:
-    """Format indented JSON; nan and infinity become null."""
-    return json.dumps(_finite(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, Mapping):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not np.isfinite(data) else data
-
-
-def _spelled(config: object) -> Any:
-    """Spell infinity in a config as a string, because JSON has no number for it."""
-    if isinstance(config, Mapping):
-        return {name: _spelled(value) for name, value in config.items()}
-    return str(config) if isinstance(config, float) and np.isinf(config) else config
-
-
-def _read(config: Any) -> Any:
-    """The inverse of `_spelled`."""
-    if isinstance(config, Mapping):
-        return {name: _read(value) for name, value in config.items()}
-    return float(config) if config in ("inf", "-inf") else config
-
-
-def _git_commit() -> str | None:
-    """The git commit of the working directory, if there is one."""
-    try:
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

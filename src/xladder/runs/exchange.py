@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +20,7 @@ import numpy as np
 
 from xladder import devices, parameters
 from xladder.core.packages import is_installed
-from xladder.core.state import flatten
+from xladder.core.state import Arrays, flatten
 from xladder.core.types import Params
 from xladder.errors import Mismatch, UsageError
 from xladder.parameters import some
@@ -29,6 +29,7 @@ from xladder.results import Result
 from xladder.runs import nets, state_files
 from xladder.runs.directory import RunDirectory
 from xladder.runs.nets import Place, format_numbers
+from xladder.runs.start_files import save_start
 
 if TYPE_CHECKING:
     from xladder.parity.levels import Level
@@ -52,6 +53,8 @@ class Imported(NamedTuple):
     nets: dict[Place, Params]
     shared: bool
     """Whether a single network is used for several agents."""
+    states: Arrays
+    """The rest of the agents' state, if the files have it: [seed, agent, …] by its names in a checkpoint."""
 
 
 def export(result: Result, form: str, out: Path, seed: int | None = None, agent: int | None = None) -> Exported:
@@ -138,24 +141,53 @@ def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imp
     by_seed = {seed: sorted(agent for s, agent in placed if s == seed) for seed in seeds}
     if all(len(numbers) == 1 for numbers in by_seed.values()):
         every = {(seed, a): placed[seed, by_seed[seed][0]] for seed in seeds for a in range(agents)}
-        return Imported(every, shared=agents > 1)
+        return Imported(every, shared=agents > 1, states={})
     for seed, numbers in by_seed.items():
         if numbers != list(range(agents)):
             raise UsageError(
                 f"`{file}` holds agents {format_numbers(numbers)} of seed {seed}, but with these settings "
                 f"there are {agents}."
             )
-    return Imported(dict(placed), shared=False)
+    return Imported(dict(placed), shared=False, states={})
 
 
-def write_run(out: Path, plan: Plan, imported: Imported, file: Path) -> Path:
+def read_files(files: Sequence[Path], plan: Plan) -> Imported:
+    """Read the networks of one file, or of several that hold one agent each, and check them against the plan.
+
+    Files of sorrel's hold whole agents, with target networks and the optimiser's state.
+    """
+    from xladder.runs import sorrel_agents
+
+    agents = plan.config.num_learners if plan.config.agent_axis else 1
+    if len(files) not in (1, agents):
+        raise UsageError(
+            f"There are {len(files)} files, but with these settings there are {agents} agents: give one each."
+        )
+    whole = [sorrel_agents.is_agent_file(file, plan) for file in files]
+    if all(whole):
+        found, states = sorrel_agents.read_agents(list(files) * (agents if len(files) == 1 else 1), plan)
+        placed = {(plan.seeds[0], agent): net for agent, net in found.items()}
+        return Imported(placed, len(files) < agents, {name: array[None] for name, array in states.items()})
+    if len(files) == 1:
+        return arrange(files[0], plan, read(files[0], plan))
+    each = [read(file, plan) for file in files]
+    for file, networks in zip(files, each, strict=True):
+        if len(networks) > 1:
+            raise UsageError(f"`{file}` holds {len(networks)} networks: give files of one agent each, or one file.")
+    return Imported({(plan.seeds[0], i): next(iter(networks.values())) for i, networks in enumerate(each)}, False, {})
+
+
+def write_run(out: Path, plan: Plan, imported: Imported, files: Sequence[Path]) -> Path:
     """Write a run directory with imported networks and no training."""
     directory = RunDirectory.create(out, plan)
     try:
-        note = f"imported from {file}"
+        note = f"imported from {', '.join(map(str, files))}"
         directory.log(note)
         directory.write_environment(devices.find(plan.device), note)
-        directory.save_agents(nets.put_together(plan, imported.nets))
+        params = nets.put_together(plan, imported.nets)
+        directory.save_agents(params)
+        if imported.states:
+            save_start(directory, params, imported.states)
     except OSError as error:
         directory.discard()
         raise UsageError(f"`{out}` cannot be written: {error.strerror or error}.") from None

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from xladder.errors import UsageError, printable, unknown
 from xladder.runs.listing import RunInfo, find_runs, read_info
 
-# Neither makes another experiment: threads are measured anew for every run.
-IGNORED = frozenset({"options.threads"})
+# None of them makes another experiment: threads are measured anew for every run, and evaluations change nothing.
+IGNORED = frozenset({"options.threads", "evaluate_every", "evaluate_episodes"})
 NAMELESS = ("workload", "rung")  # their values explain themselves
 LONGEST_LABEL = 80
 

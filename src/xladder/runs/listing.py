@@ -70,6 +70,11 @@ class RunInfo:
         return _number(self.evaluation.get("mean_return"))
 
     @property
+    def variation(self) -> float | None:
+        """The total variation that an evaluated GFlowNet has; not its reward says how good it is."""
+        return _number(self.evaluation.get("tv")) if "iterations" in self.settings else None
+
+    @property
     def interval(self) -> float | None:
         """Half the width of the 95 % interval of the evaluated return."""
         return _number(self.evaluation.get("ci95"))
@@ -116,8 +121,15 @@ def list_runs(
     if sort == "time":
         wanted.sort(key=lambda run: -run.started)
     elif sort == "return":
-        wanted.sort(key=lambda run: math.inf if run.score is None else -run.score)
+        wanted.sort(key=_worse)
     return wanted
+
+
+def _worse(run: RunInfo) -> tuple[bool, float]:
+    """The order of returns, best first; of GFlowNets, the order of their total variation."""
+    if run.variation is not None:
+        return False, run.variation
+    return run.score is None, -(run.score or 0.0)
 
 
 def find_runs(folder: Path, sweeps: bool = False) -> list[Path]:
@@ -134,6 +146,8 @@ def find_runs(folder: Path, sweeps: bool = False) -> list[Path]:
         if error.errno == errno.ENOENT:
             raise UsageError(f"There is no folder `{folder}`.") from None
         raise UsageError(f"`{folder}` cannot be read: {error.strerror or error}.") from None
+    if not found and is_regular(folder / SWEEP):
+        raise UsageError(f"`{folder}` is a sweep that has not finished: `xladder resume {folder}` goes on with it.")
     if not found:
         raise UsageError(f"There are no runs in `{folder}`: `xladder train` writes some.")
     return found
@@ -152,6 +166,7 @@ def read_info(path: Path, name: str | None = None) -> RunInfo:
         state: State = "running" if is_held(path / "lock") else "damaged"  # its config may not be written yet
         return RunInfo(path, name, state, started=started, problem=str(error))
     table, problem = _read_tail(path)
+    problem = problem or _incomplete(path, table)
     return RunInfo(
         path,
         name,
@@ -289,7 +304,7 @@ def _read_tail(path: Path) -> tuple[dict[str, float], str]:
         if not rows:
             return {}, ""
         place = {name: header.index(name) for name in ("steps", "seconds")}
-        found = {name: float(rows[-1][i]) for name, i in place.items()}
+        found = {name: float(rows[-1][i]) for name, i in place.items()} | {"tick": float(rows[-1][1])}
         mean = _mean_return(header, rows)
         if not all(map(math.isfinite, found.values())):
             raise ValueError
@@ -300,6 +315,19 @@ def _read_tail(path: Path) -> tuple[dict[str, float], str]:
     except ValueError:
         return {}, "metrics.csv is not a table that xladder wrote"
     return found | ({} if mean is None else {"return": mean}), ""
+
+
+def _incomplete(path: Path, table: Mapping[str, float]) -> str:
+    """What metrics.csv of a finished run lacks; nothing for agents that were imported, which have none."""
+    if not is_regular(path / "finished.json") or not is_regular(path / "metrics.csv") or is_held(path / "lock"):
+        return ""
+    try:
+        ticks = read_json(path / "finished.json").get("ticks")
+    except Unreadable:
+        return ""
+    if not table:
+        return "metrics.csv has no rows that can be read"
+    return "metrics.csv does not reach the end" if type(ticks) is int and table["tick"] + 1 < ticks else ""
 
 
 def _mean_return(header: Sequence[str], rows: Sequence[Sequence[str]]) -> float | None:

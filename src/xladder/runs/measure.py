@@ -100,7 +100,7 @@ def peak_memory_mb(device: Any, rung: str) -> float:
 
 def main() -> int:
     """Read a plan from standard input, measure it and print its row."""
-    from xladder.runs.directory import parse_plan
+    from xladder.runs.plan_files import parse_plan
 
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
-from xladder.core.statistics import episode_weights, moving_mean
+from xladder.core.statistics import episode_weights, moving_mean, tenths
 from xladder.errors import DamagedRun, UsageError, printable, unknown
 from xladder.families.value.atari_presets import FRAMES_PER_STEP
 from xladder.pictures.overlay import GroupCurve
@@ -33,6 +33,8 @@ class Line(NamedTuple):
     seed: int
     x: np.ndarray  # float [T], increasing
     y: np.ndarray  # float [T], all measured
+    last: float
+    """The mean over the last tenth of its ticks, weighted by episodes."""
     slack: float = 0.0
     """How far its ends may be held: seeds whose episodes end in different ticks end together."""
 
@@ -64,6 +66,7 @@ def read_overlay(groups: Sequence[Group], x: Axis, y: str) -> Overlay:
     skipped: list[str] = []
     columns: set[str] = set()
     curves: list[GroupCurve] = []
+    repeated: dict[tuple[str, str], list[int]] = {}
     smoothed = False
     for group in groups:
         lines: dict[tuple[str, int], Line] = {}
@@ -79,15 +82,18 @@ def read_overlay(groups: Sequence[Group], x: Axis, y: str) -> Overlay:
                 continue
             values, smooth = smooth_column(table, y)
             smoothed |= smooth
-            for line in _lines(run, table, values, x, frames, SMOOTHED if smooth else 0.0):
+            for line in _lines(run, table, y, values, x, frames, SMOOTHED if smooth else 0.0):
                 key = same_experiment(run), line.seed
                 if key in lines:  # the same seed again is not another sample
-                    both = f"{printable(lines[key].run)} and {printable(line.run)}"
-                    skipped.append(f"Seed {line.seed} is in {both}: the longer one is used.")
+                    repeated.setdefault((lines[key].run, line.run), []).append(line.seed)
                 if key not in lines or line.x[-1] > lines[key].x[-1]:
                     lines[key] = line
         if lines:
             curves.append(_curve(group.label, list(lines.values())))
+    for (one, other), seeds in repeated.items():
+        both, several = f"{printable(one)} and {printable(other)}", len(seeds) > 1
+        which = f"{len(seeds)} seeds are" if several else f"Seed {seeds[0]} is"
+        skipped.append(f"{which} in {both}: the longer {'ones are' if several else 'one is'} used.")
     if not curves:
         if columns and y not in columns:
             raise unknown("column", printable(y), map(printable, columns))
@@ -129,6 +135,8 @@ def read_metrics(run: RunInfo) -> Table:
     table = read_table(file, header[1] if len(header) > 1 else "")
     if not table.seeds:
         raise Unreadable("it has no metrics yet")
+    if not set(table.seeds) <= set(run.seeds):
+        raise Unreadable("metrics.csv has seeds that config.json does not have")
     return table
 
 
@@ -146,13 +154,15 @@ def smooth_column(table: Table, name: str) -> tuple[np.ndarray, bool]:
     return moving_mean(values, window, weights), True
 
 
-def _lines(run: RunInfo, table: Table, values: np.ndarray, x: Axis, frames: int, slack: float) -> list[Line]:
+def _lines(run: RunInfo, table: Table, name: str, values: np.ndarray, x: Axis, frames: int, slack: float) -> list[Line]:
     places = elapsed(table.columns["seconds"]) if x == "seconds" else table.columns["steps"] * frames
+    last = tenths(table.columns[name], episode_weights(name, table.columns))[1]
     found = []
-    for seed, at, line in zip(table.seeds, places, values, strict=True):
+    for seed, at, line, late in zip(table.seeds, places, values, last, strict=True):
         measured = np.isfinite(line) & np.isfinite(at)
         if measured.any():
-            found.append(Line(run.name, seed, at[measured], line[measured], slack * float(np.nanmax(at))))
+            mean = float(late if np.isfinite(late) else line[measured][-1])  # measured rarely: the last value
+            found.append(Line(run.name, seed, at[measured], line[measured], mean, slack * float(np.nanmax(at))))
     return found
 
 
@@ -179,7 +189,8 @@ def _curve(label: str, lines: Sequence[Line]) -> GroupCurve:
     if len(points) > MOST_POINTS:
         points = np.linspace(points[0], points[-1], MOST_POINTS)
     drawn = np.stack([_at(points, line) for line in lines])
-    return GroupCurve(label, points, drawn, [line.run for line in lines], [line.seed for line in lines])
+    runs, seeds = [line.run for line in lines], [line.seed for line in lines]
+    return GroupCurve(label, points, drawn, runs, seeds, np.array([line.last for line in lines]))
 
 
 def _at(points: np.ndarray, line: Line) -> np.ndarray:

@@ -60,7 +60,8 @@ def _check(folder: Path) -> Removal:
         if folder.is_symlink():
             raise UsageError(f"`{folder}` is a link: name the run directory itself.")
         if not folder.is_dir():
-            raise UsageError(f"There is no run directory `{folder}`.")
+            what = f"`{folder}` is a file, not a run directory" if folder.exists() else f"There is no folder `{folder}`"
+            raise UsageError(f"{what}.")
         entries = {entry.name for entry in os.scandir(folder)}
         if not _is_run(folder, entries):
             raise UsageError(f"`{folder}` is not a run directory, and only these are removed.")

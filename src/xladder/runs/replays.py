@@ -17,25 +17,30 @@ class ReplayRecorder(Observer):
 
     Args:
         directory: The run; pictures go to `media/at-…`.
-        every: How often, in the unit of the run's length.
+        every: How often, in the unit of the run's length; rounded up to whole ticks.
         notify: Called with a line if that fails; the run goes on.
     """
 
     def __init__(self, directory: RunDirectory, every: int, notify: Callable[[str], None]):
-        self.directory, self.every, self._say = directory, every, notify
+        self.directory, self._say = directory, notify
+        self.ticks = -(-every // directory.plan.config.units_per_tick)
         self._running: Any = None
+
+    def periods(self) -> Sequence[int]:
+        """Chunks end where a replay is due."""
+        return (self.ticks,)
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
         """Remember the run, to read its parameters."""
         self._running = running
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Draw a replay if the chunk went past a multiple of `every`."""
+        """Draw a replay if one is due at the end of the chunk."""
         plan = self.directory.plan
-        each = plan.config.units_per_tick
-        begun, done = first * each, (first + columns["return"].shape[1]) * each
-        if begun // self.every == done // self.every or seeds[0] != plan.seeds[0]:
+        ticks = first + columns["return"].shape[1]
+        if ticks % self.ticks or seeds[0] != plan.seeds[0]:
             return
+        done = ticks * plan.config.units_per_tick
         try:
             self._draw(columns, done)
         except Exception as error:  # a picture is not worth ending a run for

@@ -1,14 +1,14 @@
 """Final scores of several methods over several worlds, on a common scale.
 
 A world's scores are normalised so that random play is 0 and 1 is a human player where one is known (Atari), else the
-best score among the runs that are compared.
+best score among the runs that are compared. Where no run beats random play, the worst of them is −1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from xladder.runs.listing import RunInfo
 from xladder.runs.overlays import read_metrics
 from xladder.runs.reading import Unreadable
 
-LAST_EVALUATIONS = ("eval_return", "mean_return")  # columns, of value learners and of GFlowNets
+LAST_EVALUATION = "eval_return"
 MOST_THRESHOLDS = 200
 
 
@@ -30,9 +30,10 @@ class Scale:
     """What 0 and 1 are in a world."""
 
     random: float
-    best: float
-    human: bool
-    """Whether `best` is a human player's score, and not the best of the runs."""
+    one: float
+    """The score that is 1."""
+    anchor: Literal["human", "best", "worst"]
+    """What else is on the scale: 1 is a human player or the best run, or −1 the worst, if none beats random play."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def compare_groups(groups: Sequence[Group]) -> Comparison:
         for world in common
     }
     scores = [
-        {world: aggregates.normalise(raw[i][world], scales[world].random, scales[world].best) for world in common}
+        {world: aggregates.normalise(raw[i][world], scales[world].random, scales[world].one) for world in common}
         for i in kept
     ]
     tasks = [list(found.values()) for found in scores]
@@ -112,7 +113,7 @@ def seed_scores(run: RunInfo) -> dict[int, float]:
     if isinstance(each, list) and len(each) == len(run.seeds) and all(_is_finite(score) for score in each):
         return dict(zip(run.seeds, map(float, each), strict=True))
     table = read_metrics(run)
-    column = next((table.columns[name] for name in LAST_EVALUATIONS if name in table.columns), None)
+    column = table.columns.get(LAST_EVALUATION)
     found = {}
     for seed, row in zip(table.seeds, column, strict=True) if column is not None else ():
         measured = row[np.isfinite(row)]
@@ -127,6 +128,11 @@ def _scores_by_world(group: Group, skipped: list[str]) -> dict[str, np.ndarray]:
     """Scores [N] by world; the same seed of the same experiment counts once."""
     found: dict[str, dict[tuple[str, int], float]] = {}
     for run in group.runs:
+        if "iterations" in run.settings:  # a GFlowNet that collapses onto the best object has the highest reward
+            skipped.append(
+                f"{printable(run.name)} is skipped: a GFlowNet is not scored by reward; draw `--y tv` instead."
+            )
+            continue
         try:
             scores = seed_scores(run)
         except (Unreadable, DamagedRun) as error:
@@ -140,12 +146,15 @@ def _scores_by_world(group: Group, skipped: list[str]) -> dict[str, np.ndarray]:
 def _scale(world: str, runs: Sequence[RunInfo], scores: Sequence[np.ndarray]) -> Scale:
     game = atari_scores.GAMES.get(atari_scores.key_of(world)) if world.startswith("atari/") else None
     if game and (human := game.human57 or game.human49):
-        return Scale(game.random, human, human=True)
+        return Scale(game.random, human, "human")
     by_chance = [run.evaluation.get("random_return") for run in runs]
     known = [score for score in by_chance if _is_finite(score)]
     if not known:
         raise UsageError(f"No run of `{printable(world)}` has a score of random play, which is 0 on the common scale.")
-    return Scale(float(np.mean(np.array(known, float))), float(np.max(np.concatenate(scores))), human=False)
+    random, every = float(np.mean(np.array(known, float))), np.concatenate(scores)
+    if every.max() > random:
+        return Scale(random, float(every.max()), "best")
+    return Scale(random, random + (random - float(every.min()) or 1.0), "worst")
 
 
 def _thresholds(tasks: Sequence[Sequence[np.ndarray]]) -> np.ndarray:
@@ -167,7 +176,7 @@ def as_json(found: Comparison) -> dict[str, Any]:
 
     return {
         "scales": {
-            world: {"random": scale.random, "one": scale.best, "human": scale.human}
+            world: {"random": scale.random, "one": scale.one, "anchor": scale.anchor}
             for world, scale in found.scales.items()
         },
         "thresholds": found.thresholds.tolist(),

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xladder.core.state import Arrays, capture, flatten, restore, unflatten
+from xladder.core.state import Arrays, capture, flatten, restore
 from xladder.core.types import Params
-from xladder.errors import DamagedRun, UsageError
+from xladder.errors import UsageError
 from xladder.plans import Plan
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, RunDirectory, load, run_metadata
+from xladder.runs.directory import RunDirectory, load
 from xladder.runs.resuming import EXCHANGEABLE
+from xladder.runs.start_files import START, has_agents_only, last_state, read_start, save_start
 
-START = "checkpoints/start.safetensors"
 OPTIMISER = ".opt_state."
 
 
@@ -28,7 +28,8 @@ class Beginning:
     params: Params
     """Leaves [seeds, …], or [seeds, agents, …]."""
     optimiser: Arrays = field(default_factory=dict)
-    """The optimiser's state, [seeds, …] by its name in a checkpoint; empty for a fresh one."""
+    """The optimiser's state, [seeds, …] by its name in a checkpoint, and that of target networks where they are known;
+    empty for a fresh one."""
     source: str = ""
     """Where it comes from, in words."""
 
@@ -44,12 +45,19 @@ class Beginning:
             if self.optimiser:
                 state = running.state()
                 arrays = capture(state, "state.")
-                fitting = {name: array[rows] for name, array in self.optimiser.items()}
-                if all(name in arrays and arrays[name].shape == array.shape for name, array in fitting.items()):
+                given = {name: array[rows] for name, array in self.optimiser.items()}
+                if all(name in arrays and arrays[name].ndim == array.ndim for name, array in given.items()):
+                    fitting = {name: _fit(array, arrays[name].shape) for name, array in given.items()}
                     running.take_state(restore(state, arrays | fitting, "state."))
             return running
 
         return begin
+
+
+def _fit(array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Cut an array to a shape or fill it with zeros: on a GPU layers may be wider than their weights."""
+    cut = array[tuple(slice(size) for size in shape)]
+    return np.pad(cut, [(0, size - have) for size, have in zip(shape, cut.shape, strict=True)])
 
 
 def find_beginning(source: str | Path | Result, plan: Plan) -> Beginning:
@@ -71,16 +79,16 @@ def find_beginning(source: str | Path | Result, plan: Plan) -> Beginning:
     from xladder.runs import exchange, nets
 
     nets.check_twin(plan)
-    imported = exchange.arrange(path, plan, exchange.read(path, plan))
+    imported = exchange.read_files([path], plan)
     seeds = sorted({seed for seed, _ in imported.nets})
-    every = {(seed, agent): net for (seed, agent), net in imported.nets.items()}
     rows = _rows(seeds, plan, str(path))
     chosen = {
-        (seed, agent): every[seeds[row], agent]
+        (seed, agent): imported.nets[seeds[row], agent]
         for seed, row in zip(plan.seeds, rows, strict=True)
         for agent in range(plan.config.num_learners if plan.config.agent_axis else 1)
     }
-    return Beginning(nets.put_together(plan, chosen), source=f"`{path}`")
+    states = {name: array[rows] for name, array in imported.states.items()}
+    return Beginning(nets.put_together(plan, chosen), states, f"`{path}`")
 
 
 def _of_result(result: Result, plan: Plan, where: str) -> Beginning:
@@ -88,6 +96,11 @@ def _of_result(result: Result, plan: Plan, where: str) -> Beginning:
 
     from xladder.runs.nets import shapes_of_one_seed
 
+    if result.plan.workload.family is not plan.workload.family:
+        raise UsageError(
+            f"{where} has agents of `{result.plan.workload.name}`, which are of another kind than those of "
+            f"`{plan.workload.name}`."
+        )
     trained = jax.tree.leaves(result.params)[0].shape[0]
     rows = _rows(result.seeds[:trained], plan, where)
     expected = {name: leaf.shape[1:] for name, leaf in flatten(shapes_of_one_seed(plan))}
@@ -109,22 +122,11 @@ def _optimiser(result: Result, plan: Plan, rows: Sequence[int]) -> Arrays:
     """The optimiser's state in a run's last checkpoint, if it has the format of the plan's rung."""
     if result.path is None or plan.rung not in EXCHANGEABLE or result.plan.workload.name != plan.workload.name:
         return {}
-    directory = _read_only(result.path, result.plan)
-    try:
-        found = directory.latest(lambda line: None)
-    except (DamagedRun, UsageError):
-        return {}
-    if found is None or found.facts["rung"] not in EXCHANGEABLE or found.facts["group"] != 0:
-        return {}
-    return {
-        name: array[list(rows)] for name, array in found.arrays.items() if OPTIMISER in name and max(rows) < len(array)
-    }
-
-
-def _read_only(path: Path, plan: Plan) -> Any:
-    from xladder.runs.checkpoints import Checkpoints
-
-    return Checkpoints(path / "checkpoints", run_metadata(plan))
+    if has_agents_only(result.path):
+        arrays = read_start(result.path / START)[1]
+    else:
+        arrays = {name: array for name, array in last_state(result).items() if OPTIMISER in name}
+    return {name: array[list(rows)] for name, array in arrays.items() if max(rows) < len(array)}
 
 
 def _rows(seeds: Sequence[int], plan: Plan, where: str) -> list[int]:
@@ -141,31 +143,11 @@ def _rows(seeds: Sequence[int], plan: Plan, where: str) -> list[int]:
 
 def keep_beginning(directory: RunDirectory, beginning: Beginning) -> None:
     """Write what a run starts from into its directory, so that it does not depend on where that came from."""
-    arrays = {f"params.{name}": leaf for name, leaf in flatten(beginning.params)}
-    arrays |= {f"optimiser.{name}": array for name, array in beginning.optimiser.items()}
-    directory.save_arrays(START, arrays)
+    save_start(directory, beginning.params, beginning.optimiser)
     directory.log(f"Starting from {beginning.source}.")
 
 
 def kept_beginning(directory: RunDirectory) -> Beginning | None:
     """What a run has started from; None if from fresh agents."""
     file = directory.path / START
-    if not file.is_file():
-        return None
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    try:
-        arrays: Mapping[str, np.ndarray] = load_file(file)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DamagedRun(f"`{file}` cannot be read: {error}.") from None
-
-    def under(prefix: str) -> Arrays:
-        return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-
-    return Beginning(unflatten(under("params.")), under("optimiser."), f"`{file}`")
-
-
-def has_agents_only(path: Path) -> bool:
-    """Whether a run directory holds agents that were imported, and nothing that was trained there."""
-    return (path / AGENTS).exists() and not (path / "metrics.csv").exists()
+    return Beginning(*read_start(file), f"`{file}`") if file.is_file() else None

@@ -31,7 +31,8 @@ from xladder.plans import Plan
 from xladder.progress import Drawing
 from xladder.results import Result
 from xladder.runs import metrics, resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command, write_json
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command
+from xladder.runs.disk import write_json
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.listing import BEST, SWEEP
 from xladder.runs.locks import Lock
@@ -57,6 +58,9 @@ class Member:
     row: int = 0
     """Its first row there."""
     ticks: int = 0
+    """How far it was trained, in ticks of the base settings."""
+    learned: bool = False
+    """Whether it has made an update."""
     scores: np.ndarray = field(default_factory=lambda: np.empty(0))
     """How well each seed does, float [seeds]; in the metric's own sign."""
 
@@ -154,7 +158,9 @@ class SweepRun:
             scores = Scores(self.sweep.sign * np.stack([member.scores for member in alive]))
             if number + 1 == len(stages):
                 break
-            if self.sweep.method == "halve":
+            if not any(member.learned for member in alive):
+                self.notify("nothing has been learned yet, so there is nothing to compare: all go on")
+            elif self.sweep.method == "halve":
                 alive = [alive[i] for i in scores.order()[: stages[number + 1].trials]]
             elif self.sweep.method == "pbt":
                 self.exploit_and_explore(alive, scores, number)
@@ -181,17 +187,20 @@ class SweepRun:
         """Train some trials up to a tick, in as many legs as they need."""
         for shared, group in self._grouped(members).items():
             width = self.width(shared, len(group))
+            # A setting that changes the size of a tick changes how many there are.
+            ticks = round(until * shared.ticks / self.sweep.training.ticks)
             for begin in range(0, len(group), width):
                 some = group[begin : begin + width]
                 padded = [*some, *[some[0]] * (width - len(some))]
                 rows = [(member.config, seed) for member in padded for seed in self.seeds]
-                found = self.train_leg(shared, rows, until, self._inherited(padded))
+                found = self.train_leg(shared, rows, ticks, self._inherited(padded))
                 if found is None:
                     return
                 scores = self.sweep.sign * self.sweep.score(found)
                 for place, member in enumerate(some):
                     member.leg, member.row, member.ticks = len(self.legs) - 1, place * len(self.seeds), until
-                    member.scores = scores[member.row : member.row + len(self.seeds)]
+                    mine = slice(member.row, member.row + len(self.seeds))
+                    member.scores, member.learned = scores[mine], bool(np.isfinite(found["loss"][mine]).any())
 
     def width(self, shared: Any, trials: int) -> int:
         """How many trials train together; the same in all stages, so that nothing is compiled again.
@@ -326,7 +335,7 @@ class SweepRun:
         """Train the winner and the base settings on the test seeds, and evaluate both."""
         seeds = self.sweep.test_seeds
         contenders = {"best": winner.config, "default": self.sweep.training}
-        self.notify(f"testing the best trial and the base settings on {len(seeds)} other seeds")
+        self.notify(f"testing the best trial and the base settings on {len(seeds)} other seed{'s' * (len(seeds) > 1)}")
         found: dict[str, Result] = {}
         for shared, names in self._contenders(contenders).items():
             rows = [(contenders[name], seed) for name in names for seed in seeds]
@@ -335,12 +344,12 @@ class SweepRun:
             table = self.train_leg(shared, padded, shared.ticks)
             if table is None:
                 return None
-            params = self._agents(self.legs[-1].path)
+            params, seconds = self._agents(self.legs[-1].path), self._seconds(self.legs[-1].path)
             for place, name in enumerate(names):
                 mine = slice(place * len(seeds), (place + 1) * len(seeds))
                 plan = replace(self.sweep.plan, config=contenders[name], seeds=seeds)
                 found[name] = Result(
-                    plan, {k: v[mine] for k, v in table.items()}, _take(params, mine), 0.0, [], [], None
+                    plan, {k: v[mine] for k, v in table.items()}, _take(params, mine), 0.0, seconds, [], None
                 )
         episodes = self.sweep.plan.workload.family.train_episodes
         return {name: (result, result.evaluate(episodes)) for name, result in found.items()}
@@ -361,10 +370,14 @@ class SweepRun:
 
         return unflatten(load_file(path / AGENTS))
 
+    def _seconds(self, path: Path) -> list[float]:
+        """The time of a tick of a whole leg, as a run reports it: per seed."""
+        columns = metrics.read_table(path / "metrics.csv", self.sweep.plan.workload.tick).columns["seconds"]
+        return [float(np.nanmax(columns)) / columns.size]
+
     def rows(self) -> list[dict[str, Any]]:
         """A row per trial, best first."""
-        each = self.sweep.plan.config.units_per_tick
-        rows = []
+        base, rows = self.sweep.training, list[dict[str, Any]]()
         for member in self.ranked():
             mean, interval = mean_and_interval(member.scores) if member.ticks else (np.nan, np.nan)
             rows.append(
@@ -373,7 +386,7 @@ class SweepRun:
                     **member.values,
                     self.sweep.metric: float(mean) if np.isfinite(member.scores).all() else math.nan,  # a seed diverged
                     "ci95": float(interval),
-                    self.sweep.plan.workload.length: member.ticks * each,
+                    self.sweep.plan.workload.length: member.ticks * base.units_per_tick,
                 }
             )
         return rows
@@ -423,7 +436,8 @@ class SweepRun:
         ]
         scores = np.array([row[self.sweep.metric] for row in outcome.trials], float)
         score = Coordinate(self.sweep.metric, *_spread(scores))
-        draw_trials(media / "sweep.png", settings, score, self.sweep.sign, title)
+        lengths = np.array([row[plan.workload.length] for row in outcome.trials])
+        draw_trials(media / "sweep.png", settings, score, self.sweep.sign, lengths < lengths.max(), title)
         for leg in self.legs:
             shutil.rmtree(leg.path / "checkpoints", ignore_errors=True)
         write_json(

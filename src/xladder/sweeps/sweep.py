@@ -146,6 +146,11 @@ def make_sweep(
     for flag, count, least in (("trials", trials, 1), ("test-seeds", test_seeds, 1)):
         if count is not None and count < least:
             raise UsageError(f"`--{flag}` is {count}, but it has to be {least} or more.")
+    if (length := plan.workload.length) in space:
+        raise UsageError(
+            f"`--{length}` is the length of training, the same for all trials: give one number. `--halve` stops bad "
+            "trials early."
+        )
     axes = tuple(parse_axis(plan.config, name, text) for name, text in space.items())
     drawn = draw_trials(axes, trials, seed)
     if halve == 1 or halve < 0:
@@ -235,7 +240,7 @@ def _as_flag(name: str, value: Any) -> list[str]:
 
 def describe_sweep(sweep: Sweep) -> dict[str, Any]:
     """A sweep as JSON-ready data."""
-    from xladder.runs.directory import describe_plan
+    from xladder.runs.plan_files import describe_plan
 
     return {
         "plan": describe_plan(sweep.plan),
@@ -251,7 +256,7 @@ def describe_sweep(sweep: Sweep) -> dict[str, Any]:
 
 def parse_sweep(data: Any, where: str) -> Sweep:
     """The inverse of `describe_sweep`; `where` names the source in error messages."""
-    from xladder.runs.directory import parse_plan
+    from xladder.runs.plan_files import parse_plan
 
     kinds = {"plan": dict, "space": dict, "trials": list, "metric": str, "test_seeds": list, "seed": int, "halve": int}
     kinds["pbt"] = bool

@@ -31,6 +31,8 @@ class Kind:
     channels: bool = False
     """Whether inputs and outputs have channels on axis 1 in PyTorch and on the last axis in Flax."""
     recurrent: bool = False
+    summed: tuple[bool, ...] = ()
+    """For each gate of a recurrent cell, whether Flax has one bias where PyTorch adds two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +129,7 @@ def _gated(name: str, gates: str, holder: str, apart: str) -> Kind:
             "bias_hh": np.concatenate(of_hidden),
         }
 
-    return Kind(name, to_flax, to_torch, recurrent=True)
+    return Kind(name, to_flax, to_torch, recurrent=True, summed=tuple(gate not in apart for gate in gates))
 
 
 _DENSE = {"weight": "kernel", "bias": "bias"}

@@ -168,7 +168,7 @@ def _layers_at(name: str, part: nn.Module, arrays: Mapping[str, Tensor]) -> list
             return [_layer(name, title, kind, name, {short: short for short in arrays}, arrays)]
     if type(part).__module__.startswith("torch.nn"):
         raise UsageError(
-            f"`{name or title}` is a {title}, which cannot be converted. Supported are {_KNOWN}; and parameters of "
+            f"`{name or title}` is a {title}, which cannot be converted yet. Supported are {_KNOWN}; and parameters of "
             "custom modules, which are copied as they are."
         )
     prefix = f"{name}." if name else ""
@@ -191,6 +191,23 @@ def _recurrent(name: str, part: Any, arrays: Mapping[str, Tensor]) -> list[Layer
         full = name if len(endings) == 1 else f"{name}.{ending.removeprefix('_')}".removeprefix(".")
         layers.append(_layer(full, title, kind, name, held, arrays))
     return layers
+
+
+def freeze_second_biases(module: nn.Module) -> None:
+    """Train only the first of two biases that a GRU or LSTM adds, because Flax has one in their place.
+
+    If both were trained, their sum would move twice as far as Flax's bias. The second keeps its values; in the gates
+    where Flax has both, both are trained.
+    """
+    params = dict(module.named_parameters())
+    for name, part in module.named_modules():
+        if not isinstance(part, nn.GRU | nn.LSTM | nn.GRUCell | nn.LSTMCell):
+            continue
+        for layer in _recurrent(name, part, dict(part.named_parameters(recurse=False))):
+            if "bias_hh" in layer.places:
+                bias = params[layer.places["bias_hh"]]
+                trained = ~torch.tensor(layer.kind.summed).repeat_interleave(len(bias) // len(layer.kind.summed))
+                bias.register_hook(lambda grad, trained=trained: grad * trained.to(grad))
 
 
 def _layer(

@@ -41,7 +41,7 @@ def load(name: str) -> FlowWorld:
             found = found()
         except XladderError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise UsageError(f"`{name}` cannot be made: {brief(error)}.") from error
     if not isinstance(found, FlowWorld):
         raise UsageError(

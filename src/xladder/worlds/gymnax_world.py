@@ -9,7 +9,6 @@ Shapes: N envs, D numbers in a vector.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -21,11 +20,12 @@ import numpy as np
 from xladder import user_code
 from xladder.core.keys import Stream
 from xladder.core.types import Compiled
-from xladder.errors import UsageError, brief, missing_extra
+from xladder.errors import UsageError, missing_extra
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
+from xladder.worlds.jax_checks import attempt, count_actions, require_scalar, require_unchanged, trace, unpack
 from xladder.worlds.names import GYMNAX, find_gymnax
-from xladder.worlds.observations import Layout, describe, layout_of
+from xladder.worlds.observations import Layout, layout_of
 
 MOST_PICTURE_AXES = 3  # height, width, channels
 
@@ -135,37 +135,7 @@ def load(name: str) -> Environment:
             env, params = _gymnax().make(world.id)
             layout = Layout(world.shape, np.dtype(world.dtype))
             return Environment(env, params, layout, world.actions, truncates=True)
-        env, params = _find(name)
-        return _inspect(name, env, params)
-
-
-def attempt(shown: str, function: str, call: Callable[[], Any]) -> Any:
-    """Trace a function of a world; an error names the world and the function."""
-    try:
-        return call()
-    except UsageError:
-        raise
-    except Exception as error:
-        kind = "cannot be traced by `jit`" if _is_of_tracing(error) else "fails"
-        raise UsageError(f"`{shown}` {kind} in its `{function}`: {brief(error)}.") from error
-
-
-def kinds(tree: Any) -> Any:
-    """Shapes and dtypes of a tree of arrays or Python numbers, without weak types."""
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
-
-
-def difference(before: Any, after: Any) -> str:
-    """Describe the first leaf in which two trees of shapes differ; empty if none does."""
-    one, one_tree = jax.tree_util.tree_flatten_with_path(before)
-    two, two_tree = jax.tree_util.tree_flatten_with_path(after)
-    if str(one_tree) != str(two_tree):
-        return f"its structure changes from {one_tree} to {two_tree}"
-    for (path, was), (_, now) in zip(one, two, strict=True):
-        if (was.shape, was.dtype) != (now.shape, now.dtype):
-            where = jax.tree_util.keystr(path, simple=True, separator=".") or "it"
-            return f"`{where}` changes from {describe(was)} to {describe(now)}"
-    return ""
+        return _inspect(name, *_make(name))
 
 
 def _require_api(name: str, env: Any) -> None:
@@ -178,74 +148,64 @@ def _require_api(name: str, env: Any) -> None:
 def _inspect(name: str, env: Any, params: Any) -> Environment:
     """Inspect a world's spaces, shapes and dtypes."""
     _require_api(name, env)
-    actions = attempt(name, "action_space", lambda: env.action_space(params))
-    if not hasattr(actions, "n"):
-        raise UsageError(
-            f"`{name}` has the actions {type(actions).__name__} (its `action_space`), but value learners need "
-            "discrete ones: they have to be `Discrete`."
-        )
+    space = attempt(name, "action_space", lambda: env.action_space(params))
+    actions = count_actions(name, space)
     key = jax.random.key(0)
-    observation, state = attempt(name, "reset_env", lambda: jax.eval_shape(lambda: _pair(env.reset_env(key, params))))
-    layout = layout_of(kinds(observation), name)
-    state = kinds(state)
-    returned: list[int] = []
 
-    def step(state: Any, action: Any) -> Any:
-        made = tuple(env.step_env(key, state, action, params))
-        returned.append(len(made))
-        return made[:4]
+    def reset() -> dict[str, Any]:
+        return unpack(name, "reset_env", env.reset_env(key, params), ("observation", "state"))
 
-    made = attempt(name, "step_env", lambda: jax.eval_shape(step, state, jnp.int32(0)))
-    if returned[0] != 5:
-        raise UsageError(
-            f"`{name}` returns {returned[0]} values from `step_env`, but there have to be five: observation, state, "
-            "reward, done and info."
-        )
-    next_observation, next_state, reward, done = (kinds(part) for part in made)
-    for field, before, after in [("observation", observation, next_observation), ("state", state, next_state)]:
-        if changed := difference(kinds(before), after):
-            raise UsageError(f"`{name}` changes the type of its {field}: in `step_env`, {changed}.")
-    for field, leaf in [("reward", reward), ("done", done)]:
-        if getattr(leaf, "shape", None) != ():
-            raise UsageError(f"`{name}` returns a {field} of {describe(leaf)} from `step_env`: it has to be a scalar.")
-    return Environment(env, params, layout, int(actions.n), _truncates(env, params, next_state))
+    def step(state: Any, action: Any) -> dict[str, Any]:
+        fields = ("observation", "state", "reward", "done", "info")
+        returned = unpack(name, "step_env", env.step_env(key, state, action, params), fields)
+        del returned["info"]  # which is anything
+        return returned
+
+    first = trace(name, "reset_env", reset)
+    layout = layout_of(first["observation"], name)
+    after = trace(name, "step_env", step, first["state"], jax.ShapeDtypeStruct((), jnp.int32))
+    for field in ("observation", "state"):
+        require_unchanged(name, "step_env", f"its {field}", first[field], after[field])
+    require_scalar(name, "step_env", "its reward", after["reward"])
+    require_scalar(name, "step_env", "its done", after["done"], "one flag")
+    return Environment(env, params, layout, actions, _truncates(name, env, params, after["state"]))
 
 
-def _truncates(env: Any, params: Any, state: Any) -> bool:
+def _truncates(name: str, env: Any, params: Any, state: Any) -> bool:
     """Whether a world has a time limit; its author need not have written one."""
-    if not callable(getattr(env, "is_truncated", None)):
+    ask = getattr(env, "is_truncated", None)
+    if not callable(ask):
         return False
     try:
-        jax.eval_shape(lambda s: env.is_truncated(s, params), state)
-    except AttributeError:  # gymnax's default reads `state.time` and `params.max_steps_in_episode`
-        return False
+        found = trace(name, "is_truncated", lambda state: {"flag": ask(state, params)}, state)
+    except UsageError as error:
+        # gymnax's default reads `state.time` and `params.max_steps_in_episode`, which a world need not have.
+        if isinstance(error.__cause__, AttributeError) and ask.__module__.startswith("gymnax."):
+            return False
+        raise
+    require_scalar(name, "is_truncated", "its flag", found["flag"], "one flag")
     return True
 
 
-def _find(name: str) -> tuple[Any, Any]:
+def find(name: str) -> Any:
+    """The class, function or object called `jax/NAME`, or a function that makes gymnax's `gymnax/ID`."""
     source, _, rest = name.partition("/")
-    if source == "gymnax":
-        gymnax = _gymnax()
-        if rest not in gymnax.registered_envs:
-            raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
-        found: Any = attempt(name, "make", lambda: gymnax.make(rest))
-    else:
-        found = user_code.instantiate(user_code.find_world(rest, name), name)
+    if source != "gymnax":
+        return user_code.find_world(rest, name)
+    gymnax = _gymnax()
+    if rest not in gymnax.registered_envs:
+        raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
+    return lambda: gymnax.make(rest)
+
+
+def _make(name: str) -> tuple[Any, Any]:
+    """A world and its params."""
+    found = user_code.instantiate(find(name), name)
     if isinstance(found, tuple):
         env, params = found
-    else:
-        _require_api(name, found)
-        env, params = found, attempt(name, "default_params", lambda: found.default_params)
-    return env, params
-
-
-def _pair(made: Any) -> tuple[Any, Any]:
-    observation, state = made
-    return observation, state
-
-
-def _is_of_tracing(error: Exception) -> bool:
-    return isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
+        return env, params
+    _require_api(name, found)
+    return found, attempt(name, "default_params", lambda: found.default_params)
 
 
 def _gymnax() -> Any:

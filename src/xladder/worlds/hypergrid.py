@@ -10,6 +10,7 @@ Shapes: D coordinates, H values of each, A = D + 1 forward actions, N = H^D cell
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder import user_code
+from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
 from xladder.worlds.flow import AT_ONCE, BoundWorld, Enumeration
 
@@ -168,8 +170,10 @@ def strides(config: WorldConfig) -> np.ndarray:
 
 
 def find_reward(name: str) -> Callable[[jax.Array], Any]:
-    """Load the user's reward function, named `module:function`."""
+    """Load the user's reward, named `module:name`: a function, a callable object, or a class of them."""
     found = user_code.find(name, "reward")
+    if inspect.isclass(found):
+        found = _instance(found)
     if not callable(found):
         raise UsageError(f"`--world.reward` is {name}, which is a {type(found).__name__} and not a function.")
     return found
@@ -188,7 +192,12 @@ def own_log_rewards(config: WorldConfig, places: np.ndarray) -> np.ndarray:
     return np.concatenate(found)
 
 
-@lru_cache(maxsize=8)
+@cached_by_identity
+def _instance(kind: Any) -> Any:
+    return user_code.instantiate(kind, user_code.shown(kind))
+
+
+@cached_by_identity
 def _mapped(reward: Callable[[jax.Array], Any]) -> Callable[[np.ndarray], jax.Array]:
     return jax.jit(jax.vmap(lambda place: jnp.asarray(reward(place), jnp.float32)))
 
@@ -325,7 +334,7 @@ class Hypergrid(BoundWorld):
 
         try:
             shape = jax.eval_shape(probed, jax.ShapeDtypeStruct((config.dim,), jnp.int32))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return (
                 f"{flag} fails inside `jit`, given coordinates int32 [{config.dim}]: {brief(error)}. It has to be pure "
                 "JAX.",

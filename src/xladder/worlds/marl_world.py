@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -28,13 +28,23 @@ import numpy as np
 from xladder import user_code
 from xladder.core.keys import Stream
 from xladder.core.types import Compiled
-from xladder.errors import UsageError, brief, missing_extra, unknown
+from xladder.errors import UsageError, missing_extra, unknown
 from xladder.worlds.envs import Envs, EnvSpec, Step
-from xladder.worlds.gymnax_world import attempt, difference, kinds, settled
+from xladder.worlds.gymnax_world import settled
 from xladder.worlds.hosted import HostedEnvs
-from xladder.worlds.observations import Layout, describe, layout_of
+from xladder.worlds.jax_checks import (
+    attempt,
+    count_actions,
+    kind_of,
+    require_scalar,
+    require_unchanged,
+    trace,
+    unpack,
+)
+from xladder.worlds.observations import Layout, is_real, layout_of
 
 ALL = "__all__"
+TRUNCATED = '`infos["truncated"]`'
 
 
 class MarlState(NamedTuple):
@@ -198,9 +208,18 @@ class SharedEnvs:
 def load(name: str) -> Environment:
     """Load a world and inspect it; a `UsageError` says what is wrong with it."""
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        source, _, rest = name.partition("/")
-        found = _of_jaxmarl(rest) if source == "jaxmarl" else user_code.find_world(rest, name)
-        return _inspect(name, user_code.instantiate(found, name))
+        return _inspect(name, user_code.instantiate(find(name), name))
+
+
+def find(name: str) -> Any:
+    """The class, function or object called `marl/NAME`, or a function that makes JaxMARL's `jaxmarl/NAME`."""
+    source, _, rest = name.partition("/")
+    if source != "jaxmarl":
+        return user_code.find_world(rest, name)
+    known = names()
+    if rest not in known:
+        raise unknown("world of JaxMARL", rest, known)
+    return lambda: _jaxmarl().make(rest)
 
 
 def names() -> list[str]:
@@ -213,88 +232,128 @@ def _inspect(name: str, env: Any) -> Environment:
     for function in ("reset", "step_env", "action_space"):
         if not callable(getattr(env, function, None)):
             raise UsageError(f"`{name}` does not have JaxMARL's API: it lacks `{function}`.")
-    agents = tuple(getattr(env, "agents", ()))
-    if not agents:
-        raise UsageError(f"`{name}` has no agents: its `agents` has to be a list of their names.")
-    if len(set(agents)) < len(agents):
-        raise UsageError(f"`{name}` names an agent twice in its `agents`: {list(agents)}.")
-    actions = tuple(_count_actions(name, env, agent) for agent in agents)
+    agents = _agents(name, env)
+    actions = tuple(
+        count_actions(name, attempt(name, "action_space", partial(env.action_space, agent)), agent) for agent in agents
+    )
     key = jax.random.key(0)
-    observations, state = attempt(name, "reset", lambda: jax.eval_shape(lambda: tuple(env.reset(key))))
-    _check_agents(name, "reset", "observation", observations, agents)
-    layouts = tuple(layout_of(kinds(observations[agent]), f"{name} ({agent})") for agent in agents)
-    state = kinds(state)
+
+    def reset() -> dict[str, Any]:
+        returned = unpack(name, "reset", env.reset(key), ("observations", "state"))
+        return returned | {"observations": _by_name(name, "reset", "observation", returned["observations"], agents)}
+
+    def step(state: Any, taken: Any) -> dict[str, Any]:
+        fields = ("observations", "state", "rewards", "dones", "infos")
+        returned = unpack(name, "step_env", env.step_env(key, state, taken), fields)
+        infos, dones = returned.pop("infos"), returned["dones"]
+        for field in ("observation", "reward", "done"):
+            returned[f"{field}s"] = _by_name(name, "step_env", field, returned[f"{field}s"], agents)
+        if ALL not in dones:
+            raise UsageError(
+                f"`{name}` returns dones without `{ALL}` from `step_env`: it says when the episode is over."
+            )
+        returned["all"] = dones[ALL]
+        returned[TRUNCATED] = infos.get("truncated", False) if isinstance(infos, dict) else False
+        return returned
+
+    first = trace(name, "reset", reset)
+    observations, state = first["observations"], first["state"]
+    layouts = tuple(layout_of(observations[agent], name, f"{agent}'s") for agent in agents)
     taken = {agent: jax.ShapeDtypeStruct((), jnp.int32) for agent in agents}
-    made = attempt(name, "step_env", lambda: jax.eval_shape(lambda s, a: tuple(env.step_env(key, s, a)), state, taken))
-    if len(made) != 5:
-        raise UsageError(
-            f"`{name}` returns {len(made)} values from `step_env`, not observations, state, rewards, dones, infos."
-        )
-    next_observations, next_state, rewards, dones, _ = made
-    for field, part in [("observation", next_observations), ("reward", rewards), ("done", dones)]:
-        _check_agents(name, "step_env", field, part, agents)
-    if ALL not in dones:
-        raise UsageError(f"`{name}` returns dones without `{ALL}` from `step_env`: it says when the episode is over.")
-    if changed := difference(
-        kinds({a: observations[a] for a in agents}), kinds({a: next_observations[a] for a in agents})
-    ):
-        raise UsageError(f"`{name}` changes the type of its observations: in `step_env`, {changed}.")
-    if changed := difference(state, kinds(next_state)):
-        raise UsageError(f"`{name}` changes the type of its state: in `step_env`, {changed}.")
-    for field, part in [("reward", rewards), ("done", dones)]:
-        for agent in agents:
-            if jnp.shape(part[agent]) != ():
-                raise UsageError(
-                    f"`{name}` returns a {field} of {describe(part[agent])} for {agent} from `step_env`: it has to be "
-                    "a scalar."
-                )
-    asks = _availability_varies(env, state)
+    after = trace(name, "step_env", step, state, taken)
+    for agent in agents:
+        require_unchanged(name, "step_env", f"{agent}'s observation", observations[agent], after["observations"][agent])
+    require_unchanged(name, "step_env", "its state", state, after["state"])
+    for agent in agents:
+        require_scalar(name, "step_env", f"the reward of {agent}", after["rewards"][agent])
+        require_scalar(name, "step_env", f"the done of {agent}", after["dones"][agent], "one flag")
+    require_scalar(name, "step_env", f'`dones["{ALL}"]`', after["all"], "one flag")
+    _check_truncated(name, after[TRUNCATED], agents)
+    asks = _availability_varies(name, env, agents, actions, state)
     masked = asks or len(set(actions)) > 1
     picture = not masked and len(set(layouts)) == 1 and len(layouts[0].shape) > 1
     return Environment(env, agents, layouts, actions, picture, masked, asks)
 
 
-def _count_actions(name: str, env: Any, agent: str) -> int:
-    space = attempt(name, "action_space", lambda: env.action_space(agent))
-    if not hasattr(space, "n"):
-        raise UsageError(
-            f"`{name}` has the actions {type(space).__name__} for {agent} (its `action_space`), but value learners "
-            "need discrete ones: they have to be `Discrete`."
-        )
-    return int(space.n)
+def _agents(name: str, env: Any) -> tuple[str, ...]:
+    """The names of a world's agents."""
+    listed = attempt(name, "agents", lambda: getattr(env, "agents", None))
+    if not isinstance(listed, list | tuple) or not all(isinstance(agent, str) for agent in listed) or not listed:
+        what = "no agents" if not listed else f"the agents {listed!r}"
+        raise UsageError(f"`{name}` has {what}: its `agents` has to be a list of their names.")
+    if len(set(listed)) < len(listed):
+        raise UsageError(f"`{name}` names an agent twice in its `agents`: {list(listed)}.")
+    return tuple(listed)
 
 
-def _check_agents(name: str, function: str, field: str, part: Any, agents: tuple[str, ...]) -> None:
+def _by_name(name: str, function: str, field: str, part: Any, agents: tuple[str, ...]) -> dict[str, Any]:
+    """What a function returned for each agent."""
     missing = [agent for agent in agents if not isinstance(part, dict) or agent not in part]
     if missing:
         raise UsageError(
             f"`{name}` returns no {field} for {missing[0]} from `{function}`: it has to be a dict with one for each of "
             "its `agents`."
         )
+    return {agent: part[agent] for agent in agents}
 
 
-def _availability_varies(env: Any, state: Any) -> bool:
+def _check_truncated(name: str, flags: Any, agents: tuple[str, ...]) -> None:
+    """Raise a `UsageError` unless the flags are one for all agents, one for each, or a dict of them."""
+    must = f"one flag, {len(agents)} flags in the order of its agents, or a dict of flags by agent"
+    if isinstance(flags, dict):
+        for agent in agents:
+            require_scalar(name, "step_env", TRUNCATED, flags.get(agent, jax.ShapeDtypeStruct((), bool)), must)
+    elif getattr(flags, "shape", None) != (len(agents),):
+        require_scalar(name, "step_env", TRUNCATED, flags, must)
+
+
+def _availability_varies(name: str, env: Any, agents: tuple[str, ...], actions: tuple[int, ...], state: Any) -> bool:
     """Whether a world reports available actions, and these depend on its state or are not always all."""
     ask = _ask_available(env)
-    if ask is None:
+    if not callable(ask):
         return False
-    try:
-        with jax.disable_jit():  # so that results that do not depend on the state stay concrete
-            traced = jax.make_jaxpr(ask)(state)
-    except NotImplementedError:
-        return False  # JaxMARL's default, which worlds need not override
-    except Exception as error:
-        raise UsageError(f"A world fails in its `get_avail_actions`: {brief(error)}.") from error
-    depends = set(map(id, traced.jaxpr.invars))
-    for equation in traced.jaxpr.eqns:
+    function = "get_legal_moves" if ask == getattr(env, "get_legal_moves", None) else "get_avail_actions"
+
+    def masks(state: Any) -> list[Any]:
+        found = _by_name(name, function, "mask", ask(state), agents)
+        for agent, count in zip(agents, actions, strict=True):
+            mask = found[agent]
+            if not hasattr(mask, "dtype") or not is_real(mask.dtype) or mask.size != count:
+                raise UsageError(
+                    f"`{name}` returns {kind_of(mask)} for {agent} from `{function}`, but it has to be a flag for each "
+                    f"of its {count} actions."
+                )
+        return [jnp.ravel(found[agent]) for agent in agents]
+
+    def traced() -> Any:
+        try:
+            with jax.disable_jit():  # so that results that do not depend on the state stay concrete
+                return jax.make_jaxpr(masks)(state)
+        except NotImplementedError:
+            return None  # JaxMARL's default, which worlds need not override
+
+    program = attempt(name, function, traced)
+    if program is None:
+        return False
+    depends = set(map(id, program.jaxpr.invars))
+    for equation in program.jaxpr.eqns:
         if any(id(variable) in depends for variable in equation.invars):
             depends |= set(map(id, equation.outvars))
-    if any(id(variable) in depends for variable in traced.jaxpr.outvars):
+    if any(id(variable) in depends for variable in program.jaxpr.outvars):
         return True
-    constants = jax.core.eval_jaxpr(
-        traced.jaxpr, traced.consts, *(jnp.zeros(s.shape, s.dtype) for s in jax.tree.leaves(state))
-    )
+    constants = jax.core.eval_jaxpr(program.jaxpr, program.consts, *map(_zeros, jax.tree.leaves(state)))
+    for agent, constant in zip(agents, constants, strict=True):
+        if not bool(jnp.any(constant > 0)):
+            raise UsageError(f"`{name}` leaves {agent} without an action: `{function}` never allows one.")
     return not all(bool(jnp.all(constant > 0)) for constant in constants)
+
+
+def _zeros(kind: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array of a shape and dtype, which may be one of random keys."""
+    if not jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
+        return jnp.zeros(kind.shape, kind.dtype)
+    data = jax.eval_shape(jax.random.key_data, kind)
+    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
 
 
 def _ask_available(env: Any) -> Any:
@@ -308,13 +367,6 @@ def _by_agent(flags: Any, agents: tuple[str, ...]) -> jax.Array:
     if isinstance(flags, dict):
         return jnp.stack([jnp.asarray(flags.get(agent, False), bool) for agent in agents])
     return jnp.broadcast_to(jnp.asarray(flags, bool), (len(agents),))
-
-
-def _of_jaxmarl(name: str) -> Any:
-    known = names()
-    if name not in known:
-        raise unknown("world of JaxMARL", name, known)
-    return attempt(f"jaxmarl/{name}", "make", lambda: _jaxmarl().make(name))
 
 
 def _jaxmarl() -> Any:

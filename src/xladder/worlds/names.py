@@ -10,11 +10,13 @@ from __future__ import annotations
 import difflib
 import inspect
 import re
+import sys
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from xladder import user_code
 from xladder.errors import UsageError
+from xladder.fingerprints import fingerprint
 
 
 @dataclass(frozen=True)
@@ -31,10 +33,13 @@ class GymnaxWorld:
     dtype: Literal["float32", "uint8"] = "float32"
 
 
+Source = Literal["gymnax", "atari", "gym", "jax", "marl", "zoo", "flow"]
+
+
 class Place(NamedTuple):
     """Where a world comes from."""
 
-    family: Literal["gymnax", "atari", "gym", "jax", "marl", "zoo", "flow"]
+    family: Source
     id: str
     """Its name there."""
     name: str
@@ -76,6 +81,8 @@ APIS = {
     "flow": ("forward_mask", "backward_mask", "log_reward"),
     "zoo": ("possible_agents", "reset", "step"),
 }
+SORREL = ("take_turn", "setup_agents", "populate_environment")
+"""What sorrel's environments have."""
 WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", "hypergrid")
 _CONTINUOUS = "continuous actions, but value learners need discrete ones"
 # gymnax ids that are not supported, and why.
@@ -109,22 +116,37 @@ ATARI_LEFT_OUT_WHY = "needs two players; the emulator has no single-player versi
 
 
 def name_of(thing: Any) -> str:
-    """The name under which an object can be trained; a custom world is registered under its class's name.
+    """The name under which an object can be trained; a custom world is registered.
 
     Args:
-        thing: a name; a world with gymnax's, JaxMARL's or PettingZoo's API, or a class or function that makes one; a
-            Gymnasium environment or spec.
+        thing: a name; a world with gymnax's, JaxMARL's, PettingZoo's or sorrel's API, or a class or function that makes
+            one; a Gymnasium environment or spec.
 
     Returns:
-        A name such as `jax/my_worlds:Maze`, valid from now on.
+        A name such as `jax/my_worlds:Maze`, or `jax/my_worlds:Maze@3fa9c2d1` for an object with arguments of its own.
     """
     if isinstance(thing, str):
         return thing
     spec = getattr(thing, "spec", thing)
     if isinstance(getattr(spec, "id", None), str) and hasattr(spec, "entry_point"):
+        _check_registered(spec)
         return f"gym/{spec.id}"  # Gymnasium's
     source = source_of(thing)
     return f"{source}/{user_code.give(thing)}"
+
+
+def _check_registered(spec: Any) -> None:
+    """Raise a `UsageError` if a Gymnasium environment is not the one that its id stands for."""
+    known = getattr(sys.modules.get("gymnasium"), "registry", {}).get(spec.id)
+    for name in ("kwargs", "max_episode_steps", "additional_wrappers") if known is not None else ():
+        given, registered = (getattr(one, name, None) for one in (spec, known))
+        if name == "kwargs":
+            given = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
+        if fingerprint(given) != fingerprint(registered):
+            raise UsageError(
+                f"The environment was made with a `{name}` of its own ({given}), which its id `{spec.id}` does "
+                "not stand for: register it with Gymnasium under another id, and train that."
+            )
 
 
 def source_of(thing: Any) -> str:
@@ -137,10 +159,12 @@ def source_of(thing: Any) -> str:
     for source, functions in APIS.items():
         if has(*functions):
             return source
+    if has(*SORREL):
+        return "zoo"  # which gives it PettingZoo's API
     raise UsageError(
         f"`{user_code.shown(thing)}` has none of the APIs xladder supports: gymnax's is `reset_env` and `step_env`, "
-        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, and a GFlowNet's "
-        "`forward_mask`, `backward_mask` and `log_reward`."
+        "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, sorrel's `take_turn`, "
+        "and a GFlowNet's `forward_mask`, `backward_mask` and `log_reward`."
     )
 
 
@@ -154,22 +178,17 @@ def locate(name: str) -> Place:
         _check_not_ours(name)
         name = f"{source_of(user_code.load_entry_point('world', name))}/{name}"
         family, slash, rest = name.partition("/")
-    if slash and family.lower() == "atari":
+    family = family.lower()
+    if slash and family == "atari":
         game = find_atari(rest)
         return Place("atari", game, f"atari/{game}")
-    if slash and family.lower() == "gym":
-        return Place("gym", rest, f"gym/{rest}")
-    if slash and family == "jax":
-        return Place("jax", rest, name)
-    if slash and family == "zoo":
-        return Place("zoo", rest, name)
-    if slash and family in ("marl", "jaxmarl"):
-        return Place("marl", rest, name)
     if slash and family == "gymnax":
         known = _GYMNAX.get(_squash(rest))
-        return Place("gymnax", known.id, known.name) if known else Place("jax", rest, name)
-    if slash and family.lower() == "flow":
-        return Place("flow", rest, f"flow/{rest}")
+        return Place("gymnax", known.id, known.name) if known else Place("jax", rest, f"gymnax/{rest}")
+    if slash and family == "jaxmarl":
+        return Place("marl", rest, f"jaxmarl/{rest}")
+    if slash and family in ("gym", "jax", "marl", "zoo", "flow"):
+        return Place(cast(Source, family), rest, f"{family}/{rest}")
     if _squash(name) not in _GYMNAX and _squash(name) in _ATARI:
         game = _ATARI[_squash(name)]
         also = [world for world in GYMNAX if _squash(world) == f"minatar/{_squash(game)}"]

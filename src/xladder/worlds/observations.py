@@ -43,19 +43,25 @@ class Layout:
         return jnp.concatenate([jnp.ravel(leaf).astype(self.dtype) for leaf in leaves])
 
 
-def layout_of(observation: Any, shown: str) -> Layout:
-    """The layout of an observation, given the shapes and dtypes of its leaves; `shown` is the world's name."""
+def layout_of(observation: Any, shown: str, whose: str = "its") -> Layout:
+    """The layout of an observation, given the shapes and dtypes of its leaves.
+
+    Args:
+        observation: Shapes and dtypes.
+        shown: The world's name.
+        whose: "its", or the agent's: "hare's".
+    """
     leaves = jax.tree_util.tree_leaves_with_path(observation)
     if not leaves:
-        raise UsageError(f"`{shown}` has an empty observation: that of its reset has no arrays.")
+        raise UsageError(f"`{shown}` returns nothing as {whose} observation when it is reset: it has no arrays.")
     for path, leaf in leaves:
         where = jax.tree_util.keystr(path, simple=True, separator=".")
-        if np.dtype(leaf.dtype).kind not in "biuf" or 0 in leaf.shape:
-            field = f"observation's `{where}`" if where else "observation"
-            raise UsageError(f"`{shown}` shows {describe(leaf)} as its {field}, but networks need numbers.")
+        if not is_real(leaf.dtype) or 0 in leaf.shape:
+            field = f"`{where}` of {whose} observation" if where else f"{whose} observation"
+            raise UsageError(f"`{shown}` returns {describe(leaf)} as {field}, but networks need numbers.")
     size = sum(math.prod(leaf.shape) for _, leaf in leaves)
     if size > LARGEST:
-        raise UsageError(f"`{shown}` has observations of {size:,} numbers, but at most {LARGEST:,} are supported.")
+        raise UsageError(f"`{shown}` returns {size:,} numbers as {whose} observation, but at most {LARGEST:,} fit.")
     if len(leaves) == 1 and len(leaves[0][1].shape) == PICTURE_AXES:
         picture = leaves[0][1]
         flags = np.dtype(picture.dtype).kind == "b"
@@ -68,6 +74,11 @@ def layout_of(observation: Any, shown: str) -> Layout:
     return Layout((size,), np.dtype(np.float32), fields=fields if len(leaves) > 1 else ())
 
 
+def is_real(dtype: Any) -> bool:
+    """Whether a dtype is one of real numbers or flags; random keys and complex numbers are not."""
+    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.bool_, jnp.integer, jnp.floating))
+
+
 def describe(leaf: Any) -> str:
     """Format shape and dtype, such as `float32 [4, 2]`."""
-    return f"{np.dtype(leaf.dtype)} {list(leaf.shape)}" if hasattr(leaf, "shape") else type(leaf).__name__
+    return f"{leaf.dtype} {list(leaf.shape)}" if hasattr(leaf, "shape") else type(leaf).__name__

@@ -1,4 +1,4 @@
-"""Envs of a world with PettingZoo's parallel API on the host, stepped one after another in this process.
+"""Envs of a world with PettingZoo's parallel API, or sorrel's, on the host, stepped one after another in this process.
 
 Agents are the world's `possible_agents`; one that is no longer among its `agents` is absent until the next episode.
 Frames and actions have the same size for all agents: smaller ones are padded, and actions that an agent does not have,
@@ -9,28 +9,34 @@ Shapes: N envs, A agents, D numbers in a frame, K actions.
 
 from __future__ import annotations
 
-import math
+import copy
 import warnings
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from xladder import user_code
-from xladder.errors import UsageError, XladderError, brief, missing_extra
+from xladder.errors import UsageError, UserCodeFailed, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
+from xladder.worlds.host_calls import call, tried
+from xladder.worlds.spaces_host import Part, lay_flat, parts_of
 
 MASK = "action_mask"  # beside "observation", where a world masks actions
 PICTURE_AXES = 3
+RETURNED = {
+    "reset": ("observations", "infos"),
+    "step": ("observations", "rewards", "terminations", "truncations", "infos"),
+}
 
 
 class Layout(NamedTuple):
     """What is known of a world before it starts."""
 
     agents: tuple[str, ...]
-    sizes: tuple[int, ...]
-    """Size of each agent's observation."""
+    parts: tuple[tuple[Part, ...], ...]
+    """The arrays of each agent's observation."""
     actions: tuple[int, ...]
     lowest: tuple[int, ...]
     """The first action of each agent."""
@@ -38,6 +44,11 @@ class Layout(NamedTuple):
     """The shape of a uint8 frame, if all agents have images of the same shape."""
     tells: bool
     """Whether observations come with a mask of available actions."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Size of each agent's observation."""
+        return tuple(sum(part.size for part in parts) for parts in self.parts)
 
     @property
     def masked(self) -> bool:
@@ -59,7 +70,7 @@ class ZooEnvs:
 
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0):
         self.num_envs, self._name = num_envs, name
-        self._envs = [_make(name) for _ in range(num_envs)]
+        self._envs = [make(name) for _ in range(num_envs)]
         self.layout = _layout(name, self._envs[0])
         self.spec = self.layout.spec
         self._seeds = [int(each) for each in env_seeds(seed, num_envs, first=first)]
@@ -93,21 +104,22 @@ class ZooEnvs:
             taken = {
                 agent: int(min(self._actions[i, n], self.layout.actions[i] - 1)) + self.layout.lowest[i]
                 for i, agent in enumerate(self.layout.agents)
-                if agent in env.agents
+                if agent in self._acting(env)
             }
             observations, rewards, terminations, truncations, _ = self._ask(env, "step", taken)
-            self._show(n, observations)
+            self._show(n, "step", observations)
+            acting = self._acting(env)
             for i, agent in enumerate(self.layout.agents):
                 if absent[i]:
                     ends[i, n] = cut[i, n] = True
                     continue
-                reward[i, n] = rewards.get(agent, 0.0)
-                ends[i, n] = bool(terminations.get(agent, False))
-                cut[i, n] = bool(truncations.get(agent, False)) and not ends[i, n]
-                self._gone[i, n] = ends[i, n] or cut[i, n] or agent not in env.agents
+                reward[i, n] = self._number("reward", rewards, agent)
+                ends[i, n] = bool(self._number("termination", terminations, agent))
+                cut[i, n] = bool(self._number("truncation", truncations, agent)) and not ends[i, n]
+                self._gone[i, n] = ends[i, n] or cut[i, n] or agent not in acting
                 if self._gone[i, n] and not cut[i, n]:
                     ends[i, n] = True
-            self._over[n] = bool(self._gone[:, n].all()) or not env.agents
+            self._over[n] = bool(self._gone[:, n].all()) or not acting
             if self._over[n]:
                 self._gone[:, n] = False
         return Step(self._frames.copy(), reward, ends, cut, np.broadcast_to(is_first, shape).copy())
@@ -115,57 +127,101 @@ class ZooEnvs:
     def close(self) -> None:
         """Close every env."""
         for env in self._envs:
-            env.close()
+            call(self._name, "close", env.close)
         self._envs = []
 
     def _begin(self, n: int, seed: int | None) -> None:
         observations, _ = self._ask(self._envs[n], "reset", seed=seed)
         self._frames[:, n] = 0
-        self._show(n, observations)
+        self._show(n, "reset", observations)
 
-    def _show(self, n: int, observations: Mapping[str, Any]) -> None:
+    def _show(self, n: int, function: str, observations: Mapping[str, Any]) -> None:
         """Write the agents' observations to the frames; an agent without one keeps its last."""
         layout, most = self.layout, max(self.layout.actions)
         for i, agent in enumerate(layout.agents):
             if agent not in observations:
                 continue
-            shown = observations[agent]
-            seen, mask = (shown["observation"], shown[MASK]) if layout.tells else (shown, None)
-            numbers = np.asarray(seen)
-            if math.prod(numbers.shape) != layout.sizes[i]:
-                raise XladderError(
-                    f"`{self._name}` shows {agent} an observation of {numbers.dtype} {list(numbers.shape)}, but its "
-                    f"`observation_space` has {layout.sizes[i]} numbers."
-                )
+            shown, mask = observations[agent], None
+            if layout.tells:
+                if not isinstance(shown, Mapping) or not {"observation", MASK} <= set(shown):
+                    raise self._fault(function, shown, f"the observation of {agent}", f"a dict with `{MASK}`")
+                shown, mask = shown["observation"], np.asarray(shown[MASK])
+            try:
+                numbers = lay_flat(layout.parts[i], shown, 1)[0]
+            except (ValueError, TypeError, LookupError) as error:
+                must = f"numbers of the size of its `observation_space`, {layout.sizes[i]}"
+                shown = shown if isinstance(shown, Mapping | tuple) else np.asarray(shown)
+                raise self._fault(function, shown, f"the observation of {agent}", must) from error
             if layout.picture:
-                self._frames[i, n] = numbers
+                self._frames[i, n] = numbers.reshape(layout.picture)
                 continue
-            self._frames[i, n, : layout.sizes[i]] = numbers.ravel()
+            self._frames[i, n, : layout.sizes[i]] = numbers
             if layout.masked:
+                if mask is not None and (mask.size != layout.actions[i] or mask.dtype.kind not in "biuf"):
+                    raise self._fault(function, mask, f"the `{MASK}` of {agent}", f"{layout.actions[i]} flags")
                 available = np.zeros(most, np.float32)
-                available[: layout.actions[i]] = 1.0 if mask is None else np.asarray(mask)
+                available[: layout.actions[i]] = 1.0 if mask is None else mask.ravel()
                 self._frames[i, n, -most:] = available
 
+    def _number(self, field: str, returned: Mapping[str, Any], agent: str) -> float:
+        """What `step` returned for an agent that acted."""
+        if agent not in returned:
+            raise UserCodeFailed(
+                f"`{self._name}` returns no {field} for {agent} from `step`: it has to be a dict with one for each of "
+                "the agents that act."
+            )
+        value = np.asarray(returned[agent])
+        if value.size != 1 or value.dtype.kind not in "biuf":
+            raise self._fault("step", returned[agent], f"the {field} of {agent}", "one number")
+        return float(value.item())
+
+    def _acting(self, env: Any) -> list[str]:
+        """The agents that act now."""
+        return call(self._name, "agents", lambda: list(env.agents))
+
     def _ask(self, env: Any, function: str, *given: Any, **named: Any) -> Any:
-        """Call a method of a world; an exception is reported as the world's."""
-        try:
-            return getattr(env, function)(*given, **named)
-        except Exception as error:
-            raise XladderError(f"`{self._name}` fails in its `{function}`: {brief(error)}.") from error
+        """Call a method of a world, and check that it returns what it has to."""
+        returned = call(self._name, function, getattr(env, function), *given, **named)
+        fields = RETURNED[function]
+        if not isinstance(returned, tuple | list) or len(returned) != len(fields):
+            what = f"{len(returned)} values" if isinstance(returned, tuple | list) else _kind(returned)
+            raise UserCodeFailed(
+                f"`{self._name}` returns {what} from `{function}`, but there have to be {len(fields)}: "
+                f"{', '.join(fields[:-1])} and {fields[-1]}."
+            )
+        for field, part in zip(fields[:-1], returned, strict=False):  # infos are not used
+            if not isinstance(part, Mapping):
+                raise self._fault(function, part, field, "a dict by agent")
+        return returned
+
+    def _fault(self, function: str, returned: Any, field: str, must: str) -> UserCodeFailed:
+        return UserCodeFailed(
+            f"`{self._name}` returns {_kind(returned)} as {field} from `{function}`: it has to be {must}."
+        )
+
+
+def _kind(thing: Any) -> str:
+    """What something is, in words."""
+    if isinstance(thing, np.ndarray):
+        return f"{thing.dtype} {list(thing.shape)}"
+    return "None" if thing is None else f"an object of type {type(thing).__name__}"
 
 
 def _layout(name: str, env: Any) -> Layout:
     """The layout of a world's frames; raises a `UsageError` that says why if it cannot be used."""
     from gymnasium import spaces
 
-    agents = tuple(getattr(env, "possible_agents", ()))
-    if not agents:
-        raise UsageError(f"`{name}` has no agents: its `possible_agents` has to be a list of their names.")
-    sizes, actions, lowest, shapes, tells = [], [], [], [], False
+    listed = call(name, "possible_agents", lambda: getattr(env, "possible_agents", None))
+    if not isinstance(listed, list | tuple) or not listed or not all(isinstance(agent, str) for agent in listed):
+        what = f"the agents {listed!r}" if listed else "no agents"
+        raise UsageError(f"`{name}` has {what}: its `possible_agents` has to be a list of their names.")
+    agents = tuple(listed)
+    parts, actions, lowest, shapes, tells = [], [], [], [], False
     for agent in agents:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about spaces that are dicts rather than functions
-            choices, shown = env.action_space(agent), env.observation_space(agent)
+            choices = call(name, "action_space", env.action_space, agent)
+            shown = call(name, "observation_space", env.observation_space, agent)
         if not isinstance(choices, spaces.Discrete):
             raise UsageError(
                 f"`{name}` has the actions {choices} for {agent} (its `action_space`), but value learners "
@@ -173,27 +229,41 @@ def _layout(name: str, env: Any) -> Layout:
             )
         if isinstance(shown, spaces.Dict) and {"observation", MASK} <= set(shown.spaces):
             tells, shown = True, shown["observation"]
-        if not isinstance(shown, spaces.Box):
+        found = parts_of(shown) if isinstance(shown, spaces.Box | spaces.Dict | spaces.Tuple) else None
+        if found is None:
             raise UsageError(
                 f"`{name}` shows {agent} {shown} (its `observation_space`), but networks need arrays: wrap "
-                "it so that it shows a `Box`."
+                "it so that it shows a `Box`, or a `Dict` or `Tuple` of numbers."
             )
-        sizes.append(math.prod(shown.shape))
-        shapes.append((shown.shape, np.dtype(shown.dtype)))
+        parts.append(found)
+        shapes.append((found[0].shape, found[0].dtype) if len(found) == 1 else None)
         actions.append(int(choices.n))
         lowest.append(int(choices.start))
     picture = None
-    if len(set(shapes)) == 1 and shapes[0][1] == np.uint8 and len(shapes[0][0]) == PICTURE_AXES and not tells:
-        picture = shapes[0][0] if len(set(actions)) == 1 else None
-    return Layout(tuple(map(str, agents)), tuple(sizes), tuple(actions), tuple(lowest), picture, tells)
+    first = shapes[0]
+    if first and len(set(shapes)) == 1 and first[1] == np.uint8 and len(first[0]) == PICTURE_AXES and not tells:
+        picture = first[0] if len(set(actions)) == 1 else None
+    return Layout(agents, tuple(parts), tuple(actions), tuple(lowest), picture, tells)
 
 
-def _make(name: str) -> Any:
+def find(name: str) -> Any:
+    """The class, function or object called `zoo/NAME`."""
     try:
         import pettingzoo  # noqa: F401 - fail here, before the world's module does
     except ImportError as error:
         raise missing_extra("pettingzoo", "zoo") from error
-    made = user_code.instantiate(user_code.find_world(name.partition("/")[2], name), name)
+    return user_code.find_world(name.partition("/")[2], name)
+
+
+def make(name: str) -> Any:
+    """Make one env; a sorrel environment is given PettingZoo's API."""
+    found = find(name)
+    made = user_code.instantiate(found, name)
+    from xladder.worlds import sorrel_host
+
+    if sorrel_host.is_sorrel(made):
+        make = (lambda: copy.deepcopy(made)) if made is found else partial(user_code.instantiate, found, name)
+        return sorrel_host.SorrelEnv(make, name)
     for function in ("reset", "step", "action_space", "observation_space"):
         if not callable(getattr(made, function, None)):
             raise UsageError(
@@ -205,12 +275,9 @@ def _make(name: str) -> Any:
 
 @cache
 def layout(name: str) -> Layout:
-    """The layout of the world with this name."""
-    env = _make(name)
-    try:
-        return _layout(name, env)
-    finally:
-        env.close()
+    """The layout of the world with this name, which is reset and stepped once."""
+    # One step: what a world returns is known only once it has been called.
+    return tried(lambda: ZooEnvs(name, 1, 0)).layout
 
 
 def spec(world: Any) -> EnvSpec:

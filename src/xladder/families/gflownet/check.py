@@ -17,9 +17,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
-from xladder.worlds.flow import Edges, Enumeration, FlowWorld, JittedHost, OwnWorld, bind, edges_of
+from xladder.families.gflownet.twin_check import twin_faults
+from xladder.worlds.flow import Enumeration, FlowWorld
+from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_names import load_once
+from xladder.worlds.flow_own import OwnWorld, bind
+from xladder.worlds.flow_states import Edges, edges_of
 
 WALKS, MOST_WALKED = 64, 1000  # random trajectories in a world with too many states, and their maximum length
 MOST_STEPS = 2**15  # of a trajectory: each step takes a row in the program
@@ -37,7 +42,7 @@ def check_world(world: FlowWorld) -> list[str]:
     return list(_faults(world))
 
 
-@lru_cache(maxsize=16)
+@cached_by_identity
 def _faults(world: FlowWorld) -> list[str]:
     faults = list(_methods(world))
     if faults:
@@ -45,13 +50,13 @@ def _faults(world: FlowWorld) -> list[str]:
     bound = bind(world)
     try:
         known = bound.enumeration()
-    except UsageError as error:
-        return [str(error)]
-    try:
         states = known.states if known is not None else walk(bound)
     except UsageError as error:
         return [str(error)]
-    faults = list(_states(bound, states, known))
+    except Exception as error:
+        return [f"random steps fail: {brief(error)}."]
+    host = JittedHost(bound)
+    faults = [*_states(bound, host, states, known), *twin_faults(world, host, states)]
     if known is None:
         return faults
     if not faults:
@@ -68,8 +73,14 @@ def _faults(world: FlowWorld) -> list[str]:
 
 def _methods(world: FlowWorld) -> Iterator[str]:
     """Check that every method runs inside `jit` and returns the right shapes, in the initial state."""
-    for field, least in [("num_actions", 2), ("max_steps", 1)]:
-        value: Any = getattr(world, field, None)
+    for field, least in [("num_actions", 2), ("max_steps", 1), ("num_inputs", 1)]:
+        try:
+            value: Any = getattr(world, field, None)
+        except (Exception, SystemExit) as error:
+            yield f"`{field}` fails: {brief(error)}."
+            return
+        if field == "num_inputs" and value is None:
+            continue
         if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < least:
             yield f"`{field}` is {value!r}, but it has to be a whole number, {least} or more."
             return
@@ -79,7 +90,7 @@ def _methods(world: FlowWorld) -> Iterator[str]:
     try:
         first = world.initial()
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(first)]
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         yield f"`initial` fails: {brief(error)}."
         return
     if not leaves or any(leaf.dtype.kind not in "biu" or not leaf.size for leaf in leaves):
@@ -100,7 +111,7 @@ def _methods(world: FlowWorld) -> Iterator[str]:
     for name, arguments in given.items():
         try:
             found = jax.eval_shape(getattr(world, name), *arguments)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             yield f"`{name}` fails inside `jit`: {brief(error)}. It has to be pure JAX, for one state."
             continue
         yield from _shape(world, name, like, found)
@@ -133,7 +144,7 @@ def _kind(tree: Any) -> str:
     return ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in jax.tree.leaves(tree)) or "nothing"
 
 
-def _states(world: OwnWorld, states: np.ndarray, known: Enumeration | None) -> Iterator[str]:
+def _states(world: OwnWorld, host: JittedHost, states: np.ndarray, known: Enumeration | None) -> Iterator[str]:
     """Check that masks, steps, encoding and rewards of states int32 [B, D] are consistent."""
     edges = edges_of(world)(states)
     first = np.asarray(world.initial())
@@ -152,7 +163,6 @@ def _states(world: OwnWorld, states: np.ndarray, known: Enumeration | None) -> I
             yield f"`states` does not list {show(edges.after[lost][0])}, to which `forward` leads."
         if len(np.unique(known.place(states))) < len(states):
             yield "`states` lists some states more than once."
-    host = JittedHost(world)
     terminal = states[edges.forward_mask[:, -1]]
     if not len(terminal):
         yield "stop is allowed nowhere: the last entry of `forward_mask` is never true."

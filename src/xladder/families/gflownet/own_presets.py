@@ -11,7 +11,8 @@ from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.worlds.flow_settings import FlowSettings
 
 if TYPE_CHECKING:
-    from xladder.worlds.flow import HostWorld, OwnWorld
+    from xladder.worlds.flow import HostWorld
+    from xladder.worlds.flow_own import OwnWorld
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,19 @@ def presets(name: str) -> dict[str, Config]:
 
 @lru_cache(maxsize=16)
 def _own_world(name: str) -> OwnWorld:
-    from xladder.worlds.flow import bind
     from xladder.worlds.flow_names import load_once
+    from xladder.worlds.flow_own import bind
 
     world = load_once(name)
     try:
         return bind(world)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"`{name}` cannot be used: {brief(error)}. Its methods have to be pure JAX.") from error
 
 
 @lru_cache(maxsize=16)
 def _own_host(name: str) -> HostWorld:
-    from xladder.worlds.flow import JittedHost
+    from xladder.worlds.flow_jitted import JittedHost
 
     world = _own_world(name)
     return world.world.host_twin() or JittedHost(world)

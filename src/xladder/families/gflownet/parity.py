@@ -24,7 +24,8 @@ from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Trajector
 from xladder.parity.levels import Level, as_vector, compare
 from xladder.replay import objects
 from xladder.replay.objects_host import HostObjects
-from xladder.worlds.flow import HostWorld, JittedHost
+from xladder.worlds.flow import HostWorld
+from xladder.worlds.flow_jitted import JittedHost
 
 try:
     import torch

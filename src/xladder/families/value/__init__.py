@@ -10,7 +10,6 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.families.value import config as settings
-from xladder.families.value import own_torsos
 from xladder.families.value import presets as named
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.torsos import is_own
@@ -75,7 +74,7 @@ class ValueFamily(Family):
         """Why there is no PyTorch twin, or an empty string: PQN has none, and a user's torso may have none."""
         if config.algorithm == "pqn":
             return "PQN has no twin in PyTorch"
-        return own_torsos.why_no_twin(config.learner.torso) if is_own(config.learner.torso) else ""
+        return settings.why_no_twin(config)
 
     def torso_names(self, config: ValueConfig) -> Any:
         """The layer names of a user's torso in JAX and in PyTorch; None for built-in torsos."""

@@ -7,7 +7,8 @@ options such as double Q-learning. `MEMBERS` are the combinations that have a na
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
@@ -237,9 +238,21 @@ def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
     if config.learner.strata > 1:
         found["actors"] = ("its replay memories sample uniformly over their envs (`--learner.strata 1`)", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
-    if is_own(config.learner.torso):
-        torch = own_torsos.why_no_twin(config.learner.torso) or torch
+    torch = why_no_twin(config) or torch
     return found | ({rung: (torch, "sequential") for rung in ("torch", "hybrid")} if torch else {})
+
+
+def why_no_twin(config: ValueConfig) -> str:
+    """Why a user's own torso has no PyTorch twin that matches it, as a clause; an empty string if it has one."""
+    torso = config.learner.torso
+    if not is_own(torso):
+        return ""
+    missing = own_torsos.why_no_twin(torso)
+    if missing or find_spec("torch") is None:
+        return missing
+    from xladder.families.value import torso_twins_torch
+
+    return torso_twins_torch.fault(torso, config.world.spec(), config.world.stack, config.world.name)
 
 
 def for_mesh(config: ValueConfig, devices: int) -> Any:
@@ -271,12 +284,7 @@ def check_torso(config: ValueConfig, shape: tuple[int, ...]) -> None:
     """Raise a `UsageError` if the torso cannot take frames of this shape; the error names one that can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
-        spec, stack = config.world.spec(), config.world.stack
-        features = own_torsos.check(torso, spec, stack, name)
-        if own_torsos.find_twin(torso) is not None and find_spec("torch") is not None:
-            from xladder.families.value import torso_twins_torch
-
-            torso_twins_torch.check_twin(torso, spec, stack, features)
+        own_torsos.check(torso, config.world.spec(), config.world.stack, name)
         return
     if takes(torso, shape):
         return
@@ -288,7 +296,15 @@ def check_torso(config: ValueConfig, shape: tuple[int, ...]) -> None:
 
 def note(config: ValueConfig) -> str:
     """A note to print before the run starts, or an empty string."""
-    return "; ".join(filter(None, [config.note(), _too_short(config)]))
+    return "; ".join(filter(None, [config.note(), _too_short(config), _wrong_twin(config)]))
+
+
+def _wrong_twin(config: ValueConfig) -> str:
+    """A warning if a user's own torso has a PyTorch twin that does not match it, or an empty string."""
+    if not is_own(config.learner.torso) or own_torsos.find_twin(config.learner.torso) is None:
+        return ""
+    why = why_no_twin(config)
+    return f"there will be no `torch`, `hybrid`, `parity` and `export`: {why}" if why else ""
 
 
 def _too_short(config: ValueConfig) -> str:
@@ -444,13 +460,19 @@ def label(values: Mapping[str, np.ndarray]) -> str:
     return f"return {signed(values['eval_return'][0])}"
 
 
+def agent_columns(agents: Sequence[str]) -> list[str]:
+    """The names of columns with the agents' returns: of plain characters, and different, whatever agents are called."""
+    names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", agent) for agent in agents]
+    return [f"return_{name}" if names.count(name) == 1 else f"return_{name}_{i}" for i, name in enumerate(names)]
+
+
 def columns(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
     shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
     apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
     if "agent_returns" in metrics:
         by_agent = np.moveaxis(metrics["agent_returns"], -1, 0)
-        apart |= {f"return_{agent}": each for agent, each in zip(config.world.agents, by_agent, strict=True)}
+        apart |= dict(zip(agent_columns(config.world.agents), by_agent, strict=True))
     return {"return": metrics["returns"], **shown, **apart}
 
 

@@ -148,10 +148,9 @@ def _features_of(name: str, found: Any, batch_axes: int) -> int:
     if not hasattr(found, "shape"):
         raise UsageError(f"The torso `{name}` returns a {type(found).__name__}, but it has to be an array of features.")
     if len(found.shape) != 1 + batch_axes or (batch_axes and found.shape[0] != 2):
-        lead = ["B"] * batch_axes
         raise UsageError(
             f"The torso `{name}` returns {list(found.shape)} for {'two states' if batch_axes else 'one state'}, but it "
-            f"has to be {[*lead, 'E']}: one feature axis{' after the batch axis' * batch_axes}."
+            f"has to be {'[B, E]' if batch_axes else '[E]'}: one feature axis{' after the batch axis' * batch_axes}."
         )
     if not np.issubdtype(found.dtype, np.floating):
         raise UsageError(f"The torso `{name}` returns {found.dtype}, but features have to be float32.")

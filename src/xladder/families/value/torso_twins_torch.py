@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def make_twin(name: str, spec: EnvSpec, stack: int) -> Any:
-    """Build the PyTorch twin of a torso. It may use PyTorch's random generator."""
+    """Build the PyTorch twin of a torso, to be trained like it. It may use PyTorch's random generator."""
     factory = own_torsos.find_twin(name)
     if factory is None:
         raise UsageError(f"There is no PyTorch side: {own_torsos.why_no_twin(name)}.")
@@ -57,6 +57,7 @@ def make_twin(name: str, spec: EnvSpec, stack: int) -> Any:
             f"The PyTorch twin of `{name}` is a {type(twin).__name__}, but it has to be a torch.nn.Module."
         )
     _call_twin(name, twin, own_torsos.states_of(torso, spec, stack))  # lazy layers get their shapes
+    layers_torch.freeze_second_biases(twin)
     return twin
 
 
@@ -78,7 +79,26 @@ def check_twin(name: str, spec: EnvSpec, stack: int, features: int) -> None:
             ours, theirs = layers_torch.find_layers(twin, call), layers_flax.find_layers(torso, call)
             pairing.propose(ours, theirs, own_torsos.names_of(name, torso))
         except UsageError as error:
-            raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
+            raise _not_matched(name, error) from error
+
+
+def fault(name: str, spec: EnvSpec, stack: int, world: str) -> str:
+    """What is wrong with the twin of a torso, as a clause; an empty string if nothing is."""
+    return _fault(name, own_torsos.make(name), own_torsos.find_twin(name), spec, stack, world)
+
+
+@cache
+def _fault(name: str, torso: Any, factory: Any, spec: EnvSpec, stack: int, world: str) -> str:
+    try:
+        check_twin(name, spec, stack, own_torsos.check(name, spec, stack, world))
+    except UsageError as error:
+        text = str(error).removesuffix(".")
+        return text[0].lower() + text[1:]
+    return ""
+
+
+def _not_matched(name: str, error: UsageError) -> UsageError:
+    return UsageError(f"The PyTorch twin of `{name}` cannot be matched with it: {error}")
 
 
 def torso_names(name: str, spec: EnvSpec, stack: int) -> OwnTorsoNames:
@@ -119,7 +139,7 @@ def _matched(name: str, torso: Any, spec: EnvSpec, stack: int) -> OwnTorsoNames:
     try:
         return OwnTorsoNames(bridge.match(twin, torso, (states,), names=own_torsos.names_of(name, torso)))
     except UsageError as error:
-        raise UsageError(f"The torso `{name}` and its PyTorch twin are not the same: {error}") from error
+        raise _not_matched(name, error) from error
 
 
 def _call_twin(name: str, twin: Any, states: Any) -> Any:

@@ -1,0 +1,239 @@
+"""Real sorrel's worlds with its own model and with ours, in one run on one machine; prints a table and writes JSON.
+
+    python benchmarks/sorrel_dropin.py                      sorrel's model and ours on the CPU
+    python benchmarks/sorrel_dropin.py --device cuda        both on the GPU
+    python benchmarks/sorrel_dropin.py --worlds tag --epochs 40
+
+Needs Python 3.12 or newer with sorrel 1.6. The environments take turns, epoch by epoch, so that a busy moment of the
+machine hits all of them; times are medians, as wall-clock time and as the process's time on all cores. Its model is
+measured with one thread of PyTorch and with as many as there are cores (`--threads`), and the faster one counts.
+
+An epoch is split into learning, the model's share of acting (inside `take_action`), and the rest, which is sorrel's
+own Python: worlds, observations and replay memory. No model can make that faster.
+"""
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from unittest.mock import patch
+
+import jax
+import numpy as np
+import torch
+from rich.console import Console
+from rich.table import Table
+from rounds import command
+
+# sorrel imports IPython for its notebooks; nothing here uses it, so it need not be installed.
+try:
+    import IPython  # noqa: F401
+except ImportError:
+    for name in ("IPython", "IPython.display"):
+        sys.modules.setdefault(name, ModuleType(name))
+    sys.modules["IPython.display"].clear_output = sys.modules["IPython.display"].display = print
+
+from omegaconf import OmegaConf
+from sorrel.entities.basic_entities import EmptyEntity
+from sorrel.examples.cleanup import env as cleanup
+from sorrel.examples.cleanup.entities import EmptyEntity as CleanupEmpty
+from sorrel.examples.cleanup.world import CleanupWorld
+from sorrel.examples.tag import env as tag
+from sorrel.examples.treasurehunt import env as hunt
+from sorrel.examples.treasurehunt.entities import EmptyEntity as HuntEmpty
+from sorrel.examples.treasurehunt.world import TreasurehuntWorld
+from sorrel.models.pytorch import PyTorchIQN
+from sorrel.worlds import Gridworld
+
+from xladder import devices
+from xladder.runs.disk import write_json
+from xladder.runs.environment import environment
+from xladder.sorrel import JaxIQN
+from xladder.sorrel.models import find_device
+
+HERE = Path(__file__).parent
+ITEMS = {"gem_value": 10, "food_value": 5, "bone_value": -10}
+SHIPPED_HUNT = {
+    "experiment": {"epochs": 1, "max_turns": 100, "record_period": 10**9},
+    "model": {"agent_vision_radius": 2, "epsilon_decay": 0.0, "observation_spec": "rgb", "num_agents": 2},
+    "world": {"height": 21, "width": 21, "spawn_prob": 0.005, **ITEMS},
+}
+FIVE_HUNTERS = {
+    "experiment": {"epochs": 1, "max_turns": 50, "record_period": 10**9},
+    "model": {"agent_vision_radius": 2, "epsilon_decay": 0.0, "observation_spec": "onehot", "num_agents": 5},
+    "world": {"height": 10, "width": 10, "spawn_prob": 0.02, **ITEMS},
+}
+TAG = {
+    "experiment": {"epochs": 1, "max_turns": 20, "record_period": 10**9},
+    "model": {"epsilon_decay": 0.0},
+    "agent": {"num_agents": 5, "vision_radius": 4},
+    "world": {"height": 11, "width": 11, "layers": 1},
+}
+
+
+def make_hunt(config: dict) -> object:
+    return hunt.TreasurehuntEnv(TreasurehuntWorld(config=config, default_entity=HuntEmpty()), config)
+
+
+def make_tag() -> object:
+    return tag.TagEnv(Gridworld(**TAG["world"], default_entity=EmptyEntity()), TAG)
+
+
+def make_cleanup() -> object:
+    config = OmegaConf.load(Path(cleanup.__file__).parent / "configs" / "config.yaml")
+    return cleanup.CleanupEnv(CleanupWorld(config=config, default_entity=CleanupEmpty()), config)
+
+
+# Name → the module whose model is replaced, and a function that makes the environment. Batches are of 64 everywhere.
+WORLDS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
+    "treasurehunt": (hunt, lambda: make_hunt(SHIPPED_HUNT)),
+    "treasurehunt, 5 agents": (hunt, lambda: make_hunt(FIVE_HUNTERS)),
+    "tag": (tag, make_tag),
+    "cleanup": (cleanup, make_cleanup),
+}
+
+
+@dataclass
+class Contestant:
+    """One environment with one kind of model."""
+
+    name: str
+    env: object
+    threads: int
+    rows: list[tuple[float, ...]] = field(default_factory=list)
+    acting: float = 0.0
+    number: int = 0
+
+    def __post_init__(self):
+        for agent in self.env.agents:
+            agent.model.take_action = self.timed(agent.model.take_action)
+
+    def timed(self, take_action: Callable) -> Callable:
+        def call(state):
+            begun = time.perf_counter()
+            action = take_action(state)
+            self.acting += time.perf_counter() - begun
+            return action
+
+        return call
+
+    def epoch(self) -> None:
+        """One epoch as sorrel runs it; a row of seconds: all, learning, the model's acting, all on all cores."""
+        torch.set_num_threads(self.threads)
+        env, self.acting = self.env, 0.0
+        begun, cpu = time.perf_counter(), time.process_time()
+        env.reset()
+        for agent in env.agents:
+            agent.model.start_epoch_action(epoch=self.number)
+        while env.turn < env.config.experiment.max_turns:
+            env.take_turn(self.number)
+        env.world.is_done = True
+        for agent in env.agents:
+            agent.model.end_epoch_action(epoch=self.number)
+        acted, cpu_acted = time.perf_counter(), time.process_time()
+        for agent in env.agents:
+            agent.model.train_step()
+        ended, cpu_ended = time.perf_counter(), time.process_time()
+        self.number += 1
+        self.rows.append((ended - begun, ended - acted, self.acting, cpu_ended - cpu, cpu_ended - cpu_acted))
+
+    def result(self) -> dict:
+        epoch, learning, acting, cpu, cpu_learning = (float(x) * 1000 for x in np.median(self.rows, axis=0))
+        return {
+            "model": self.name,
+            "torch_threads": self.threads,
+            "ms_per_epoch": epoch,
+            "ms_learning": learning,
+            "ms_acting": acting,
+            "ms_world": epoch - learning - acting,
+            "cpu_ms_per_epoch": cpu,
+            "cpu_ms_learning": cpu_learning,
+            "epochs": len(self.rows),
+        }
+
+
+def contestants(world: str, device: str, counts: list[int]) -> list[Contestant]:
+    module, make = WORLDS[world]
+    found = []
+    for name, model, threads in [("PyTorchIQN", PyTorchIQN, count) for count in counts] + [("JaxIQN", JaxIQN, 1)]:
+        with patch.object(module, "PyTorchIQN", lambda model=model, **given: model(**given | {"device": device})):
+            found.append(Contestant(name, make(), threads))
+    return found
+
+
+def measure(world: str, device: str, counts: list[int], epochs: int, console: Console) -> list[dict]:
+    found = contestants(world, device, counts)
+    agents, turns = len(found[0].env.agents), int(found[0].env.config.experiment.max_turns)
+    filled = -(-80 // turns) + 2  # epochs until there is a batch, and everything has been compiled
+    for _ in range(filled):
+        for one in found:
+            one.epoch()
+    for one in found:
+        one.rows.clear()
+    for _ in range(epochs):
+        for one in found:
+            one.epoch()
+    rows = [{"world": world, "agents": agents, "turns": turns, **one.result()} for one in found]
+    for row in rows:
+        console.print(
+            f"{world}, {row['model']}, {row['torch_threads']} threads: {row['ms_per_epoch']:.0f} ms per epoch",
+            highlight=False,
+        )
+    theirs, ours = min(rows[:-1], key=lambda row: row["ms_per_epoch"]), rows[-1]
+    ours["times_faster"] = {
+        key: theirs[key] / ours[key]
+        for key in ("ms_per_epoch", "ms_learning", "ms_acting", "cpu_ms_per_epoch", "cpu_ms_learning")
+    }
+    ours["most_possible"] = theirs["ms_per_epoch"] / theirs["ms_world"]  # with a model that takes no time
+    return rows
+
+
+def show(rows: list[dict], console: Console) -> None:
+    table = Table(title="ms per epoch, batches of 64", title_justify="left")
+    heads = ("world", "agents", "model", "all", "world", "acting", "learning", "all, CPU time", "× faster", "at most")
+    for head in heads:
+        table.add_column(head, justify="left" if head in ("world", "model") else "right")
+    for row in rows:
+        faster, most = row.get("times_faster"), row.get("most_possible")
+        table.add_row(
+            row["world"],
+            str(row["agents"]),
+            f"{row['model']} ({row['torch_threads']})" if row["model"] == "PyTorchIQN" else row["model"],
+            *(
+                f"{row[key]:.0f}"
+                for key in ("ms_per_epoch", "ms_world", "ms_acting", "ms_learning", "cpu_ms_per_epoch")
+            ),
+            f"{faster['ms_per_epoch']:.2f}" if faster else "",
+            f"{most:.2f}" if most else "",
+        )
+    console.print(table)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--epochs", type=int, default=20, help="of each environment")
+    parser.add_argument("--worlds", nargs="*", choices=list(WORLDS), default=list(WORLDS))
+    counts = sorted({1, devices.cores()})
+    parser.add_argument("--threads", nargs="*", type=int, default=counts, help="of PyTorch, for sorrel's model")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.device == "cpu":
+        jax.config.update("jax_platforms", "cpu")  # otherwise JAX takes the GPU's memory, too
+    console = Console()
+    rows = []
+    for world in options.worlds:
+        rows += measure(world, options.device, options.threads, options.epochs, console)
+    show(rows, console)
+    found = environment(find_device(options.device)) | {"torch": torch.__version__, "load_average": os.getloadavg()}
+    found |= {"command": command(), "rows": rows}
+    out = options.out or HERE / "results" / f"sorrel-dropin-{'cpu' if options.device == 'cpu' else 'gpu'}.json"
+    write_json(out, found)
+
+
+if __name__ == "__main__":
+    main()

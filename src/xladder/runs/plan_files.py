@@ -1,0 +1,127 @@
+"""Plans as files: config.json, and how it is read back with the checks of a command line."""
+
+from __future__ import annotations
+
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xladder import user_code
+from xladder.errors import UsageError
+from xladder.plans import Plan, make_plan
+from xladder.registry import RungOptions
+from xladder.settings import to_dict
+
+NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
+
+PARTS = ("workload", "rung", "seed", "seeds", "device", "options", "config", "code")  # of a described plan
+
+
+def describe_plan(plan: Plan) -> dict[str, Any]:
+    """Convert a plan to JSON-ready data."""
+    return {
+        "workload": plan.workload.name,
+        "rung": plan.rung,
+        "seed": plan.seeds[0],
+        "seeds": len(plan.seeds) if plan.is_range else list(plan.seeds),
+        "device": plan.device,
+        "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
+        "config": _spelled(to_dict(plan.config)),
+        **({"code": code} if (code := user_code.digests(to_dict(plan.config))) else {}),
+    }
+
+
+def run_metadata(plan: Plan) -> dict[str, Any]:
+    """The metadata that identify the run of a checkpoint, on whatever rung and device it is resumed."""
+    return {name: value for name, value in describe_plan(plan).items() if name not in NOT_OF_THE_RUN}
+
+
+def read_run_plan(folder: Path) -> Plan:
+    """Read the plan of a run directory."""
+    return read_plan(_config_of(folder))
+
+
+def read_run_settings(folder: Path) -> dict[str, Any]:
+    """Read the plan of a run directory as plain data: settings can be compared without the code that they name."""
+    path = _config_of(folder)
+    data = _read_file(path)
+    _check_shape(data, f"`{path}`")
+    return {name: data[name] for name in PARTS if name in data}
+
+
+def read_plan(path: Path) -> Plan:
+    """Read the plan in a config.json, with the same checks as for a command line."""
+    return parse_plan(_read_file(path), f"`{path}`")
+
+
+def parse_plan(data: Any, where: str) -> Plan:
+    """The inverse of `describe_plan`; `where` names the source in error messages."""
+    _check_shape(data, where)
+    rung_options = data.get("options") or {}
+    listed = type(data["seeds"]) is list
+    options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
+    changes = _read(data["config"])
+    user_code.check_named([data["workload"], changes])
+    found = make_plan(
+        data["workload"], **options, device=data.get("device"), options=RungOptions(**rung_options), changes=changes
+    )
+    user_code.check_unchanged(data.get("code") or {}, where.strip("`"))
+    return found
+
+
+def _config_of(folder: Path) -> Path:
+    if not (folder / "config.json").is_file():
+        raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
+    return folder / "config.json"
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"`{path}` is not a config that xladder wrote ({type(error).__name__}: {error}).") from None
+
+
+def _check_shape(data: Any, where: str) -> None:
+    """Raise a `UsageError` unless data has the parts of a plan, each of its type."""
+    kinds: dict[str, Any] = {"workload": str, "rung": str, "seed": int, "seeds": int, "config": dict}
+    if isinstance(data, dict) and type(data.get("seeds")) is list and all(type(s) is int for s in data["seeds"]):
+        kinds["seeds"] = list
+    if not isinstance(data, dict) or any(type(data.get(k)) is not kind for k, kind in kinds.items()):
+        raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
+    device = data.get("device")
+    if device not in (None, "cpu", "gpu"):
+        raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
+    rung_options = data.get("options") or {}
+    kinds = typing.get_type_hints(RungOptions)
+    if not isinstance(rung_options, dict) or any(
+        k not in kinds or not _is_kind(v, kinds[k]) for k, v in rung_options.items()
+    ):
+        raise UsageError(f"`options` in {where} is {rung_options!r}, which was not written by xladder.")
+    recorded = data.get("code") or {}
+    if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
+        raise UsageError(f"`code` in {where} is {recorded!r}, which was not written by xladder.")
+
+
+def _is_kind(value: Any, kind: Any) -> bool:
+    """Whether a value from a file has one of the types that a field allows."""
+    return type(value) in typing.get_args(kind)
+
+
+def _spelled(config: object) -> Any:
+    """Spell infinity in a config as a string, because JSON has no number for it."""
+    if isinstance(config, Mapping):
+        return {name: _spelled(value) for name, value in config.items()}
+    return str(config) if isinstance(config, float) and np.isinf(config) else config
+
+
+def _read(config: Any) -> Any:
+    """The inverse of `_spelled`."""
+    if isinstance(config, Mapping):
+        return {name: _read(value) for name, value in config.items()}
+    return float(config) if config in ("inf", "-inf") else config

@@ -1,0 +1,207 @@
+"""Checks of a jittable world, with gymnax's or JaxMARL's API: several envs are stepped with random actions.
+
+Shapes: N envs, A agents, T steps.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder import user_code
+from xladder.core import keys
+from xladder.worlds import gymnax_world, marl_world, twin_check
+from xladder.worlds.envs import Envs, EnvSpec, Step
+from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_values, kept, noted
+
+NUM_ENVS = 8
+CLOSE = 1e-5
+
+
+def check_jittable(name: str, twin: str | None = None) -> Iterator[Finding]:
+    """Trace the world, step it, and compare it with its twin if it has one, or with the one that is named."""
+    several = name.startswith(("marl/", "jaxmarl/"))
+    envs: Envs = marl_world.MarlEnvs(name, NUM_ENVS) if several else gymnax_world.GymnaxEnvs(name, NUM_ENVS)
+    spec, found = envs.spec, (marl_world if several else gymnax_world).load(name)
+    step_name = "step_env"
+    shown = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
+    who = f", {len(spec.agents)} agents ({', '.join(spec.agents)})" if spec.agents else ""
+    yield kept(f"it can be reset and stepped under `jit` and `vmap`: frames are {shown}, {spec.actions} actions{who}")
+    if spec.masked:
+        yield noted("which actions are available is appended to the frames")
+    play = jax.jit(lambda key, begin: _play(envs, key, begin), static_argnums=1)
+    first, second = (jax.device_get(play(keys.root(0), 0)) for _ in range(2))
+    if not _same(first, second):
+        yield broken(f"the same keys do not give the same episodes: `{step_name}` or reset uses other random numbers")
+    elif fault := _draws_elsewhere(found, several):
+        yield broken(fault)
+    else:
+        yield kept("the same keys give the same episodes")
+    if _same(first, jax.device_get(play(keys.root(1), 0))):
+        yield noted("different keys give the same episodes: the world is deterministic")
+    frames, steps = first
+    faults = list(check_values(step_name, spec, frames, steps))
+    if faults:
+        yield from faults
+        return
+    yield kept("observations and rewards are finite numbers")
+    yield from _ends(step_name, envs, steps, limited=bool(getattr(found, "truncates", False)))
+    yield from _recompiles(found, several)
+    if not several:
+        yield from _spaces(found)
+    if not (steps.reward != 0).any():
+        yield noted(f"random actions got no reward in {NUM_ENVS * STEPS:,} steps")
+    other = getattr(found.env, "twin", None) if twin is None else user_code.find(twin, "world")
+    if other is not None:
+        for kind, sentence in twin_check.compare(found, several, other, twin or f"{name}'s twin"):
+            yield Finding(kind, sentence)
+
+
+def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
+    """Random actions: frames and steps, leaves [T, …]."""
+    state, frames = envs.reset(keys.reset_keys(key, NUM_ENVS))
+
+    def one(carry: Any, t: jax.Array) -> tuple[Any, Any]:
+        state, frames = carry
+        actions = _draw_actions(envs.spec, frames, keys.address(key, t, 0, keys.Stream.ACT))
+        state, step = envs.step(keys.step_keys(key, t, NUM_ENVS), state, actions)
+        return (state, step.frame), step
+
+    _, steps = jax.lax.scan(one, (state, frames), begin + jnp.arange(STEPS))
+    return jnp.concatenate([frames[None], steps.frame]), steps
+
+
+def _draw_actions(spec: EnvSpec, frames: jax.Array, key: jax.Array) -> jax.Array:
+    """int32 [N], or [A, N]: random actions, of those that are available if the frames tell."""
+    lead = frames.shape[: frames.ndim - len(spec.shape)]
+    uniforms = jax.random.uniform(key, (*lead, spec.actions))
+    if spec.masked:
+        uniforms = jnp.where(frames[..., -spec.actions :] > 0, uniforms, -1.0)
+    return uniforms.argmax(-1).astype(jnp.int32)
+
+
+def _draws_elsewhere(found: Any, several: bool) -> str:
+    """A sentence if a world draws numbers that do not come from its key: compiled, they would never change.
+
+    Whatever JAX does not draw is a constant of the program, so tracing twice gives two programs.
+    """
+    key, given = jax.random.key(0), () if several else (found.params,)
+    begin = "reset" if several else "reset_env"
+    reset = getattr(found.env, begin)
+    action: Any = dict.fromkeys(found.agents, jnp.int32(0)) if several else jnp.int32(0)
+
+    def step(key: Any, state: Any, action: Any) -> Any:
+        return found.env.step_env(key, state, action, *given)[:4]
+
+    def traced(call: Callable[..., Any], *arguments: Any) -> Any:
+        programs = []
+        for promotion in ("allow", "warn"):  # another setting, so that what the world has jitted is traced again, too
+            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion(promotion), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                programs.append(jax.make_jaxpr(call, return_shape=True)(*arguments))
+        return programs
+
+    resets = traced(lambda key: reset(key, *given), key)
+    for function, programs in [(begin, resets), ("step_env", traced(step, key, resets[0][1][1], action))]:
+        (once, _), (again, _) = programs
+        if _program_text(once) != _program_text(again) or not _same(once.consts, again.consts):
+            return (
+                f"`{function}` draws random numbers without its key, such as by `np.random`: compiled, they are drawn "
+                "once and never change"
+            )
+    return ""
+
+
+def _program_text(program: Any) -> str:
+    """A traced program as text, without the addresses of objects."""
+    return re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr))
+
+
+def _ends(step_name: str, envs: Envs, steps: Step, limited: bool) -> Iterator[Finding]:
+    """Check whether and how episodes end; `limited`: the world reports its time limit separately."""
+    absent = steps.terminated & steps.truncated
+    ends, cuts, begun = (steps.terminated & ~absent).sum(), (steps.truncated & ~absent).sum(), steps.is_first.any()
+    if not begun and not _ends_ever(envs):
+        yield broken(
+            f"no episode ended within {LONGEST:,} steps of random actions: `{step_name}` never returns done, and "
+            "there is no time limit"
+        )
+        return
+    if not begun:
+        yield noted(f"no episode ended within {STEPS} steps of random actions, but some did later")
+        return
+    yield kept(f"episodes end and restart: {int(ends)} terminations and {int(cuts)} truncations with random actions")
+    if cuts == 0 and not limited:
+        yield noted("no episode was truncated: a time limit, if there is one, counts as a termination")
+
+
+def _ends_ever(envs: Envs) -> bool:
+    def one(carry: Any) -> Any:
+        state, frames, t, _ = carry
+        actions = _draw_actions(envs.spec, frames, keys.address(keys.root(0), t, 0, keys.Stream.ACT))
+        state, step = envs.step(keys.step_keys(keys.root(0), t, NUM_ENVS), state, actions)
+        return state, step.frame, t + 1, step.is_first.any()
+
+    begin = *envs.reset(keys.reset_keys(keys.root(0), NUM_ENVS)), jnp.int32(0), jnp.bool_(False)
+    return bool(jax.jit(lambda c: jax.lax.while_loop(lambda c: (c[2] < LONGEST) & ~c[3], one, c))(begin)[3])
+
+
+def _recompiles(found: Any, several: bool) -> Iterator[Finding]:
+    """Check whether a step returns a state of the same types as it was given. We convert them; other loops may not."""
+    key = jax.random.key(0)
+    env = found.env
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        if several:
+            taken = {agent: jnp.int32(0) for agent in found.agents}
+            function = jax.jit(lambda s: env.step_env(key, s, taken)[1])
+            state = env.reset(key)[1]
+        else:
+            function = jax.jit(lambda s: env.step_env(key, s, jnp.int32(0), found.params)[1])
+            state = env.reset_env(key, found.params)[1]
+        for _ in range(3):
+            state = function(state)
+    traces = int(getattr(function, "_cache_size", lambda: 1)())
+    if traces > 1:
+        yield noted(
+            f"`step_env` would be compiled {traces} times in a loop of your own: the reset's state has Python numbers "
+            "or other dtypes than a step's (here they are converted)"
+        )
+    else:
+        yield kept("stepping compiles once")
+
+
+def _spaces(found: Any) -> Iterator[Finding]:
+    """Check whether observations are in the declared space."""
+    ask = getattr(found.env, "observation_space", None)
+    try:
+        space = ask(found.params) if callable(ask) else None
+    except NotImplementedError:
+        space = None
+    if space is None or not hasattr(space, "low"):
+        yield noted("`observation_space` is not a Box, so observations were not compared with it")
+        return
+    key = jax.random.key(0)
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        observation = found.env.reset_env(key, found.params)[0]
+    seen = np.asarray(observation)
+    if tuple(space.shape) != seen.shape:
+        yield broken(f"`observation_space` says {list(space.shape)}, but `reset_env` returns {list(seen.shape)}")
+    elif (seen < np.asarray(space.low) - CLOSE).any() or (seen > np.asarray(space.high) + CLOSE).any():
+        yield broken(
+            f"`reset_env` returns an observation outside `observation_space`: {seen.min():g} … {seen.max():g}, where "
+            f"{np.min(space.low):g} … {np.max(space.high):g} is declared"
+        )
+    else:
+        yield kept("observations are in `observation_space`")
+
+
+def _same(a: Any, b: Any) -> bool:
+    return all(
+        np.array_equal(x, y, equal_nan=True) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )

@@ -1,0 +1,129 @@
+"""A custom `FlowWorld` as the GFlowNet family sees it: in JAX, with integer vectors as states.
+
+Shapes: D numbers in a state, A forward actions, the last of which is stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.core.caching import cached_by_identity
+from xladder.errors import UsageError, brief
+from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, State
+from xladder.worlds.flow_settings import MOST_STATES
+from xladder.worlds.flow_states import enumerate_edges, find_states
+
+MOST_FOUND = 2**16  # states to search for from the initial state on, if a world does not list them
+
+
+class OwnWorld(BoundWorld):
+    """A custom `FlowWorld` as a `BoundWorld`: flattens states, handles stop and converts types."""
+
+    def __init__(self, world: FlowWorld):
+        self.world = world
+        with jax.ensure_compile_time_eval():  # this may run while a program is traced
+            first = jax.tree.map(np.asarray, world.initial())
+        leaves, self._tree = jax.tree.flatten(first)
+        self._leaves = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._flat = isinstance(first, np.ndarray) and first.ndim == 1 and first.dtype == np.int32
+        self._initial = np.concatenate([leaf.ravel().astype(np.int32) for leaf in leaves])
+        self._ends = np.cumsum([int(np.prod(shape)) for shape, _ in self._leaves])
+        self.state_size = int(self._ends[-1])
+        self.num_actions, self.max_steps = int(world.num_actions), int(world.max_steps)
+        encoded = jax.eval_shape(self.encode, jax.ShapeDtypeStruct((self.state_size,), jnp.int32))
+        whole = jnp.issubdtype(encoded.dtype, jnp.integer)
+        self.num_inputs = int(world.num_inputs or 0) if whole else encoded.shape[0]
+
+    def flatten(self, state: State) -> jax.Array:
+        """int32 [D] from the world's own state."""
+        if self._flat:
+            return state
+        return jnp.concatenate([jnp.ravel(leaf).astype(jnp.int32) for leaf in jax.tree.leaves(state)])
+
+    def unflatten(self, state: jax.Array) -> State:
+        """The world's own state from int32 [D]."""
+        if self._flat:
+            return state
+        parts = jnp.split(state, self._ends[:-1])
+        leaves = [part.reshape(shape).astype(kind) for part, (shape, kind) in zip(parts, self._leaves, strict=True)]
+        return jax.tree.unflatten(self._tree, leaves)
+
+    def initial(self) -> jax.Array:
+        """int32 [D]: the initial state."""
+        return jnp.asarray(self._initial)
+
+    def forward_mask(self, state: jax.Array) -> jax.Array:
+        """bool [A]: which forward actions are allowed in a state."""
+        return self.world.forward_mask(self.unflatten(state))
+
+    def backward_mask(self, state: jax.Array) -> jax.Array:
+        """bool [A − 1]: which actions may have led to a state."""
+        return self.world.backward_mask(self.unflatten(state))
+
+    def forward(self, state: jax.Array, action: jax.Array) -> jax.Array:
+        """The state after an action; stop does not change it."""
+        return self._step(self.world.forward, state, action)
+
+    def backward(self, state: jax.Array, action: jax.Array) -> jax.Array:
+        """The state before an action; stop does not change it."""
+        return self._step(self.world.backward, state, action)
+
+    def _step(self, step: Callable[..., State], state: jax.Array, action: jax.Array) -> jax.Array:
+        stop = self.num_actions - 1
+        moved = self.flatten(step(self.unflatten(state), jnp.minimum(action, stop - 1)))
+        return jnp.where(action == stop, state, moved)
+
+    def encode(self, state: jax.Array) -> jax.Array:
+        """float32 [F], or int32 [K]: the indices of the active one-hot inputs."""
+        seen = jnp.ravel(jnp.asarray(self.world.encode(self.unflatten(state))))
+        return seen.astype(jnp.int32 if jnp.issubdtype(seen.dtype, jnp.integer) else jnp.float32)
+
+    def log_reward(self, state: jax.Array) -> jax.Array:
+        """float32 []: log-reward of a state in which stop is allowed."""
+        return jnp.asarray(self.world.log_reward(self.unflatten(state)), jnp.float32)
+
+    def enumeration(self) -> Enumeration | None:
+        """All states, listed by the world or found by search; None if there are too many."""
+        return self._enumeration
+
+    @cached_property
+    def _enumeration(self) -> Enumeration | None:
+        with jax.ensure_compile_time_eval():
+            return self._enumerate()
+
+    def _enumerate(self) -> Enumeration | None:
+        try:
+            listed = self.world.states()
+        except (Exception, SystemExit) as error:
+            raise UsageError(f"`states` fails: {brief(error)}.") from error
+        if listed is None:
+            states = find_states(self, MOST_FOUND)
+            return None if states is None else enumerate_edges(self, states)
+        leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(listed)]
+        if (
+            not leaves
+            or any(leaf.ndim < 1 or leaf.dtype.kind not in "biu" for leaf in leaves)
+            or len({len(leaf) for leaf in leaves}) > 1
+        ):
+            kinds = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves) or "nothing"
+            raise UsageError(
+                f"`states` gives {kinds}, but it has to be all states, stacked along a first axis, or None."
+            )
+        states = np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1).astype(np.int32)
+        if len(states) > MOST_STATES or states.shape[1] != self.state_size:
+            raise UsageError(
+                f"`states` lists {len(states):,} states of {states.shape[1]} numbers, "
+                f"but a state has {self.state_size}, and at most {MOST_STATES:,} can be listed: return None instead."
+            )
+        return enumerate_edges(self, states)
+
+
+@cached_by_identity
+def bind(world: FlowWorld) -> OwnWorld:
+    """Bind a custom world; cached by object."""
+    return OwnWorld(world)

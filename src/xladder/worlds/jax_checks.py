@@ -1,0 +1,156 @@
+"""Checks of what the functions of a JAX world return, by tracing them: nothing is computed.
+
+`xladder train` makes them before a run begins, and `xladder check` before it steps the world. Each fault is a
+`UsageError` whose sentence names the world, the function and the field.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from xladder.errors import UsageError, XladderError, brief
+from xladder.worlds.observations import describe, is_real
+
+MOST_KEYS = 5  # of a dict, in a sentence
+NUMBERS = {2: "two", 5: "five"}
+
+
+def attempt(shown: str, function: str, call: Callable[[], Any]) -> Any:
+    """Call a function of a world; an error names the world and the function."""
+    try:
+        return call()
+    except XladderError:
+        raise
+    except (Exception, SystemExit) as error:
+        of_tracing = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
+        kind = "cannot be traced by `jit`" if of_tracing else "fails"
+        raise UsageError(f"`{shown}` {kind} in its `{function}`: {brief(error)}.") from error
+
+
+def trace(shown: str, function: str, call: Callable[..., Mapping[str, Any]], *given: Any) -> dict[str, Any]:
+    """Trace a function of a world.
+
+    Args:
+        shown: The world's name.
+        function: The function's name.
+        call: Calls it, and returns what it returned by name: observation, state, reward …
+        *given: Arguments of `call`, as shapes and dtypes.
+
+    Returns:
+        The shapes and dtypes of what was returned, by name.
+    """
+
+    def checked(*given: Any) -> dict[str, Any]:
+        returned = dict(call(*given))
+        for field, part in returned.items():
+            _require_arrays(shown, function, field, part)
+        return returned
+
+    found: dict[str, Any] = attempt(shown, function, lambda: kinds(jax.eval_shape(checked, *given)))
+    return found
+
+
+def unpack(shown: str, function: str, returned: Any, fields: Sequence[str]) -> dict[str, Any]:
+    """The values that a function has returned, by name; there have to be as many as names."""
+    if not isinstance(returned, tuple | list) or len(returned) != len(fields):
+        what = f"{len(returned)} values" if isinstance(returned, tuple | list) else kind_of(returned)
+        raise UsageError(
+            f"`{shown}` returns {what} from `{function}`, but there have to be {NUMBERS[len(fields)]}: "
+            f"{', '.join(fields[:-1])} and {fields[-1]}."
+        )
+    return dict(zip(fields, returned, strict=True))
+
+
+def count_actions(shown: str, space: Any, agent: str = "") -> int:
+    """The number of actions in a space, which has to be `Discrete`; of one agent, if there are several."""
+    of = f" for {agent}" if agent else ""
+    if not hasattr(space, "n"):
+        raise UsageError(
+            f"`{shown}` has the actions {type(space).__name__}{of} (its `action_space`), but value learners need "
+            "discrete ones: they have to be `Discrete`."
+        )
+    try:
+        count = 0 if isinstance(space.n, bool) else operator.index(space.n)
+    except TypeError:
+        count = 0
+    if count < 1:
+        raise UsageError(
+            f"`{shown}` has {space.n!r} as the number of actions{of} (`n` of its `action_space`), but it has to be a "
+            "whole number, 1 or more."
+        )
+    return count
+
+
+def require_scalar(shown: str, function: str, field: str, found: Any, must: str = "one real number") -> None:
+    """Raise a `UsageError` unless something returned is a real scalar; `must` says so."""
+    if not isinstance(found, jax.ShapeDtypeStruct) or found.shape != () or not is_real(found.dtype):
+        raise UsageError(f"`{shown}` returns {kind_of(found)} as {field} from `{function}`: it has to be {must}.")
+
+
+def require_unchanged(shown: str, function: str, field: str, before: Any, after: Any) -> None:
+    """Raise a `UsageError` if a step changes the structure, a shape or a dtype; `field` is "its state"."""
+    if changed := _change((), before, after):
+        path, was, now = changed
+        where = jax.tree_util.keystr(path, simple=True, separator=".")
+        what = f"`{where}`" if where else field.replace("its ", "the ")
+        how = f"changes from {was} to {now}" if was != now else f"has fields that are not arrays ({was}) and change"
+        raise UsageError(f"`{shown}` changes the type of {field}: in `{function}`, {what} {how}.")
+
+
+def kinds(tree: Any) -> Any:
+    """Shapes and dtypes of a tree of arrays or Python numbers, without weak types."""
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)), tree)
+
+
+def kind_of(tree: Any) -> str:
+    """What something is, in words: `float32 [3]`, `a list of 3`, `a dict with a, b`."""
+    if tree is None:
+        return "None"
+    if isinstance(tree, Mapping):
+        keys = [*map(str, list(tree)[:MOST_KEYS]), *["…"][: len(tree) > MOST_KEYS]]
+        return f"a dict with {', '.join(keys)}" if keys else "an empty dict"
+    if type(tree) in (list, tuple):
+        return f"a {type(tree).__name__} of {len(tree)}"
+    if hasattr(tree, "shape") and hasattr(tree, "dtype"):
+        return describe(tree)
+    name = type(tree).__name__
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
+def _change(path: tuple[Any, ...], before: Any, after: Any) -> tuple[tuple[Any, ...], str, str] | None:
+    """The first place where two trees of shapes differ, and what is there in each; None if they do not."""
+    one, one_node = _children(before)
+    two, two_node = _children(after)
+    if one_node != two_node:
+        return path, kind_of(before), kind_of(after)
+    if len(one) == 1 and not one[0][0]:  # both are leaves
+        same = (before.shape, before.dtype) == (after.shape, after.dtype)
+        return None if same else (path, describe(before), describe(after))
+    for (step, was), (_, now) in zip(one, two, strict=True):
+        if found := _change((*path, *step), was, now):
+            return found
+    return None
+
+
+def _children(tree: Any) -> tuple[list[Any], str]:
+    """The children of a node with their paths, and its kind; a leaf is its own child, with an empty path."""
+    found, node = jax.tree_util.tree_flatten_with_path(tree, is_leaf=lambda part: part is not tree)
+    return found, str(node)
+
+
+def _require_arrays(shown: str, function: str, field: str, tree: Any) -> None:
+    """Raise a `UsageError` if something in a tree is neither an array nor a number."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        known = isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex)
+        if not known or (isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "biufcV"):
+            where = jax.tree_util.keystr(path, simple=True, separator=".")
+            what = f"`{where}` of its {field}" if where else f"its {field}"
+            raise UsageError(
+                f"`{shown}` returns {kind_of(leaf)} as {what} from `{function}`: it has to be an array or a number."
+            )
