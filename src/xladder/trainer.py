@@ -339,6 +339,7 @@ def first_bad(arrays: Arrays) -> BadLeaf | None:
     """Find the first array of an agent that holds nan or infinity."""
     for name, array in arrays.items():
         learned = any(word in name for word in ("params", "opt_state", "target", "nets"))
+        learned = learned and ".hyperparams." not in name  # which may be infinite: a gradient that is not clipped
         if learned and array.dtype.kind == "f" and not np.isfinite(array).all():
             return BadLeaf(name.removeprefix("state."), tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0]))
     return None
