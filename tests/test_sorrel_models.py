@@ -90,8 +90,10 @@ def test_agents_that_are_stacked_learn_what_each_learns_alone(kind, monkeypatch)
         theirs = learning.run_tasks(network, cpu, tasks[1])
         np.testing.assert_allclose([d.loss for d in ours], [d.loss for d in theirs], rtol=2e-5)
         together, separate = [d.learned for d in ours], [d.learned for d in theirs]
-        assert all(isinstance(row, Row) for row in together) and learning.stack(together) is together[0].stacked
-        assert learning.stack(together[::-1]) is not together[0].stacked
+        assert all(isinstance(row, Row) for row in together)
+        assert learning.stack(together) is together[0].stack.learned
+        assert learning.stack(together[::-1]) is not together[0].stack.learned
     for row, alone in zip(together, separate, strict=True):
         assert isinstance(alone, Learned)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), row.take(), alone)
+        jax.tree.map(np.testing.assert_array_equal, learning.host_params(row), row.take().params)

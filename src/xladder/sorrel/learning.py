@@ -115,15 +115,27 @@ def learn_all(
     return jax.vmap(one)(learned, rates, batches, run_keys, numbers)
 
 
-class Row(NamedTuple):
-    """One agent among several that are stacked, leaves [N, …]."""
+class Stack:
+    """Several agents, leaves [N, …]."""
 
-    stacked: Learned
+    def __init__(self, learned: Learned):
+        self.learned = learned
+
+    @cached_property
+    def host_params(self) -> Params:
+        """The parameters of all agents in NumPy, copied from the device at once: slices of every leaf would take longer."""
+        return jax.device_get(self.learned.params)
+
+
+class Row(NamedTuple):
+    """One agent among several that are stacked."""
+
+    stack: Stack
     row: int
 
     def take(self) -> Learned:
         """The agent by itself."""
-        return jax.tree.map(lambda leaf: leaf[self.row], self.stacked)
+        return jax.tree.map(lambda leaf: leaf[self.row], self.stack.learned)
 
 
 class Task(NamedTuple):
@@ -165,8 +177,8 @@ def run_tasks(network: Network, device: Any, tasks: list[Task]) -> list[Done]:
     given = jax.device_put((rates, batches, numbers), device)
     run_keys = jnp.stack([task.key for task in tasks])
     new, losses = compiled(learn_all)(network, stack([task.learned for task in tasks]), *given[:2], run_keys, given[2])
-    losses = np.asarray(losses)
-    return [Done(Row(new, i), losses[i]) for i in range(len(tasks))]
+    losses, together = np.asarray(losses), Stack(new)
+    return [Done(Row(together, i), losses[i]) for i in range(len(tasks))]
 
 
 @cache
@@ -180,11 +192,18 @@ def alone(learned: Learned | Row) -> Learned:
     return learned.take() if isinstance(learned, Row) else learned
 
 
+def host_params(learned: Learned | Row) -> Params:
+    """An agent's parameters in NumPy."""
+    if isinstance(learned, Row):
+        return jax.tree.map(lambda leaf: leaf[learned.row], learned.stack.host_params)
+    return jax.device_get(learned.params)
+
+
 def stack(agents: list[Learned | Row]) -> Learned:
     """Agents stacked, leaves [N, …]; if they are all the rows of one stack in this order, that stack."""
     first = agents[0]
-    if isinstance(first, Row) and len(jax.tree.leaves(first.stacked)[0]) == len(agents):
-        rows = [agent.row for agent in agents if isinstance(agent, Row) and agent.stacked is first.stacked]
+    if isinstance(first, Row) and len(jax.tree.leaves(first.stack.learned)[0]) == len(agents):
+        rows = [agent.row for agent in agents if isinstance(agent, Row) and agent.stack is first.stack]
         if rows == list(range(len(agents))):
-            return first.stacked
+            return first.stack.learned
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(alone, agents))

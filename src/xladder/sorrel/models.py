@@ -30,7 +30,7 @@ from xladder.replay.batch import Batch
 from xladder.sorrel import files_torch
 from xladder.sorrel.files_torch import SavedAgent
 from xladder.sorrel.joint import Joint, leave, train, wait
-from xladder.sorrel.learning import CLIP, Learned, Network, Rates, Row, Task, alone
+from xladder.sorrel.learning import CLIP, Learned, Network, Rates, Row, Task, alone, host_params
 from xladder.sorrel.policies import Policy, QuantilePolicy, ValuePolicy
 
 _SEEN: Counter[int] = Counter()  # models by seed: those with the same one must not draw the same noise
@@ -128,7 +128,7 @@ class JaxModel(BaseModel):
     def policy(self) -> Policy:
         """The online network, as a function in NumPy. It never changes: an update makes a new one."""
         if self._policy is None:
-            self._policy = self._make_policy(jax.device_get(self.learned.params))
+            self._policy = self._make_policy(host_params(self._learned))
         return self._policy
 
     # Acting.
