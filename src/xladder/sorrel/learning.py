@@ -123,7 +123,7 @@ class Stack:
 
     @cached_property
     def host_params(self) -> Params:
-        """The parameters of all agents in NumPy, copied from the device at once: slices of every leaf would take longer."""
+        """The parameters of all agents in NumPy, copied at once: slices of every leaf would take far longer."""
         return jax.device_get(self.learned.params)
 
 
