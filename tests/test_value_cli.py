@@ -360,7 +360,7 @@ BAD = {
     "atari/joust": "two players",
     "pendulum": "continuous actions, but value learners need discrete ones. `xladder worlds` lists all.",
     "gym/NoSuch-v0": "Gymnasium has no world `NoSuch-v0`",
-    "gym/": "`gym/` cannot be made",
+    "gym/": "`gym/` does not name a world",
     "gym/Pendulum-v1": "use a world whose actions are `Discrete`",
     "gym/CartPole-v1 --rung fused": "The nearest is `parallel`",
     "cartpole --preset rainbw": "Did you mean `rainbow`",
