@@ -175,6 +175,7 @@ def assert_same_run(run, metrics, config, atol):
     assert_trees_close(run.params(), usual.params(), atol)
 
 
+@pytest.mark.slow
 def test_in_lock_step_it_is_the_synchronous_algorithm():
     run = start(SEVERAL_STEPS, actors=3, shards=2, lock_step=True)
     assert_same_run(run, run.advance(TICKS), SEVERAL_STEPS, atol=0)

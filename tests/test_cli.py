@@ -103,6 +103,7 @@ def test_compare_measures_each_rung_apart(tmp_path, capsys):
     assert "in_turn" in text and "fused" in text
 
 
+@pytest.mark.slow
 def test_parity_passes_and_writes_its_levels(tmp_path):
     file = tmp_path / "p.json"
     assert call("parity", "treasurehunt", "--updates", "5", "--json", str(file), *SMALL) == 0

@@ -19,6 +19,7 @@ def population(config, seeds):
     return jax.vmap(config.family.program(config).fresh_params)(np.arange(seeds, dtype=np.int32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("episodes", "epsilon"), [(40, 0.0), (7, 1.0)])
 @pytest.mark.parametrize("longest", [10_000, 20])
 def test_all_seeds_at_once_play_the_same_episodes(episodes, epsilon, longest, monkeypatch):

@@ -203,6 +203,7 @@ def test_how_one_explores_is_nothing_to_the_loss(loss):
     assert_trees_equal(ours, theirs)
 
 
+@pytest.mark.slow
 def test_each_seed_of_a_population_has_room_for_the_seed_with_most_steps(monkeypatch):
     monkeypatch.setattr(hypergrid, "BUCKET_GROWTH", 2)
     monkeypatch.setattr(hypergrid, "SMALLEST_BUCKET", 20)
@@ -486,6 +487,7 @@ def train_two(config, monkeypatch):
 
 # The uniform distribution is 0.747 away. Measured, seeds 0 and 1, and the worst of six seeds: tb 0.002, 0.004 (0.006),
 # db 0.012, 0.007 (0.021), subtb 0.002, 0.003 (0.003); with 4000 iterations fm, fldb and vargrad (0.003, 0.003, 0.013).
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["tb", *(pytest.param(loss, marks=pytest.mark.slow) for loss in ("db", "subtb"))])
 def test_the_target_distribution_is_learned(loss, monkeypatch):
     assert np.all(train_two(replace(EASY, loss=loss), monkeypatch) <= 0.03)
@@ -504,6 +506,7 @@ def test_pytorch_learns_the_target_distribution(monkeypatch):
     assert distances(config, torch_rung.start(config, [0])) <= 0.1
 
 
+@pytest.mark.slow
 def test_sampling_ends_even_if_the_policy_is_not_a_number():
     learner = Program(TINY_GRID).learner
     params = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), learner.init(jax.random.key(0)).params)

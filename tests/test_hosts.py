@@ -521,6 +521,7 @@ def test_large_arrays_are_gathered_in_pieces(monkeypatch):
     assert_trees_equal(at_once, run.state())
 
 
+@pytest.mark.slow
 def test_parameters_that_come_apart_stop_the_run(monkeypatch):
     """One process is made to see what two would, of which the other has learned something else."""
     import jax

@@ -25,6 +25,7 @@ def trained(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_train_writes_pictures_and_what_was_measured(trained):
     for file in ("curves.png", "distribution.png", "distribution.gif", "scatter.png"):
         with Image.open(trained / "media" / file) as picture:
@@ -89,6 +90,7 @@ def test_compare_tells_sampling_and_update_apart(rungs, tmp_path, capsys):
     assert "tb" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["tb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("subtb", "fm"))])
 def test_parity_passes(loss, tmp_path):
     file = tmp_path / "p.json"
@@ -164,6 +166,7 @@ def test_only_samplers_can_be_sampled(trained, tmp_path, capsys):
     assert call("sample", str(trained), "--out", str(tmp_path)) == 2
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run_on_the_device_too(tmp_path, capsys):
     wild = ["--learner.lr", "1e12", "--iterations", "100", "--out", str(tmp_path / "run")]
     assert call("train", "hypergrid", *SMALL, *wild) == 4

@@ -417,6 +417,7 @@ def tv_from_samples(p, target, count=SAMPLES):
     return tv.mean(), tv.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tick", [0, 7])
 def test_samples_show_what_is_exactly_so_within_their_noise(tick):
     case = case_for(SAMPLED)

@@ -116,6 +116,7 @@ def test_steps_picks_and_walks_of_every_iteration_and_seed_draw_independently():
     assert len(np.unique(numbers)) == len(numbers)
 
 
+@pytest.mark.slow
 def test_a_seed_in_a_population_is_the_seed_alone():
     population = started("fused", TINY_GRID, [2, SEED])
     many = population.advance(TICKS)

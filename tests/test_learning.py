@@ -61,6 +61,7 @@ def random_play():
 
 
 # `sequential` and `parallel` make the run that `fused` makes: tests/test_rungs.py.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rung",
     [

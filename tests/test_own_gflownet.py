@@ -154,6 +154,7 @@ def test_all_states_and_edges_are_found():
     assert world.log_z() == pytest.approx(np.logaddexp.reduce(rewards), abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["subtb", pytest.param("fm", marks=pytest.mark.slow)])
 def test_the_distribution_is_the_sum_over_all_trajectories(loss):
     config = replace(CONFIGS["strings"], loss=loss)
@@ -295,6 +296,7 @@ def test_a_reward_may_be_an_object_that_is_not_hashable():
     assert made.config.world.build().log_reward(jnp.array([1, 1])) == -3
 
 
+@pytest.mark.slow
 def test_a_world_too_large_to_list_is_checked_on_random_trajectories():
     assert OwnWorld(BitStrings(length=20)).enumeration() is None
     wrong = type("Wrong", (BitStrings,), {"backward": lambda self, s, a: s.at[a % 20].set(0)})(length=20)

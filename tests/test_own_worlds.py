@@ -142,12 +142,14 @@ def test_every_member_of_the_family_learns_in_a_shared_world(preset):
     assert np.isfinite(result.metrics["loss"]).any() and result.metrics["return"].shape[0] == 2
 
 
+@pytest.mark.slow
 def test_a_shared_network_is_one(tmp_path):
     result = trained(RACE, "fused", world={"shared": True})
     assert jax.tree.leaves(result.params)[0].shape[0] == 1 and not result.config.agent_axis
     assert len(result.evaluate(4)["per_agent"]) == 2
 
 
+@pytest.mark.slow
 def test_more_actions_than_a_byte_holds():
     result = trained("jax/tests.own_worlds:ManyActions", "fused", learner=SMALL | {"epsilon_end": 1.0})
     assert result.config.world.spec().actions == 300
@@ -156,6 +158,7 @@ def test_more_actions_than_a_byte_holds():
     assert result.metrics["return"][np.isfinite(result.metrics["return"])].max() > 0
 
 
+@pytest.mark.slow
 def test_agents_that_learn_beat_random_play():
     result = trained(RACE, "fused", steps=6000, learner=SMALL | {"lr": 3e-3}, seeds=2)
     score = result.evaluate(20)
@@ -288,6 +291,7 @@ def test_a_host_stepper_and_a_program_see_the_same_episodes():
             np.testing.assert_allclose(ours, theirs)
 
 
+@pytest.mark.slow
 def test_jaxmarl_steps_and_ours_are_the_same():
     jaxmarl = pytest.importorskip("jaxmarl")
     env, name = jaxmarl.make("switch_riddle"), "jaxmarl/switch_riddle"

@@ -51,6 +51,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("world", "learner"),
     [
@@ -155,6 +156,7 @@ def test_online_and_target_noise_exchanged_fails_the_loss(tiny, monkeypatch):
     assert first_failure(tiny) == "loss"
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_cut_off_fails_the_gradients(tiny, retraced, monkeypatch):
     def without_gradient_for_features(features, embedding):
         return jax.lax.stop_gradient(features)[..., None, :] * embedding

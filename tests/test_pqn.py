@@ -348,6 +348,7 @@ def trained():
     return {"parallel": train(parallel.start(TINY, [1])), "fused": train(fused.start(TINY, [0, 1]))}
 
 
+@pytest.mark.slow
 def test_the_same_seed_is_the_same_run_on_every_rung(trained):
     (alone, rows, _), (population, chunk, _) = trained["parallel"], trained["fused"]
     for name in ("returns", "length", "episodes", "epsilon", "updates"):

@@ -297,6 +297,7 @@ def test_steps_are_counted_in_the_unit_of_the_length():
     assert seen[-1] == (TINY_CART.ticks, TINY_CART.steps, "steps")
 
 
+@pytest.mark.slow
 def test_a_callback_that_raises_ends_the_run_and_what_it_has_learned_is_kept(tmp_path):
     def callback(progress):
         if progress.tick >= 5:

@@ -72,7 +72,9 @@ def assert_exact(config, rung, ticks):
 @pytest.mark.parametrize(
     ("workload", "rung"),
     [
-        slow(w, r) if r in ("hybrid", "parallel") or (w, r) == ("hypergrid", "fused") else (w, r)
+        slow(w, r)
+        if r in ("hybrid", "parallel") or (w, r) in (("hypergrid", "fused"), ("cartpole", "fused"))
+        else (w, r)
         for w in RUNS
         for r in ("torch", "hybrid", "sequential", "parallel", "fused")
     ],
@@ -224,6 +226,7 @@ def stopped(tmp_path_factory):
     return folder, said
 
 
+@pytest.mark.slow
 def test_a_signal_saves_and_says_how_to_go_on(stopped):
     folder, said = stopped
     assert f"xladder resume {folder}" in said
@@ -232,6 +235,7 @@ def test_a_signal_saves_and_says_how_to_go_on(stopped):
     assert [int(row["iteration"]) for row in rows] == list(range(done["done"]))
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_share_a_run(stopped, capsys):
     lock = Lock(stopped[0] / "lock")
     assert main(["resume", str(stopped[0])]) == 2
@@ -240,12 +244,14 @@ def test_two_processes_do_not_share_a_run(stopped, capsys):
     Lock(stopped[0] / "lock").release()  # a lock that nobody holds is taken over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rung", "reason"), [("torch", "fits no other rung"), ("nonsense", "no rung")])
 def test_a_rung_with_another_state_is_refused(stopped, rung, reason, capsys):
     assert main(["resume", str(stopped[0]), "--rung", rung]) == 2
     assert reason in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_changed_config_is_noticed(stopped, tmp_path, capsys):
     shutil.copytree(stopped[0], tmp_path / "run")
     file = tmp_path / "run/config.json"
@@ -262,6 +268,7 @@ def test_what_is_no_run_cannot_be_resumed(tmp_path, capsys):
     assert "not a run directory" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
     words = ["train", "hypergrid", *LIVES["hypergrid"], "--iterations", "40", "--eval-episodes", "0"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0

@@ -300,6 +300,7 @@ def test_rm_removes_a_damaged_run_and_what_an_interrupted_removal_left(tmp_path,
 # Names and tags
 
 
+@pytest.mark.slow
 def test_a_run_has_its_name_and_tags_and_the_next_one_does_not_inherit_them(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     tiny = ["--iterations", "2", "--world.side", "4", "--learner.width", "8", "--learner.batch-size", "4"]

@@ -210,6 +210,7 @@ def grid_sweep(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_the_winner_is_found_tested_and_saved(grid_sweep):
     result = json.loads((grid_sweep / "result.json").read_text())
     assert result["best"]["learner.lr"] == 0.01, "a rate of nearly zero learns nothing"
@@ -224,12 +225,14 @@ def test_the_winner_is_found_tested_and_saved(grid_sweep):
     assert f"--learner.lr {result['best']['learner.lr']:g}" in result["command"]
 
 
+@pytest.mark.slow
 def test_a_finished_sweep_says_so(grid_sweep, capsys):
     assert call("resume", str(grid_sweep)) == 0
     assert "is complete" in capsys.readouterr().out
     assert call("resume", str(grid_sweep), "--rung", "mesh") == 2
 
 
+@pytest.mark.slow
 def test_a_sweep_is_one_row_of_the_list_and_its_winner_one_run(grid_sweep, capsys):
     assert call("runs", str(grid_sweep.parent), "--json", "-") == 0
     (row,) = json.loads(capsys.readouterr().out)["runs"]

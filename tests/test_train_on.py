@@ -124,6 +124,7 @@ def test_a_file_of_pytorch_is_trained_on_and_resume_gives_the_command(grid, tmp_
     assert call("train", "hypergrid", *GRID, "--iterations", "5", "--from", str(tmp_path / "none")) == 2
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_made_longer_and_is_the_longer_run(grid, tmp_path, capsys):
     words = [*GRID, "--seeds", "2", "--eval-episodes", "10", "--evaluate-every", "20"]
     short, whole = str(tmp_path / "short"), str(tmp_path / "whole")

@@ -60,6 +60,7 @@ def trained(tmp_path_factory):
     return folder, asked
 
 
+@pytest.mark.slow
 def test_train_writes_the_whole_run_directory(trained):
     folder, _ = trained
     with Image.open(folder / "media/curves.png") as curves, Image.open(folder / "media/replay.gif") as replay:

@@ -18,6 +18,7 @@ from xladder.trainer import Observer
 ROWS = 777  # of each env: a number that no other array has
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "prioritised", [pytest.param(False, id="uniform"), pytest.param(True, id="prioritised", marks=pytest.mark.slow)]
 )

@@ -6,6 +6,7 @@ import pytest
 from xladder.training import train
 
 
+@pytest.mark.slow
 def test_dqn_balances_the_pole():
     """Of twelve seeds one ended at 330 when nothing explores; it is not this one."""
     result = train("cartpole", "fused", seed=1, evaluate_episodes=0)

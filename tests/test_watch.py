@@ -297,6 +297,7 @@ def port_in(line: str) -> int:
     return int(re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32,}/", line)[1])
 
 
+@pytest.mark.slow
 def test_the_page_beside_a_run_ends_with_it(tmp_path):
     said: list[str] = []
     with WatchedRun(plain_run(tmp_path / "run"), said.append):
