@@ -310,6 +310,7 @@ def start_long_run(folder):
     return subprocess.Popen([sys.executable, "-m", "xladder.cli.main", *words], stdout=subprocess.PIPE, text=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM])
 def test_a_signal_stops_cleanly_and_keeps_what_was_done(number, trained, tmp_path):
     process = start_long_run(tmp_path / "run")

@@ -45,6 +45,7 @@ def test_the_counter_counts():
     assert again == {"traced": 0, "compiled": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
 @pytest.mark.parametrize(
     "rung", [sequential, pytest.param(parallel, marks=pytest.mark.slow), fused], ids=["sequential", "parallel", "fused"]

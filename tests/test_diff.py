@@ -39,6 +39,7 @@ def diff(a, b, capsys, *more):
     return code, said.out, said.err
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_an_identical_run(tmp_path, capsys):
     for name in ("one", "again"):
         result = xladder.train("hypergrid", "parallel", config=TINY_GRID, iterations=3)

@@ -151,6 +151,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", MEMBERS.values(), ids=MEMBERS.keys())
 def test_every_kind_of_network_goes_out_and_comes_back(member, tmp_path):
     workload, config, changes = member()

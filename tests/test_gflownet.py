@@ -499,6 +499,7 @@ def test_the_target_distribution_is_learned_by_the_other_losses_too(loss, monkey
     assert np.all(train_two(replace(EASY, loss=loss, iterations=4000), monkeypatch) <= 0.03)
 
 
+@pytest.mark.slow
 def test_pytorch_learns_the_target_distribution(monkeypatch):
     monkeypatch.setattr(torch_rung, "choose_threads", lambda config, threads=None: "")
     # Measured: 0.03; the worst of six seeds 0.07. With little exploring, some seeds would miss a corner for longer.

@@ -70,6 +70,7 @@ def far_apart(ours, theirs):
     return max(gaps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shape", [slow("data=1"), slow("data=2"), "data=4", slow("data=8"), slow("seeds=2"), slow("seeds=2,data=4")]
 )

@@ -75,6 +75,7 @@ def test_an_own_torso_trains_on_every_rung(rung):
     assert np.isfinite(result.metrics["loss"][0, -1])
 
 
+@pytest.mark.slow
 def test_every_level_of_parity_passes_and_names_are_found_by_structure():
     names = torso_twins_torch.torso_names("tests.own_nets:Torso", EnvSpec((4,), np.dtype(np.float32), 2), 1)
     pairs = {pair.torch.name: pair.flax.name for pair in names.match.pairs}

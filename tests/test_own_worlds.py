@@ -258,6 +258,7 @@ def run_xladder(folder, *words):
     )
 
 
+@pytest.mark.slow
 def test_a_run_directory_imports_nothing_by_itself_and_a_changed_world_is_noticed(tmp_path):
     (tmp_path / "mazes.py").write_text(WORLD)
     short = ("--steps", "256", "--eval-episodes", "0", "--evaluate-episodes", "0", "--learner.learning-starts", "1000")

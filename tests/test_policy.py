@@ -70,6 +70,7 @@ def test_a_stack_of_one_frame_may_be_left_out(cart):
         policy(np.zeros(5))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["iqn", "rainbow"])
 def test_members_that_draw_something_are_the_same_every_time(algorithm, tmp_path):
     config = named.presets("cartpole")[algorithm]

@@ -208,6 +208,7 @@ def test_a_list_of_seeds_has_no_first_one_beside_it(recorded, capsys):
     assert "seeds 7, 2" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", ["fused", pytest.param("sequential", marks=pytest.mark.slow)])
 def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(rung, recorded, tmp_path):
     whole = recorded if rung == "fused" else record(tmp_path / "whole", rung=rung, eval_episodes=0)
@@ -291,6 +292,7 @@ def test_a_callback_hears_of_actors_too():
     assert seen and result.units_done < TINY_CART.steps
 
 
+@pytest.mark.slow
 def test_steps_are_counted_in_the_unit_of_the_length():
     seen = []
     xladder.train("cartpole", "fused", config=TINY_CART, callback=lambda p: seen.append((p.tick, p.steps, p.unit)))

@@ -89,6 +89,7 @@ def test_atari_games_are_played_again_up_to_where_they_were(rung, monkeypatch):
     assert_exact(SHORT_GAMES, rung, 40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after"), [("sequential", "fused"), slow("fused", "sequential"), slow("parallel", "fused")]
 )
@@ -284,6 +285,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
     assert what_came_of(tmp_path / "run")[1] == expected
 
 
+@pytest.mark.slow
 def test_numbers_that_are_none_end_the_run_and_are_reported(tmp_path, capsys):
     words = ["train", "hypergrid", *LIVES["hypergrid"], "--learner.lr", "1e30", "--checkpoint-every", "1"]
     words += ["--out", str(tmp_path / "run")]

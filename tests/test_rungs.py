@@ -217,6 +217,7 @@ def test_the_target_follows_slowly_and_is_copied_at_the_start_of_every_third_epo
         target = targets(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS.values(), ids=RUNGS.keys())
 def test_what_every_rung_reports(altered, rung):
     config = altered(learner={"epsilon": 0.8, "epsilon_decay": 0.25, "epsilon_min": 0.4})

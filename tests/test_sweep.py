@@ -122,6 +122,7 @@ VALUES = {
 BASES = {"cartpole": CART, "treasurehunt": TINY, "hypergrid": TINY_GRID}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "workload", [w if w == "hypergrid" else pytest.param(w, marks=pytest.mark.slow) for w in BASES]
 )

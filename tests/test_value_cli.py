@@ -171,6 +171,7 @@ def test_of_several_seeds_the_one_that_came_least_far_counts():
     assert Result(made, metrics, {}, 0.0).units_done == 32
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "said"),
     [

@@ -142,6 +142,7 @@ def test_a_row_rated_twice_whose_last_error_counts_fails_the_memory(monkeypatch)
     assert first_failure(MEMBERS["rainbow"]) == "memory twins"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", ["dqn", "rainbow", "iqn"])
 def test_one_weight_changed_on_the_way_to_pytorch_fails_the_forward_pass(member, monkeypatch):
     to_torch = learner_levels.to_torch

@@ -311,6 +311,7 @@ def test_epsilon_falls_as_the_schedule_says(outcomes, pong_outcomes):
         np.testing.assert_allclose(outcome.metrics["epsilon"], [wanted], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_bias_of_priorities_is_taken_back_more_and_more(several_updates):
     """From 0.4 at the start to 1 at the end of 32 ticks, of which the first four learn nothing."""
     _, found = several_updates
@@ -382,6 +383,7 @@ def test_nor_is_it_on_the_device(outcomes):
     np.testing.assert_array_equal(drawn, allowed & ~reset_rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", [sequential, torch_rung, hybrid], ids=["sequential", "torch", "hybrid"])
 def test_the_target_becomes_the_online_network_every_24_steps(several_updates, rung):
     """Where it can be looked at after every tick; the JAX rungs make the run that `sequential` makes."""
@@ -409,6 +411,7 @@ def target_of(run):
 # ---- compiled once -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_call_traces_nothing(outcomes, gym_outcomes, pong_outcomes):
     for _, found in (outcomes, gym_outcomes, pong_outcomes):
         for name, outcome in found.items():
@@ -444,6 +447,7 @@ def test_evaluations_do_not_disturb_training(several_steps):
 # ---- the rungs with PyTorch ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", [torch_rung, hybrid], ids=["torch", "hybrid"])
 def test_rungs_with_pytorch_report_the_same_columns_and_learn(several_updates, rung):
     config, found = several_updates
