@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from gymnax.environments.classic_control.cartpole import CartPole
 
 
 class Discrete:
@@ -287,3 +288,7 @@ class TreeDuel(Duel):
 
     def _look(self):
         return {a: {"rest": (look, self.time % 4), "a": np.array([1, 0, 1])} for a, look in super()._look().items()}
+
+
+class SameCartPole(CartPole):
+    """gymnax's CartPole under another name."""

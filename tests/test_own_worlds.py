@@ -376,3 +376,16 @@ def test_the_twin_of_a_check_can_be_named(capsys):
     assert "its twin returns the same" in capsys.readouterr().out
     assert main(["check", "gym/CartPole-v1", "--twin", "tests.own_worlds:HostRace"]) == 2
     assert "`--twin` is for worlds in JAX" in capsys.readouterr().err
+
+
+def test_a_world_of_ones_own_is_the_same_program_as_a_built_in_one():
+    """So it is as fast: nothing is asked of the host, and nothing is computed twice."""
+
+    def lowered(workload):
+        config = xladder.plan(workload, steps=512, learner=SMALL).config
+        program = config.family.program_for(config, "cpu", (0,))
+        state = jax.eval_shape(jax.vmap(program.init), jax.ShapeDtypeStruct((1,), "int32"))
+        return jax.jit(program.tick).lower(jax.eval_shape(program.init_counters), state).as_text()
+
+    assert lowered("jax/tests.own_worlds:SameCartPole") == lowered("cartpole")
+    assert lowered(CORRIDOR) != lowered("cartpole")
