@@ -19,7 +19,10 @@ LOSSES = (
     "flow_matching",
     "forward_looking_balance",
     "log_partition_variance",
+    "forward_looking_sub_trajectory_balance",
+    "relative_trajectory_balance",
 )
+AHEAD = ("forward_looking_balance", "forward_looking_sub_trajectory_balance")
 GARBAGE = (np.inf, np.nan, -1e30, -np.inf, 1e30)
 T = 7
 
@@ -101,6 +104,7 @@ BY_HAND = dict(
     log_flow=pad([3, 1, 2.5]),
     log_reward=np.float32(1.5),
     log_rewards=pad([-0.5, 0.5, 1.5]),
+    log_prior=pad([-0.7, -0.7, -1]),
     log_inflow=pad([1.5, 4], before=1),
     length=3,
     lam=0.5,
@@ -124,6 +128,11 @@ BY_HAND = dict(
         # log F = (3 − 0.5, 1 + 0.5, 2.5 + 1.5) = (2.5, 1.5, 4):
         # 2.5 − 1.5 − 0.5 = 0.5,  1.5 − 4 − 1 = −3.5,  4 − 1.5 − 0.5 = 2: (0.25 + 12.25 + 4) / 3
         ("forward_looking_balance", 5.5),
+        # The same residuals 0.5, −3.5 and 2 in parts of one step (16.5 × ½), two (−3 and −1.5: 11.25 × ¼) and three
+        # steps (−1: 1 × ⅛), with the weights from above
+        ("forward_looking_sub_trajectory_balance", 11.1875 / 2.125),
+        # 2 + (−3.5 + 2.4) − 1.5 = −0.6
+        ("relative_trajectory_balance", 0.36),
         # 1.5 + 2
         ("log_weight", 3.5),
     ],
@@ -134,15 +143,21 @@ def test_two_steps_and_a_stop_by_hand(name, expected):
     assert float(loss) == pytest.approx(expected, rel=1e-6)
 
 
-# Stopping at once: 2 − 0.5 − 1 = 0.5 for all but the forward-looking loss, where log R cancels and 2 − 0.5 remains.
+# Stopping at once: 2 − 0.5 − 1 = 0.5, but for forward-looking losses log R cancels, and 2 − 0.5 remains. A prior that
+# stops with log-probability −1 makes it 2 − 0.5 + 1 − 1.
 @pytest.mark.parametrize(
-    ("name", "expected"), [*((name, 0.25) for name in LOSSES[:4]), ("forward_looking_balance", 2.25)]
+    ("name", "expected"),
+    [
+        *((name, 0.25) for name in LOSSES[:4]),
+        *((name, 2.25) for name in AHEAD),
+        ("relative_trajectory_balance", 2.25),
+    ],
 )
 def test_a_trajectory_of_one_state_is_its_stop_edge(name, expected):
     single = dict(
         log_z=2.0, log_pf=pad([-0.5]), log_flow=pad([2]), log_reward=1.0, log_rewards=pad([7]), length=1, lam=0.3
     )
-    single.update(log_pb=pad([]), log_inflow=pad([]))
+    single.update(log_pb=pad([]), log_inflow=pad([]), log_prior=pad([-1]))
     assert float(getattr(balance, name)(*(single[a] for a in arguments(name)))) == pytest.approx(expected, rel=1e-6)
 
 
@@ -188,6 +203,7 @@ def exact_flow(backward, seed=0):
             log_flow=pad(np.log([flow[state] for state in path])),
             log_ahead=pad(np.log([flow[state] / reward[state] for state in path])),
             log_inflow=pad(np.log(inflow), before=1),
+            log_prior=pad(np.log([*(undo[edge] for edge in edges), 1.0])),  # then it is trajectory balance
             log_reward=np.float32(np.log(reward[path[-1]])),
             log_rewards=pad(np.log([reward[state] for state in path])),
             length=np.int32(len(path)),
@@ -201,7 +217,7 @@ def exact_flow(backward, seed=0):
 def flow_for(name, backward):
     batch = exact_flow(backward)
     ahead = batch.pop("log_ahead")
-    return batch | dict(log_flow=ahead) if name == "forward_looking_balance" else batch
+    return batch | dict(log_flow=ahead) if name in AHEAD else batch
 
 
 @pytest.mark.parametrize("backward", ["uniform", "random"])
@@ -268,7 +284,8 @@ def random_batch(seed=1, lam=0.7):
         steps = [readable("", argument, length) for length in lengths]
         return np.stack([pad(rng.normal(-1, 1, len(s)), before=s.start if len(s) else 0) for s in steps])
 
-    batch = {argument: fill(argument) for argument in ("log_pf", "log_pb", "log_flow", "log_inflow", "log_rewards")}
+    steps = ("log_pf", "log_pb", "log_flow", "log_inflow", "log_rewards", "log_prior")
+    batch = {argument: fill(argument) for argument in steps}
     reward = rng.normal(0, 1, len(lengths)).astype(np.float32)
     return batch | dict(log_z=np.float32(0.4), log_reward=reward, length=lengths, lam=np.float32(lam))
 
@@ -295,7 +312,7 @@ def test_gradients_reach_what_is_read_and_are_exactly_zero_elsewhere(name, side)
         if gradient.ndim == 2:
             steps = (readable(name, argument, int(length)) for length in batch["length"])
             expected = np.array([[t in read for t in range(T)] for read in steps])
-        if name == "forward_looking_balance" and argument == "log_rewards":
+        if name in AHEAD and argument == "log_rewards":
             expected[0] = False  # R(x) cancels when the start is the end
         assert np.all(np.isfinite(gradient)), argument
         np.testing.assert_array_equal(gradient != 0, expected, err_msg=argument)

@@ -27,6 +27,8 @@ from xladder.worlds.flow import BoundWorld
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
+BackwardPolicy = Callable[[Params, jax.Array], jax.Array]
+"""float32 [B, A − 1]: the probability with which each action is undone, from parameters and states [B, D]."""
 MASKED_LOGIT = -1e9  # logit of an action that is not allowed; finite, so that gradients are
 
 
@@ -112,7 +114,7 @@ class GFlowNetLearner:
         wanted = {"forward": True, "backward": self.config.learns_backward, "flow": self.config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
         return FlowNet(
-            w.num_inputs, w.num_actions, c.width, c.layers, heads, c.trunk == "shared", self.config.loss == "tb"
+            w.num_inputs, w.num_actions, c.width, c.layers, heads, c.trunk == "shared", self.config.learns_log_z
         )
 
     def init(self, key: jax.Array) -> Agent:
@@ -193,15 +195,21 @@ class GFlowNetLearner:
             carry = jax.lax.while_loop(partial(_goes_on, steps, fewer), self._several(step), carry)
         return carry.taken
 
-    def sample_backward(self, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
-        """Sample trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B]."""
+    def sample_backward(
+        self, params: Params, objects: jax.Array, draws: jax.Array, policy: BackwardPolicy | None = None
+    ) -> Trajectories:
+        """Sample trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B].
+
+        `policy` is used instead of `backward_policy`, if given.
+        """
         w, stop, (steps, count) = self.world, self.stop, draws.shape
+        policy = policy or self.backward_policy
 
         def step(carry: Any) -> Any:
             k, state, states, actions, moves = carry
             here = jnp.minimum(k, steps - 1)  # unrolled steps may go beyond the end
             active = self.backward_mask(state).any(-1)
-            action = choose(self.backward_policy(params, state), draws[here])
+            action = choose(policy(params, state), draws[here])
             before = jax.vmap(w.backward)(state, jnp.where(active, action, stop))
             return k + 1, before, states.at[here].set(before), actions.at[here].set(action), moves + active
 
@@ -232,42 +240,68 @@ class GFlowNetLearner:
         return flat.reshape(states.shape[:-1])
 
     def loss(
-        self, params: Params, hyperparams: Hyperparams, batch: Trajectories, bucket: int
+        self,
+        params: Params,
+        hyperparams: Hyperparams,
+        batch: Trajectories,
+        bucket: int,
+        transitions: jax.Array | None = None,
     ) -> tuple[jax.Array, jax.Array]:
-        """float32 [] each: the mean loss over a batch with at most `bucket` steps, and the estimate of log Z."""
+        """float32 [] each: the mean loss over a batch with at most `bucket` steps, and the estimate of log Z.
+
+        `transitions` is the number of steps over which a mean over transitions is taken, if not those of this batch.
+        """
         rows = pack(batch, bucket)
         outputs = self._apply(params, rows.states, "forward", "backward", "flow")
         spread = partial(unpack, rows)
         mask = self.forward_mask(rows.states)
         log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), rows.actions))
-        log_pb = jnp.roll(spread(self._log_backward(outputs.backward, rows)), -1, axis=1)  # known where the step leads
-        log_flow = None if outputs.log_flow is None else spread(outputs.log_flow)
         log_reward = self.log_rewards(self.objects(batch))
         length, kind = batch.length, self.config.loss
+        if kind == "rtb":
+            log_prior = spread(-jnp.log(mask.sum(-1).astype(jnp.float32)))
+            each = jax.vmap(balance.relative_trajectory_balance, in_axes=(None, 0, 0, 0, 0))
+            return each(params["log_z"], log_pf, log_prior, log_reward, length).mean(), params["log_z"]
+        log_pb = jnp.roll(spread(self._log_backward(outputs.backward, rows)), -1, axis=1)  # known where the step leads
         if kind == "tb":
             each = jax.vmap(balance.trajectory_balance, in_axes=(None, 0, 0, 0, 0))
             return each(params["log_z"], log_pf, log_pb, log_reward, length).mean(), params["log_z"]
         if kind == "vargrad":
             weights = jax.vmap(balance.log_weight)(log_pf, log_pb, log_reward, length)
             return balance.log_partition_variance(weights), weights.mean()
-        assert log_flow is not None
-        log_z = log_flow[0, 0]
+        assert outputs.log_flow is not None
+        log_flow = spread(outputs.log_flow)
+        log_z, by_transitions = log_flow[0, 0], self.config.learner.weighting == "transitions"
+
+        def mean(losses: jax.Array) -> jax.Array:
+            return balance.mean_over_transitions(losses, length, transitions) if by_transitions else losses.mean()
+
         if kind == "db":
-            return jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length).mean(), log_z
+            return mean(jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length)), log_z
         if kind == "subtb":
             parts = jax.vmap(balance.sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
             return parts(log_flow, log_pf, log_pb, log_reward, length, hyperparams.subtb_lambda).mean(), log_z
         if kind == "fm":
-            inflow = spread(self._log_inflow(params, rows.states))
-            return jax.vmap(balance.flow_matching)(inflow, log_flow, log_pf, log_reward, length).mean(), log_z
+            given = spread(self._log_inflow(params, rows.states)), log_flow, log_pf, log_reward, length
+            if not by_transitions:
+                return jax.vmap(balance.flow_matching)(*given).mean(), log_z
+            inside, stops = jax.vmap(balance.flow_matching_squares)(*given)
+            states = (length.sum().astype(jnp.float32) if transitions is None else transitions) - length.size
+            return inside.sum() / jnp.maximum(states, 1.0) + stops.mean(), log_z
+        # Forward-looking: the flow of the initial state is that of the network times its reward.
         log_rewards = spread(self.log_rewards(rows.states))
-        losses = jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)
-        return losses.mean(), log_z + log_rewards[0, 0]
+        log_z = log_z + log_rewards[0, 0]
+        if kind == "flsubtb":
+            parts = jax.vmap(balance.forward_looking_sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
+            return parts(log_flow, log_pf, log_pb, log_rewards, length, hyperparams.subtb_lambda).mean(), log_z
+        return mean(jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)), log_z
 
-    def gradient(self, agent: Agent, batch: Trajectories, bucket: int) -> tuple[Params, Learned]:
+    def gradient(
+        self, agent: Agent, batch: Trajectories, bucket: int, transitions: jax.Array | None = None
+    ) -> tuple[Params, Learned]:
         """The gradient of the loss on a batch with at most `bucket` steps, and the metrics."""
         function = jax.value_and_grad(self.loss, has_aux=True)
-        (loss, log_z), gradient = function(agent.params, agent.hyperparams, batch, bucket)
+        (loss, log_z), gradient = function(agent.params, agent.hyperparams, batch, bucket, transitions)
         return gradient, Learned(loss, log_z)
 
     def update(self, agent: Agent, gradient: Params) -> Agent:
@@ -313,14 +347,25 @@ class GFlowNetLearner:
             return -jnp.log(jnp.maximum(mask.sum(-1), 1).astype(jnp.float32))
         return take(jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), rows.previous_action)
 
+    def flow_backward_policy(self, params: Params, states: jax.Array) -> jax.Array:
+        """float32 [B, A − 1]: P_B of the flow F·P_F, which flow matching has no other for: each parent's share of it.
+
+        Zeros in the initial state.
+        """
+        return jax.nn.softmax(self._log_edges(params, states)) * self.backward_mask(states)
+
     def _log_inflow(self, params: Params, states: jax.Array) -> jax.Array:
         """float32 [R]: the log-flow into each state from all its parents; arbitrary in the initial state."""
+        return jax.nn.logsumexp(self._log_edges(params, states), axis=-1)
+
+    def _log_edges(self, params: Params, states: jax.Array) -> jax.Array:
+        """float32 [R, A − 1]: the log-flow into each state by every action; MASKED_LOGIT where there is no edge."""
         mask, moves = self.backward_mask(states), self.stop
         before = jax.vmap(jax.vmap(self.world.backward, (None, 0)), (0, None))(states, jnp.arange(moves))
         parents = jnp.where(mask[..., None], before, states[:, None])  # [R, A − 1, D]; the state if there is none
         log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]))
         edges = log_flow.reshape(-1, moves) + jnp.diagonal(log_pf.reshape(-1, moves, moves + 1), axis1=1, axis2=2)
-        return jax.nn.logsumexp(jnp.where(mask, edges, MASKED_LOGIT), axis=-1)
+        return jnp.where(mask, edges, MASKED_LOGIT)
 
 
 def _goes_on(steps: int, fewer: int, walk: Walk) -> jax.Array:

@@ -30,12 +30,12 @@ class TorchGFlowNet(TorchState):
         c, w = config.learner, self.world
         wanted = {"forward": True, "backward": config.learns_backward, "flow": config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
-        shared, has_log_z = c.trunk == "shared", config.loss == "tb"
+        shared, has_log_z = c.trunk == "shared", config.learns_log_z
         self.net = FlowNet(w.num_inputs, w.num_actions, c.width, c.layers, heads, shared, has_log_z).to(device)
         # Every parameter once: otherwise the heads of a shared trunk would update it several times per step.
         others = [param for name, param in self.net.named_parameters() if name != "log_z"]
         groups = [{"params": others, "lr": c.lr}]
-        if config.loss == "tb":
+        if config.learns_log_z:
             groups.append({"params": [self.net.log_z], "lr": c.log_z_lr})
         self.optimiser = torch.optim.Adam(groups, eps=1e-8, fused=True)
 
@@ -82,12 +82,15 @@ class TorchGFlowNet(TorchState):
             return values.new_zeros(real.shape).masked_scatter(where, values)
 
         outputs = self._apply(states, "forward", "backward", "flow")
-        forward = torch.where(self._tensor(self.world.forward_mask(states)), outputs.forward, MASKED_LOGIT).log_softmax(
-            -1
-        )
+        allowed = self._tensor(self.world.forward_mask(states))
+        forward = torch.where(allowed, outputs.forward, MASKED_LOGIT).log_softmax(-1)
         log_pf = spread(_pick(forward, self._tensor(actions[real])))
-        log_pb = spread(self._log_backward(outputs, states, previous_action)).roll(-1, 1)
         kind = self.config.loss
+        if kind == "rtb":
+            log_prior = spread(-allowed.sum(-1).float().log())
+            losses = balance.relative_trajectory_balance(self.net.log_z, log_pf, log_prior, log_reward, lengths)
+            return losses.mean(), self.net.log_z.detach()
+        log_pb = spread(self._log_backward(outputs, states, previous_action)).roll(-1, 1)
         if kind == "tb":
             losses = balance.trajectory_balance(self.net.log_z, log_pf, log_pb, log_reward, lengths)
             return losses.mean(), self.net.log_z.detach()
@@ -96,18 +99,28 @@ class TorchGFlowNet(TorchState):
             return balance.log_partition_variance(weights), weights.detach().mean()
         log_flow = spread(outputs.log_flow)
         log_z = log_flow[0, 0].detach()
+        by_transitions, lam = self.config.learner.weighting == "transitions", self.config.learner.subtb_lambda
+
+        def mean(losses: Tensor) -> Tensor:
+            return balance.mean_over_transitions(losses, lengths) if by_transitions else losses.mean()
+
         if kind == "db":
-            return balance.detailed_balance(log_flow, log_pf, log_pb, log_reward, lengths).mean(), log_z
+            return mean(balance.detailed_balance(log_flow, log_pf, log_pb, log_reward, lengths)), log_z
         if kind == "subtb":
-            lam = self.config.learner.subtb_lambda
             losses = balance.sub_trajectory_balance(log_flow, log_pf, log_pb, log_reward, lengths, lam)
             return losses.mean(), log_z
         if kind == "fm":
             inflow = spread(self._log_inflow(states))
-            return balance.flow_matching(inflow, log_flow, log_pf, log_reward, lengths).mean(), log_z
+            if not by_transitions:
+                return balance.flow_matching(inflow, log_flow, log_pf, log_reward, lengths).mean(), log_z
+            inside, stops = balance.flow_matching_squares(inflow, log_flow, log_pf, log_reward, lengths)
+            return inside.sum() / (lengths - 1).sum().clamp(min=1) + stops.mean(), log_z
         log_rewards = spread(self._tensor(self.world.log_reward(states)))
-        losses = balance.forward_looking_balance(log_flow, log_pf, log_pb, log_rewards, lengths)
-        return losses.mean(), log_z + log_rewards[0, 0]
+        log_z = log_z + log_rewards[0, 0]
+        if kind == "flsubtb":
+            losses = balance.forward_looking_sub_trajectory_balance(log_flow, log_pf, log_pb, log_rewards, lengths, lam)
+            return losses.mean(), log_z
+        return mean(balance.forward_looking_balance(log_flow, log_pf, log_pb, log_rewards, lengths)), log_z
 
     def update(self, batch: Trajectories) -> Learned:
         """One step of Adam."""

@@ -4,7 +4,8 @@
 - detailed balance: Bengio et al. 2023, "GFlowNet foundations"
 - trajectory balance: Malkin et al. 2022
 - sub-trajectory balance: Madan et al. 2023
-- forward-looking balance: Pan et al. 2023
+- forward-looking balance: Pan et al. 2023, "Better training of GFlowNets with local credit and incomplete trajectories"
+- relative trajectory balance: Venkatraman et al. 2024, "Amortizing intractable inference in diffusion models"
 - log-partition variance ("VarGrad"): Richter et al. 2020; for GFlowNets Zhang et al. 2023, "Robust scheduling"
 
 A trajectory s_0 → s_1 → … → s_n = x and then *stop* has `length` = n + 1 steps. Step t is taken in s_t, and the last is
@@ -15,8 +16,8 @@ stop. Arrays are padded to T ≥ length ≥ 1; the contents of the padding do no
 - `log_flow` [T]: log F(s_t), for t < length
 - `log_reward` []: log R(x), finite. It is also the flow through the stop edge.
 
-All functions but the last take one trajectory; use `vmap` for a batch. Shapes: T steps, S = T + 1 states, including the
-one after stop; B trajectories.
+Functions take one trajectory unless they say otherwise; use `vmap` for a batch. Shapes: T steps, S = T + 1 states,
+including the one after stop; B trajectories.
 """
 
 import jax
@@ -70,11 +71,19 @@ def flow_matching(
     `log_inflow` [T] is log Σ F(p)·P_F(s_t|p) over the parents p of s_t, for 1 ≤ t < length, and has to match
     log F(s_t). The stop edge F(x)·P_F(stop|x) has to match R(x). Of `log_pf`, only the stop is read.
     """
+    states, stop = flow_matching_squares(log_inflow, log_flow, log_pf, log_reward, length)
+    return (states + stop) / jnp.asarray(length, states.dtype)
+
+
+def flow_matching_squares(
+    log_inflow: jax.Array, log_flow: jax.Array, log_pf: jax.Array, log_reward: jax.Array, length: jax.Array | int
+) -> tuple[jax.Array, jax.Array]:
+    """float32 [] each: the squares of `flow_matching`, summed over the states after s_0, and that of the stop edge."""
     step = jnp.arange(log_flow.shape[0])
     reached = (step >= 1) & (step < length)
     matching = jnp.where(reached, log_inflow, 0.0) - jnp.where(reached, log_flow, 0.0)  # [T]
     stopping = _last(log_flow, length) + _last(log_pf, length) - log_reward
-    return (jnp.sum(matching**2) + stopping**2) / jnp.asarray(length, matching.dtype)
+    return jnp.sum(matching**2), stopping**2
 
 
 def forward_looking_balance(
@@ -84,8 +93,43 @@ def forward_looking_balance(
 
     `log_flow` [T] is log F̃(s_t) and `log_rewards` [T] is log R(s_t), for t < length.
     """
-    rewards = jnp.where(jnp.arange(log_rewards.shape[0]) < length, log_rewards, 0.0)
-    return detailed_balance(log_flow + rewards, log_pf, log_pb, _last(log_rewards, length), length)
+    return detailed_balance(*_looking_forward(log_flow, log_pf, log_pb, log_rewards, length))
+
+
+def forward_looking_sub_trajectory_balance(
+    log_flow: jax.Array,
+    log_pf: jax.Array,
+    log_pb: jax.Array,
+    log_rewards: jax.Array,
+    length: jax.Array | int,
+    lam: jax.Array | float,
+) -> jax.Array:
+    """float32 []: sub-trajectory balance with log F(s) = log F̃(s) + log R(s); see `forward_looking_balance`."""
+    return sub_trajectory_balance(*_looking_forward(log_flow, log_pf, log_pb, log_rewards, length), lam)
+
+
+def relative_trajectory_balance(
+    log_z: jax.Array, log_pf: jax.Array, log_prior: jax.Array, log_reward: jax.Array, length: jax.Array | int
+) -> jax.Array:
+    """float32 []: (log Z + Σ log P_F − Σ log P_prior − log R(x))², for a sampler of P_prior(x)·R(x) / Z.
+
+    `log_prior` [T] is the log-probability of every step, including stop, under a fixed forward policy, the prior.
+    """
+    steps = jnp.arange(log_pf.shape[0]) < length
+    ratios = jnp.where(steps, log_pf, 0.0) - jnp.where(steps, log_prior, 0.0)
+    return (log_z + jnp.sum(ratios) - log_reward) ** 2
+
+
+def mean_over_transitions(
+    losses: jax.Array, length: jax.Array, transitions: jax.Array | float | None = None
+) -> jax.Array:
+    """float32 []: mean over the transitions of all trajectories, from each trajectory's mean [B] and length [B].
+
+    So long trajectories count more, as in torchgfn and gfnx. `transitions` is their number if it is not that of this
+    batch: the mean over several devices.
+    """
+    weights = length.astype(losses.dtype)
+    return jnp.sum(losses * weights) / (weights.sum() if transitions is None else transitions)
 
 
 def log_weight(log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int) -> jax.Array:
@@ -115,6 +159,14 @@ def _residuals(
     flow = jnp.where(jnp.arange(log_flow.shape[0] + 1) < length, jnp.pad(log_flow, (0, 1)), log_reward)  # [S]
     # Flows of neighbouring states are close: subtracting them first loses no digits.
     return (flow[:-1] - flow[1:]) + _log_ratios(log_pf, log_pb, length)
+
+
+def _looking_forward(
+    log_flow: jax.Array, log_pf: jax.Array, log_pb: jax.Array, log_rewards: jax.Array, length: jax.Array | int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array | int]:
+    """The arguments of a loss with forward-looking flows: log F̃(s) + log R(s) as the flow."""
+    rewards = jnp.where(jnp.arange(log_rewards.shape[0]) < length, log_rewards, 0.0)
+    return log_flow + rewards, log_pf, log_pb, _last(log_rewards, length), length
 
 
 def _last(values: jax.Array, length: jax.Array | int) -> jax.Array:

@@ -36,11 +36,19 @@ def sub_trajectory_balance(
 
 def flow_matching(log_inflow: Tensor, log_flow: Tensor, log_pf: Tensor, log_reward: Tensor, lengths: Tensor) -> Tensor:
     """float32 [B]: mean over `length` squares, one for each state after s_0 and one for the stop edge."""
+    states, stop = flow_matching_squares(log_inflow, log_flow, log_pf, log_reward, lengths)
+    return (states + stop) / lengths
+
+
+def flow_matching_squares(
+    log_inflow: Tensor, log_flow: Tensor, log_pf: Tensor, log_reward: Tensor, lengths: Tensor
+) -> tuple[Tensor, Tensor]:
+    """float32 [B] each: the squares, summed over the states after s_0, and those of the stop edges."""
     step = torch.arange(log_flow.shape[1], device=log_flow.device)
     unread = (step < 1) | (step >= lengths[:, None])  # [B, T]
     matching = (log_inflow - log_flow).masked_fill(unread, 0.0)
     stopping = _last(log_flow + log_pf, lengths) - log_reward
-    return (matching.square().sum(1) + stopping.square()) / lengths
+    return matching.square().sum(1), stopping.square()
 
 
 def forward_looking_balance(
@@ -48,6 +56,27 @@ def forward_looking_balance(
 ) -> Tensor:
     """float32 [B]: detailed balance with log F(s) = log F̃(s) + log R(s), so that rewards count before the end."""
     return detailed_balance(log_flow + log_rewards, log_pf, log_pb, _last(log_rewards, lengths), lengths)
+
+
+def forward_looking_sub_trajectory_balance(
+    log_flow: Tensor, log_pf: Tensor, log_pb: Tensor, log_rewards: Tensor, lengths: Tensor, lam: float
+) -> Tensor:
+    """float32 [B]: sub-trajectory balance with log F(s) = log F̃(s) + log R(s)."""
+    return sub_trajectory_balance(log_flow + log_rewards, log_pf, log_pb, _last(log_rewards, lengths), lengths, lam)
+
+
+def relative_trajectory_balance(
+    log_z: Tensor, log_pf: Tensor, log_prior: Tensor, log_reward: Tensor, lengths: Tensor
+) -> Tensor:
+    """float32 [B]: (log Z + Σ log P_F − Σ log P_prior − log R(x))², with one log Z [] for all."""
+    beyond = torch.arange(log_pf.shape[1], device=log_pf.device) >= lengths[:, None]
+    ratios = log_pf.masked_fill(beyond, 0.0) - log_prior.masked_fill(beyond, 0.0)
+    return (log_z + ratios.sum(1) - log_reward).square()
+
+
+def mean_over_transitions(losses: Tensor, lengths: Tensor) -> Tensor:
+    """float32 []: mean over the transitions of all trajectories, from each trajectory's mean [B] and length [B]."""
+    return (losses * lengths).sum() / lengths.sum()
 
 
 def log_weight(log_pf: Tensor, log_pb: Tensor, log_reward: Tensor, lengths: Tensor) -> Tensor:

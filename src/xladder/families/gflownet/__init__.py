@@ -149,7 +149,7 @@ class GFlowNetFamily(Family):
         """The panels of the learning curves."""
         from xladder.pictures.curves import flow_panels
 
-        return flow_panels(config.exact, config.world.charted)
+        return flow_panels(config.exact, config.charted)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """Draw the learned distribution next to the target."""

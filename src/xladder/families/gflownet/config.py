@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 MOST_WIDTH = 2**16  # of a hidden layer
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
 
-LossName = Literal["tb", "db", "subtb", "fm", "fldb", "vargrad"]
+LossName = Literal["tb", "db", "subtb", "fm", "fldb", "flsubtb", "vargrad", "rtb"]
+BY_TRANSITIONS = ("db", "fldb", "fm")  # losses that are sums over transitions, so that either weighting makes sense
 
 TRACED = tuple(
     f"learner.{name}"
@@ -46,6 +47,8 @@ class LearnerConfig:
     """Whether the backward policy is learned or uniform."""
     subtb_lambda: float = 0.9
     """λ of sub-trajectory balance, in (0, 1]: each further step of a sub-trajectory multiplies its weight by λ."""
+    weighting: Literal["trajectories", "transitions"] = "trajectories"
+    """For db, fldb and fm: mean over trajectories of their means, or over all transitions as in torchgfn and gfnx."""
     epsilon: float = 0.1
     """ε at the start: the fraction of uniformly random steps."""
     epsilon_end: float = 0.0
@@ -73,7 +76,8 @@ class GFlowNetConfig:
     world: FlowSettings
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     loss: LossName = "tb"
-    """Trajectory, detailed or sub-trajectory balance, flow matching, forward-looking balance, or VarGrad."""
+    """Trajectory, detailed or sub-trajectory balance, flow matching, db or subtb with forward-looking flows, VarGrad,
+    or relative trajectory balance: a sampler of prior × reward, where the prior takes uniformly random steps."""
     iterations: int = 2000
     """Training length in iterations."""
     evaluate_every: int = 0
@@ -119,6 +123,11 @@ class GFlowNetConfig:
         return self.evaluation == "exact" or (self.evaluation == "auto" and self.world.enumerable)
 
     @property
+    def charted(self) -> bool:
+        """Whether samples can be compared with the target; that of relative trajectory balance needs every state."""
+        return self.world.charted and self.loss != "rtb"
+
+    @property
     def remembered(self) -> int:
         """Trajectories of a batch that start from replayed objects."""
         share = self.learner.replay_share if self.learner.replay != "none" else 0.0
@@ -127,12 +136,17 @@ class GFlowNetConfig:
     @property
     def learns_flow(self) -> bool:
         """Whether the loss needs state flows."""
-        return self.loss in ("db", "subtb", "fm", "fldb")
+        return self.loss in ("db", "subtb", "fm", "fldb", "flsubtb")
+
+    @property
+    def learns_log_z(self) -> bool:
+        """Whether log Z is a parameter."""
+        return self.loss in ("tb", "rtb")
 
     @property
     def learns_backward(self) -> bool:
         """Whether the backward policy is learned."""
-        return self.learner.backward == "learned" and self.loss != "fm"
+        return self.learner.backward == "learned" and self.loss not in ("fm", "rtb")
 
 
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
@@ -164,7 +178,7 @@ def check(config: GFlowNetConfig) -> None:
         if not ok:
             raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
 
-    losses = ("tb", "db", "subtb", "fm", "fldb", "vargrad")
+    losses = get_args(LossName)
     need(config.loss in losses, "loss", config.loss, f"it has to be one of {', '.join(losses)}")
     for flag, count in [
         ("iterations", config.iterations),
@@ -194,6 +208,12 @@ def check(config: GFlowNetConfig) -> None:
         "learner.batch-size",
         learner.batch_size,
         "VarGrad is a variance over the batch: it needs 2 or more",
+    )
+    need(
+        learner.weighting == "trajectories" or config.loss in BY_TRANSITIONS,
+        "learner.weighting",
+        learner.weighting,
+        f"that is for {', '.join(BY_TRANSITIONS)}: `--loss {config.loss}` has one term per trajectory",
     )
     for flag, positive in [
         ("learner.lr", learner.lr),
@@ -240,7 +260,7 @@ def measured(config: GFlowNetConfig) -> dict[str, float]:
     """The columns that evaluations fill, with nan as on ticks without one."""
     exactly = ("tv", "l1", "kl", "jsd", "logz_error", "modes", "elbo", "eubo", "correlation", "mean_return")
     by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return")
-    if not config.world.charted:
+    if not config.charted:
         by_sampling = ("correlation", "elbo", "mean_return")
     return dict.fromkeys(exactly if config.exact else by_sampling, float("nan"))
 
@@ -260,7 +280,7 @@ def note(config: GFlowNetConfig) -> str:
         return ""
     world = config.world
     why = f"{world.size_in_words()} are {'not' if world.enumerable else 'too many to be'} enumerated"
-    if world.charted:
+    if config.charted:
         return f"{why}: distances are estimated from samples, and shown next to what a perfect sampler would show."
     return f"{why}: evaluation reports the correlation of log-probability and log-reward over sampled objects."
 
@@ -268,7 +288,7 @@ def note(config: GFlowNetConfig) -> str:
 def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
     """Lines that summarise the training run."""
     name, how = ("tv", "total variation") if config.exact else ("tv_marginal", "total variation of coordinates 1 and 2")
-    if not config.exact and not config.world.charted:
+    if not config.exact and not config.charted:
         name, how = "correlation", "correlation of log-probability and log-reward"
     values = metrics[name].mean(0)
     known = values[np.isfinite(values)]

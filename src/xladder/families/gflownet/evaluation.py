@@ -35,6 +35,7 @@ ROWS_AT_ONCE = 8192  # states per call of the network: bounds memory use
 TRAJECTORIES_AT_ONCE = 500
 MOST_STEPS_AT_ONCE = 2**22  # times the numbers of a state, of all trajectories at once
 WAYS_BACK = 8  # backward trajectories from which an object's probability is estimated
+SMALLEST = 1e-30  # probability whose logarithm is taken
 FOUND = 0.5  # fraction of a mode's target probability from which on it counts as found
 
 
@@ -60,7 +61,7 @@ class Sampled(NamedTuple):
     tv_marginal: jax.Array  # of the first two coordinates
     tv_floor: jax.Array  # the same of as many samples from the target itself
     logz_error: jax.Array
-    elbo: jax.Array  # of flow matching: for a uniform backward policy, so the two bounds stay apart
+    elbo: jax.Array
     eubo: jax.Array
     mean_return: jax.Array
     marginal: jax.Array  # float32 [H, H] or [1, H]
@@ -70,7 +71,7 @@ class Estimated(NamedTuple):
     """An evaluation from samples if the target is not known. float32 [] each, except for the last."""
 
     correlation: jax.Array  # Pearson's, of estimated log-probability and log-reward over sampled objects
-    elbo: jax.Array  # of flow matching: for a uniform backward policy
+    elbo: jax.Array
     mean_return: jax.Array
     marginal: None = None
 
@@ -84,7 +85,7 @@ class Measured(NamedTuple):
 
 def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measured:
     """Evaluate samplers with parameters [S, …] after `tick` ticks."""
-    by_sampling = measure_by_sampling if config.world.charted else estimate
+    by_sampling = measure_by_sampling if config.charted else estimate
     function = compiled(measure_exactly if config.exact else by_sampling)
     seeds = jax.tree.leaves(params)[0].shape[0]
     # Every seed has its own random numbers, which makes the mean over seeds more accurate.
@@ -157,10 +158,14 @@ def _policy(program: Program, params: Params, states: jax.Array) -> jax.Array:
 
 def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Exact:
     """Compare one sampler with the target over all states."""
-    world = program.learner.world
+    world, rewards = program.learner.world, jnp.exp(known.log_rewards)
     policies, log_z = _policies(program, params, known)
-    true_log_z = world.log_z()
-    assert true_log_z is not None
+    if program.config.loss == "rtb":
+        known, log_pb = exact.tilt(known, _random_policy(program, known))
+        policies, true_log_z = policies._replace(log_pb=log_pb), jax.nn.logsumexp(known.log_rewards)
+    else:
+        true_log_z = world.log_z()
+        assert true_log_z is not None
     log_target = known.log_rewards - true_log_z
     log_p = exact.log_terminating(known, policies.log_pf)
     p, target = jnp.exp(log_p), jnp.exp(log_target)
@@ -179,7 +184,7 @@ def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Ex
         elbo=elbo,
         eubo=eubo,
         correlation=_correlation(log_p, known.log_rewards, known.terminal),
-        mean_return=(p * jnp.exp(known.log_rewards)).sum(),
+        mean_return=(p * rewards).sum(),
         marginal=world.marginal(p),
     )
 
@@ -205,7 +210,7 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
         forwards, targets, back = jax.random.split(jax.random.fold_in(key, i), 3)
         batch = sample(program, params, forwards, count)
         ideal = world.draw_target(targets, count)
-        walked = learner.sample_backward(params, ideal, jax.random.uniform(back, (steps, count)))
+        walked = sample_backward(learner, params, ideal, jax.random.uniform(back, (steps, count)))
         found = learner.objects(batch)
         low, high = (weigh(learner, params, each).mean() for each in (batch, walked))
         shares = world.histogram(found), world.histogram(ideal)
@@ -232,28 +237,33 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
 def estimate(program: Program, params: Params, address: jax.Array) -> Estimated:
     """Evaluate one sampler whose target is not known. `address` is int32 [2]: tick and seed.
 
-    The probability of an object is estimated as the mean of P_F / P_B over backward trajectories.
+    The probability of an object is estimated as the mean of P_F / P_B over backward trajectories. Relative trajectory
+    balance has no P_B: there, trajectories are compared, log P_F with log P_prior + log R.
     """
     config, learner = program.config, program.learner
     count, steps = at_once(config.world), config.world.steps
     key = keys.address(keys.evaluation(0), address[0], address[1], Stream.SAMPLE)
     parts = -(-config.eval_samples // count)
 
-    def part(i: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def part(i: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         forwards, back = jax.random.split(jax.random.fold_in(key, i))
         batch = sample(program, params, forwards, count)
         found = learner.objects(batch)
         log_rewards = learner.log_rewards(found)
+        if config.loss == "rtb":
+            log_pf, log_prior = log_probabilities(learner, params, batch)
+            log_target = log_prior + log_rewards
+            return log_pf, log_target, log_target - log_pf, log_rewards
 
         def way(number: jax.Array) -> jax.Array:
             draws = jax.random.uniform(jax.random.fold_in(back, number), (steps, count))
-            return log_rewards - weigh(learner, params, learner.sample_backward(params, found, draws))
+            return log_rewards - weigh(learner, params, sample_backward(learner, params, found, draws))
 
         log_p = jax.nn.logsumexp(jax.lax.map(way, jnp.arange(WAYS_BACK)), axis=0) - jnp.log(jnp.float32(WAYS_BACK))
-        return log_p, log_rewards, weigh(learner, params, batch)
+        return log_p, log_rewards, weigh(learner, params, batch), log_rewards
 
-    log_p, log_rewards, weights = (x.reshape(-1) for x in jax.lax.map(part, jnp.arange(parts)))
-    return Estimated(_correlation(log_p, log_rewards), weights.mean(), jnp.exp(log_rewards).mean())
+    log_p, log_target, weights, log_rewards = (x.reshape(-1) for x in jax.lax.map(part, jnp.arange(parts)))
+    return Estimated(_correlation(log_p, log_target), weights.mean(), jnp.exp(log_rewards).mean())
 
 
 def sample(program: Program, params: Params, key: jax.Array, count: int) -> Trajectories:
@@ -262,19 +272,42 @@ def sample(program: Program, params: Params, key: jax.Array, count: int) -> Traj
     return program.learner.sample(params, Explore(jnp.float32(0), jnp.float32(1)), draws)
 
 
+def sample_backward(learner: GFlowNetLearner, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
+    """Sample trajectories that end in given objects with the sampler's own backward policy."""
+    policy = learner.flow_backward_policy if learner.config.loss == "fm" else None
+    return learner.sample_backward(params, objects, draws, policy)
+
+
 def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.Array:
-    """float32 [B]: log R + log P_B − log P_F of each trajectory, computed step by step."""
+    """float32 [B]: log R + log P_B − log P_F of each trajectory."""
+    log_pf, log_pb = log_probabilities(learner, params, batch)
+    return learner.log_rewards(learner.objects(batch)) + log_pb - log_pf
 
-    def step(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
-        t, previous_action, total = carry
-        log_pf, log_pb, _ = learner.log_policies(params, batch.states[t])
-        forward = take(log_pf, batch.actions[t])
-        undone = jnp.where(t > 0, take(log_pb, jnp.minimum(previous_action, log_pb.shape[1] - 1)), 0.0)
-        return t + 1, batch.actions[t], total + jnp.where(t < batch.length, undone - forward, 0.0)
 
-    log_rewards = learner.log_rewards(learner.objects(batch))
-    first = jnp.int32(0), jnp.zeros_like(batch.length), log_rewards
-    return jax.lax.while_loop(lambda carry: carry[0] < batch.length.max(), step, first)[2]
+def log_probabilities(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> tuple[jax.Array, jax.Array]:
+    """float32 [B], twice: Σ log P_F and Σ log P_B of each trajectory, computed step by step.
+
+    For relative trajectory balance the latter is Σ log P_prior, which plays the same part.
+    """
+    kind = learner.config.loss
+
+    def step(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        t, previous_action, forward, backward = carry
+        states = batch.states[t]
+        log_pf, log_pb, _ = learner.log_policies(params, states)
+        if kind == "rtb":
+            undone = -jnp.log(learner.forward_mask(states).sum(-1).astype(jnp.float32))
+        else:
+            if kind == "fm":
+                log_pb = jnp.log(jnp.maximum(learner.flow_backward_policy(params, states), SMALLEST))
+            undone = jnp.where(t > 0, take(log_pb, jnp.minimum(previous_action, log_pb.shape[1] - 1)), 0.0)
+        there = t < batch.length
+        taken = jnp.where(there, take(log_pf, batch.actions[t]), 0.0)
+        return t + 1, batch.actions[t], forward + taken, backward + jnp.where(there, undone, 0.0)
+
+    nothing = jnp.zeros(batch.length.shape, jnp.float32)
+    first = jnp.int32(0), jnp.zeros_like(batch.length), nothing, nothing
+    return jax.lax.while_loop(lambda carry: carry[0] < batch.length.max(), step, first)[2:]
 
 
 def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[exact.Policies, jax.Array | None]:
@@ -292,9 +325,9 @@ def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[ex
 def _log_z(program: Program, params: Params, log_flow: jax.Array) -> jax.Array | None:
     """The estimate of log Z that a loss learns, given the flow of the initial state; None if it learns none."""
     config, world = program.config, program.learner.world
-    if config.loss == "tb":
+    if config.learns_log_z:
         return params["log_z"]
-    if config.loss == "fldb":
+    if config.loss in ("fldb", "flsubtb"):
         return log_flow + world.log_reward(world.initial())
     return log_flow if config.learns_flow else None
 
@@ -306,9 +339,14 @@ def _objects(program: Program, params: Params, seed: jax.Array, number: jax.Arra
 
 
 def _random_return_exactly(program: Program, known: exact.Tables) -> jax.Array:
-    mask = program.learner.forward_mask(known.states)
-    log_pf = jnp.where(mask, -jnp.log(mask.sum(1, keepdims=True).astype(jnp.float32)), exact.NOTHING)
+    log_pf = _random_policy(program, known)
     return (jnp.exp(exact.log_terminating(known, log_pf)) * jnp.exp(known.log_rewards)).sum()
+
+
+def _random_policy(program: Program, known: exact.Tables) -> jax.Array:
+    """float32 [N, A]: log-probabilities of uniformly random steps, the prior of relative trajectory balance."""
+    mask = program.learner.forward_mask(known.states)
+    return jnp.where(mask, -jnp.log(mask.sum(1, keepdims=True).astype(jnp.float32)), exact.NOTHING)
 
 
 def _random_return_by_sampling(program: Program) -> jax.Array:

@@ -90,11 +90,23 @@ def _sweep(start: jax.Array, log_step: jax.Array, levels: jax.Array, neighbours:
 
 
 def backward_of_flow(known: Tables, log_pf: jax.Array, log_flow: jax.Array) -> jax.Array:
-    """float32 [N, A − 1]: log P_B of the flow F(s)·P_F that flow matching learns; it has no backward policy."""
+    """float32 [N, A − 1]: log P_B of the flow F(s)·P_F: each parent's share of the inflow."""
     count, moves = known.parents.shape
     before = jnp.where(known.parents < count, known.parents, 0)
     edges = log_flow[before] + log_pf[before, jnp.arange(moves)[None, :]]
     return jax.nn.log_softmax(jnp.where(known.parents < count, edges, NOTHING))
+
+
+def tilt(known: Tables, log_prior: jax.Array) -> tuple[Tables, jax.Array]:
+    """The target of relative trajectory balance: tables with the rewards P_prior(x)·R(x), and the prior's own log P_B.
+
+    `log_prior` [N, A] is the prior's forward policy. P_B of a parent is its share of the visits to a state.
+    """
+    visits = log_visits(known, log_prior)
+    log_rewards = visits + log_prior[:, -1] + known.log_rewards
+    if known.terminal is not None:
+        log_rewards = jnp.where(known.terminal, log_rewards, NOTHING)
+    return known._replace(log_rewards=log_rewards), backward_of_flow(known, log_prior, visits)
 
 
 def bounds(known: Tables, policies: Policies) -> tuple[jax.Array, jax.Array]:

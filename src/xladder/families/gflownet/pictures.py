@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def panels(config: GFlowNetConfig) -> tuple[Panel, ...]:
     """The panels of the learning curves."""
-    return flow_panels(config.exact, config.world.charted)
+    return flow_panels(config.exact, config.charted)
 
 
 def references(score: Mapping[str, Any] | None) -> dict[str, float]:

@@ -200,11 +200,17 @@ class Program(Portable):
         needed = batch.length.sum(1).max()
         fits = (needed > jnp.array(buckets[:-1], jnp.int32)).sum() if len(buckets) > 1 else jnp.int32(0)
 
-        def gradient(bucket: int, one: tuple[Agent, Trajectories]) -> tuple[Params, Learned]:
-            return self.learner.gradient(*one, bucket)
+        # Devices have different numbers of transitions; with the mean number, the mean of their means is that of all.
+        transitions = None
+        if self.config.learner.weighting == "transitions":
+            transitions = self.data_parallel.mean(batch.length.sum(1).astype(jnp.float32))
+
+        def gradient(bucket: int, one: tuple[Agent, Trajectories, jax.Array | None]) -> tuple[Params, Learned]:
+            agent, trajectories, transitions = one
+            return self.learner.gradient(agent, trajectories, bucket, transitions)
 
         branches = [partial(over_seeds, partial(gradient, bucket)) for bucket in buckets]
-        gradients, learned = jax.lax.switch(fits, branches, (agents, batch))
+        gradients, learned = jax.lax.switch(fits, branches, (agents, batch, transitions))
         # Averaged outside the branch: other devices may need another bucket.
         gradients = self.data_parallel.mean(gradients)
         return over_seeds(lambda one: self.learner.update(*one), (agents, gradients)), learned
