@@ -29,7 +29,14 @@ CART = replace(
 )
 GRID = replace(TINY_GRID, learner=replace(TINY_GRID.learner, batch_size=16, replay="uniform"))
 HUNT = replace(TINY, learner=replace(TINY.learner, batch_size=8, clip=0.35))
-RUNS = {"treasurehunt": (HUNT, 4), "hypergrid": (GRID, 6), "cartpole": (CART, 20)}
+# Devices have different numbers of transitions.
+BY_TRANSITIONS = replace(GRID, loss="fm", learner=replace(GRID.learner, weighting="transitions"))
+RUNS = {
+    "treasurehunt": (HUNT, 4),
+    "hypergrid": (GRID, 6),
+    "cartpole": (CART, 20),
+    "hypergrid by transitions": (BY_TRANSITIONS, 6),
+}
 SEEDS = [3, 4]
 
 

@@ -260,8 +260,8 @@ class GFlowNetLearner:
         length, kind = batch.length, self.config.loss
         if kind == "rtb":
             log_prior = spread(-jnp.log(mask.sum(-1).astype(jnp.float32)))
-            each = jax.vmap(balance.relative_trajectory_balance, in_axes=(None, 0, 0, 0, 0))
-            return each(params["log_z"], log_pf, log_prior, log_reward, length).mean(), params["log_z"]
+            relative = jax.vmap(balance.relative_trajectory_balance, in_axes=(None, 0, 0, 0, 0))
+            return relative(params["log_z"], log_pf, log_prior, log_reward, length).mean(), params["log_z"]
         log_pb = jnp.roll(spread(self._log_backward(outputs.backward, rows)), -1, axis=1)  # known where the step leads
         if kind == "tb":
             each = jax.vmap(balance.trajectory_balance, in_axes=(None, 0, 0, 0, 0))
@@ -292,8 +292,8 @@ class GFlowNetLearner:
         log_rewards = spread(self.log_rewards(rows.states))
         log_z = log_z + log_rewards[0, 0]
         if kind == "flsubtb":
-            parts = jax.vmap(balance.forward_looking_sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
-            return parts(log_flow, log_pf, log_pb, log_rewards, length, hyperparams.subtb_lambda).mean(), log_z
+            ahead = jax.vmap(balance.forward_looking_sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
+            return ahead(log_flow, log_pf, log_pb, log_rewards, length, hyperparams.subtb_lambda).mean(), log_z
         return mean(jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)), log_z
 
     def gradient(

@@ -160,12 +160,11 @@ def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Ex
     """Compare one sampler with the target over all states."""
     world, rewards = program.learner.world, jnp.exp(known.log_rewards)
     policies, log_z = _policies(program, params, known)
+    true_log_z: Any = world.log_z()
     if program.config.loss == "rtb":
         known, log_pb = exact.tilt(known, _random_policy(program, known))
         policies, true_log_z = policies._replace(log_pb=log_pb), jax.nn.logsumexp(known.log_rewards)
-    else:
-        true_log_z = world.log_z()
-        assert true_log_z is not None
+    assert true_log_z is not None
     log_target = known.log_rewards - true_log_z
     log_p = exact.log_terminating(known, policies.log_pf)
     p, target = jnp.exp(log_p), jnp.exp(log_target)
@@ -291,7 +290,7 @@ def log_probabilities(learner: GFlowNetLearner, params: Params, batch: Trajector
     """
     kind = learner.config.loss
 
-    def step(carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def step(carry: Any) -> Any:
         t, previous_action, forward, backward = carry
         states = batch.states[t]
         log_pf, log_pb, _ = learner.log_policies(params, states)
