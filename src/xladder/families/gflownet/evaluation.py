@@ -100,6 +100,30 @@ def distribution(config: GFlowNetConfig, params: Params, compiled: Compiled) -> 
     return np.asarray(compiled(log_distribution)(Program(config), params, exact.tables(config.world)))
 
 
+def log_target(config: GFlowNetConfig, compiled: Compiled) -> tuple[np.ndarray, float]:
+    """float64 [N]: the logarithm of what every state's probability should be proportional to, and its log Z.
+
+    That is the log-reward or, for relative trajectory balance, log-prior + log-reward.
+    """
+    known = config.world.build().enumeration()
+    assert known is not None
+    if config.loss != "rtb":
+        return known.log_rewards, known.log_z
+    tilted = np.asarray(compiled(_tilted)(Program(config), exact.tables(config.world)), float)
+    return tilted, float(np.logaddexp.reduce(tilted[known.terminal]))
+
+
+def target_picture(config: GFlowNetConfig, compiled: Compiled) -> np.ndarray | None:
+    """float64 [H, H] or [1, H]: the marginal of the target, in the shape of the measured ones; None if there is none."""
+    world = config.world.build()
+    if config.loss != "rtb" or world.target_picture(config.exact) is None:
+        return world.target_picture(config.exact)
+    if not config.exact:
+        return None
+    log_rewards, log_z = log_target(config, compiled)
+    return np.asarray(world.marginal(jnp.exp(jnp.asarray(log_rewards - log_z, jnp.float32))), float)
+
+
 def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
     """The numbers that an evaluation reports. `episodes`, at least 1, is the sample size if it has to sample."""
     config = replace(config, eval_samples=episodes)
@@ -115,7 +139,8 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
             mean, interval = mean_and_interval(values)
             scores |= {name: float(mean), f"{name}_ci95": float(interval)}
     world = config.world.build()
-    return scores | {"log_z": world.log_z(), "num_modes": world.num_modes(), "enumerable": config.world.enumerable}
+    log_z = log_target(config, compiled)[1] if config.exact and config.loss == "rtb" else world.log_z()
+    return scores | {"log_z": log_z, "num_modes": world.num_modes(), "enumerable": config.world.enumerable}
 
 
 def draw_objects(
@@ -340,6 +365,10 @@ def _objects(program: Program, params: Params, seed: jax.Array, number: jax.Arra
 def _random_return_exactly(program: Program, known: exact.Tables) -> jax.Array:
     log_pf = _random_policy(program, known)
     return (jnp.exp(exact.log_terminating(known, log_pf)) * jnp.exp(known.log_rewards)).sum()
+
+
+def _tilted(program: Program, known: exact.Tables) -> jax.Array:
+    return exact.tilt(known, _random_policy(program, known))[0].log_rewards
 
 
 def _random_policy(program: Program, known: exact.Tables) -> jax.Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
-from xladder.families.gflownet.evaluation import distribution
+from xladder.families.gflownet.evaluation import distribution, log_target, target_picture
 from xladder.pictures.curves import Panel, flow_panels
 from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
 from xladder.pictures.scenes import MOST_MAPS, make_maps, pack
@@ -34,7 +34,7 @@ def references(score: Mapping[str, Any] | None) -> dict[str, float]:
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
     """Draw the first seed's sampler at every evaluation. Returns the files."""
     world, drawn = result.config.world.build(), {}
-    target = world.target_picture(result.config.exact)
+    target = target_picture(result.config, compiled)
     if result.snapshots and target is not None:
         last = result.snapshots[-1]
         shown = "all cells" if world.state_size <= 2 else "marginal of coordinates 1 and 2"
@@ -48,14 +48,15 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
         drawn["scatter"] = folder / "scatter.png"
         log_p = distribution(result.config, pick(result.params, 0), compiled)
         objects = known.terminal
-        draw_scatter(drawn["scatter"], known.log_rewards[objects], log_p[objects], world.log_z(), title)
+        log_rewards, log_z = log_target(result.config, compiled)
+        draw_scatter(drawn["scatter"], log_rewards[objects], log_p[objects], log_z, title)
     return drawn
 
 
 def scenes(result: Result) -> list[Scene]:
     """Target and learned distribution of the first seed at every evaluation; none if the target is not known."""
     config, world = result.config, result.config.world.build()
-    target = world.target_picture(config.exact)
+    target = target_picture(config, compiled)
     if not result.snapshots or target is None:
         return []
     every = np.linspace(0, len(result.snapshots) - 1, min(MOST_MAPS, len(result.snapshots))).round().astype(int)
