@@ -114,7 +114,7 @@ def log_target(config: GFlowNetConfig, compiled: Compiled) -> tuple[np.ndarray, 
 
 
 def target_picture(config: GFlowNetConfig, compiled: Compiled) -> np.ndarray | None:
-    """float64 [H, H] or [1, H]: the marginal of the target, in the shape of the measured ones; None if there is none."""
+    """float64 [H, H] or [1, H]: the target's marginal, in the shape of the measured ones; None if it has none."""
     world = config.world.build()
     if config.loss != "rtb" or world.target_picture(config.exact) is None:
         return world.target_picture(config.exact)
