@@ -18,6 +18,10 @@ RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch"
 CONFIGS = {
     "tb": TINY_GRID,
     "tb, prioritised": replace(TINY_GRID, learner=replace(TINY_GRID.learner, replay="prioritised")),
+    "tb, diverse, searched": replace(
+        TINY_GRID,
+        learner=replace(TINY_GRID.learner, replay="diverse", local_search=2, local_search_rule="metropolis"),
+    ),
     "subtb, uniform": replace(TINY_GRID, loss="subtb", learner=replace(TINY_GRID.learner, replay="uniform")),
 }
 SEED, TICKS = 3, 5
@@ -65,12 +69,15 @@ def assert_explored_as_configured(metrics):
 
 def assert_same_memory(device, host):
     assert host.size == len(host.log_rewards) == 8, "not full yet, so nothing was overwritten"
+    assert len(np.unique(host.states, axis=0)) > 1
     np.testing.assert_array_equal(device.states, host.states)
     np.testing.assert_allclose(device.log_rewards, host.log_rewards, rtol=1e-6)
     assert device.added % 8 == host.index and min(device.added, 8) == host.size
 
 
-@pytest.mark.parametrize("name", ["tb", "tb, prioritised", pytest.param("subtb, uniform", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name", ["tb", "tb, prioritised", "tb, diverse, searched", pytest.param("subtb, uniform", marks=pytest.mark.slow)]
+)
 def test_one_seed_is_one_run_on_every_jax_rung_memory_included(name):
     sequentially = trained("sequential", name)
     assert_explored_as_configured(sequentially[2])
@@ -108,12 +115,14 @@ def test_one_half_of_a_batch_is_new_and_the_other_remembered(rung):
 
 def test_steps_picks_and_walks_of_every_iteration_and_seed_draw_independently():
     config = CONFIGS["tb, prioritised"]
+    config = replace(config, learner=replace(config.learner, local_search=2))
     drawn = [
         compiled(Program.draw)(Program(config), keys.root(seed), np.int32(tick)) for seed in (0, 1) for tick in (0, 1)
     ]
-    assert [part.shape for part in drawn[0]] == [(9, 3), (3,), (9, 3)]
-    numbers = np.concatenate([np.ravel(part) for draws in drawn for part in draws])
-    assert len(np.unique(numbers)) == len(numbers)
+    searching = [(2, 3), (2, 9, 3), (2, 9, 3), (2, 3)]
+    assert [part.shape for part in jax.tree.leaves(drawn[0])] == [(9, 3), (3,), (9, 3), *searching]
+    numbers = np.concatenate([np.ravel(part) for part in jax.tree.leaves(drawn)])
+    assert len(np.unique(numbers)) >= len(numbers) - 2  # 708 of 2²³ possible numbers: a few pairs may be equal
 
 
 @pytest.mark.slow

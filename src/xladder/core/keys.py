@@ -20,6 +20,8 @@ class Stream(IntEnum):
     SAMPLE = 4
     NOISE = 5
     BACK = 6
+    SEARCH = 7
+    CONDITION = 8
 
 
 WORLD = 2**31 - 1  # the "agent" whose draws belong to the world itself

@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.lax import dynamic_index_in_dim, dynamic_update_index_in_dim
 
 from xladder.core.types import Array, Params
+from xladder.learners.choosing import MASKED_LOGIT, Explore, act, choose, mixture, take
+from xladder.learners.packing import PackedSteps, pack, unpack
 from xladder.losses import balance
-from xladder.nets.flow import MOST_WRITTEN_OUT, FlowNet
+from xladder.nets.flow import FlowNet
 from xladder.worlds.flow import BoundWorld
 
 if TYPE_CHECKING:
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
 
 BackwardPolicy = Callable[[Params, jax.Array], jax.Array]
 """float32 [B, A − 1]: the probability with which each action is undone, from parameters and states [B, D]."""
-MASKED_LOGIT = -1e9  # logit of an action that is not allowed; finite, so that gradients are
 
 
 class Hyperparams(NamedTuple):
@@ -52,13 +54,6 @@ class Agent(NamedTuple):
     hyperparams: Hyperparams
 
 
-class Explore(NamedTuple):
-    """How sampling differs from the policy."""
-
-    epsilon: Array  # float32 []: fraction of uniformly random steps
-    temperature: Array  # float32 []: logits are divided by it
-
-
 class Trajectories(NamedTuple):
     """A batch of trajectories, time first. Entries beyond a trajectory's length are arbitrary."""
 
@@ -74,7 +69,8 @@ class Walk(NamedTuple):
     trajectory: jax.Array  # int32 [M]
     state: jax.Array  # int32 [M, D]
     active: jax.Array  # bool [M]
-    taken: Trajectories  # all trajectories so far
+    length: jax.Array  # int32 [B]: steps so far
+    record: jax.Array  # int32 [T + unroll − 1, B, D + 1]: states and actions of all trajectories so far, in one array
 
 
 class Learned(NamedTuple):
@@ -96,6 +92,8 @@ class GFlowNetLearner:
     config: GFlowNetConfig
     unroll: int = 1
     compact: bool = False
+    axis: str | None = None
+    """Name of the axis of seeds, if they are vectorised."""
 
     @property
     def world(self) -> BoundWorld:
@@ -150,11 +148,7 @@ class GFlowNetLearner:
     def forward_policy(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
         """float32 [B, A]: the probability with which sampling takes each action."""
         logits = self._apply(params, states, "forward").forward
-        mask = self.forward_mask(states)
-        masked = jnp.where(mask, logits, MASKED_LOGIT)
-        # The maximum is subtracted first: divided by a small temperature, allowed logits could fall below MASKED_LOGIT.
-        policy = jax.nn.softmax((masked - masked.max(-1, keepdims=True)) / explore.temperature)
-        return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
+        return mixture(logits, self.forward_mask(states), explore)
 
     def backward_policy(self, params: Params, states: jax.Array) -> jax.Array:
         """float32 [B, A − 1]: the probability with which each action is undone; zeros in the initial state."""
@@ -164,20 +158,27 @@ class GFlowNetLearner:
         logits = self._apply(params, states, "backward").backward
         return jax.nn.softmax(jnp.where(mask, logits, MASKED_LOGIT)) * mask
 
-    def sample(self, params: Params, explore: Explore, draws: jax.Array) -> Trajectories:
-        """Sample a batch from the initial state until all have stopped; `draws` are uniform, float32 [T, B]."""
+    def sample(
+        self, params: Params, explore: Explore, draws: jax.Array, start: jax.Array | None = None
+    ) -> Trajectories:
+        """Sample a batch until all have stopped; `draws` are uniform, float32 [T, B].
+
+        Trajectories begin in the initial state, or in states `start`, int32 [B, D].
+        """
         w, stop, (steps, count) = self.world, self.stop, draws.shape
 
         def step(carry: Walk) -> Walk:
-            t, trajectory, state, active, (states, actions, length) = carry
+            t, trajectory, state, active, length, record = carry
             # As long as all trajectories are in the loop, whole rows are read and written.
             whole = trajectory.size == count
-            here: Any = t if whole else (t, trajectory)
-            action = choose(self.forward_policy(params, state, explore), draws[here])
+            draw = dynamic_index_in_dim(draws, t, keepdims=False) if whole else draws[t, trajectory]
+            logits = self._apply(params, state, "forward").forward
+            action = act(logits, self.forward_mask(state), explore, draw)
             length = length + active if whole else length.at[trajectory].add(active)
-            taken = Trajectories(states.at[here].set(state), actions.at[here].set(action), length)
+            taken = jnp.concatenate([state, action[:, None]], axis=1)
+            record = dynamic_update_index_in_dim(record, taken, t, 0) if whole else record.at[t, trajectory].set(taken)
             moved = jax.vmap(w.forward)(state, jnp.where(active, action, stop))
-            return Walk(t + 1, trajectory, moved, active & (action != stop), taken)
+            return Walk(t + 1, trajectory, moved, active & (action != stop), length, record)
 
         def set_aside(carry: Walk, size: int) -> Walk:
             first = jnp.argsort(~carry.active, stable=True)[:size]
@@ -185,15 +186,25 @@ class GFlowNetLearner:
                 trajectory=carry.trajectory[first], state=carry.state[first], active=carry.active[first]
             )
 
-        start = jnp.broadcast_to(w.initial()[None], (count, w.state_size))
-        empty = jnp.zeros((steps, count, w.state_size), jnp.int32), jnp.zeros((steps, count), jnp.int32)
-        nothing = Trajectories(*empty, jnp.zeros(count, jnp.int32))
-        carry = Walk(jnp.int32(0), jnp.arange(count), start, jnp.ones(count, bool), nothing)
+        begin = jnp.broadcast_to(w.initial()[None], (count, w.state_size)) if start is None else start
+        carry = Walk(
+            jnp.int32(0),
+            jnp.arange(count),
+            begin,
+            jnp.ones(count, bool),
+            jnp.zeros(count, jnp.int32),
+            self._empty(steps, count),
+        )
         sizes = [count, *(size for size in (count // 2, count // 4) if self.compact and size)]
         for size, fewer in zip(sizes, [*sizes[1:], 0], strict=True):
             carry = carry if size == count else set_aside(carry, size)
-            carry = jax.lax.while_loop(partial(_goes_on, steps, fewer), self._several(step), carry)
-        return carry.taken
+            # Bounded, because a policy of NaNs never stops.
+            carry = jax.lax.while_loop(
+                lambda carry, fewer=fewer: self.any_seed(carry.active.sum() > fewer) & (carry.t < steps),
+                self._several(step),
+                carry,
+            )
+        return Trajectories(carry.record[:steps, :, :-1], carry.record[:steps, :, -1], carry.length)
 
     def sample_backward(
         self, params: Params, objects: jax.Array, draws: jax.Array, policy: BackwardPolicy | None = None
@@ -206,27 +217,27 @@ class GFlowNetLearner:
         policy = policy or self.backward_policy
 
         def step(carry: Any) -> Any:
-            k, state, states, actions, moves = carry
-            here = jnp.minimum(k, steps - 1)  # unrolled steps may go beyond the end
+            k, state, record, moves = carry
             active = self.backward_mask(state).any(-1)
-            action = choose(policy(params, state), draws[here])
+            draw = dynamic_index_in_dim(draws, k, keepdims=False)
+            action = choose(policy(params, state), draw)
             before = jax.vmap(w.backward)(state, jnp.where(active, action, stop))
-            return k + 1, before, states.at[here].set(before), actions.at[here].set(action), moves + active
+            taken = jnp.concatenate([before, action[:, None]], axis=1)
+            return k + 1, before, dynamic_update_index_in_dim(record, taken, k, 0), moves + active
 
         def more(carry: Any) -> jax.Array:
-            return self.backward_mask(carry[1]).any() & (carry[0] < steps - 1)
+            return self.any_seed(self.backward_mask(carry[1]).any()) & (carry[0] < steps - 1)
 
         # Stored in reverse, in the order of sampling; a trajectory's length is known only at the end.
-        empty = jnp.zeros((steps, count, w.state_size), jnp.int32), jnp.zeros((steps, count), jnp.int32)
-        first = jnp.int32(0), objects, *empty, jnp.zeros(count, jnp.int32)
-        _, _, states, actions, moves = jax.lax.while_loop(more, self._several(step), first)
+        first = jnp.int32(0), objects, self._empty(steps, count), jnp.zeros(count, jnp.int32)
+        _, _, record, moves = jax.lax.while_loop(more, self._several(step), first)
         # Step t of a trajectory with n moves was sampled as number n − 1 − t; step n is stop, in the object itself.
         when = jnp.arange(steps)[:, None]
-        found = jnp.maximum(moves[None] - 1 - when, 0), jnp.arange(count)[None]
+        found = record[jnp.maximum(moves[None] - 1 - when, 0), jnp.arange(count)[None]]
         moving = when < moves[None]
         return Trajectories(
-            jnp.where(moving[..., None], states[found], objects[None]),
-            jnp.where(moving, actions[found], stop),
+            jnp.where(moving[..., None], found[..., :-1], objects[None]),
+            jnp.where(moving, found[..., -1], stop),
             moves + 1,
         )
 
@@ -329,6 +340,14 @@ class GFlowNetLearner:
         log_flow = jnp.zeros(states.shape[0]) if outputs.log_flow is None else outputs.log_flow
         return log_pf, log_pb, log_flow
 
+    def _empty(self, steps: int, count: int) -> jax.Array:
+        """int32: room for states and actions; unrolled steps may go beyond the last."""
+        return jnp.zeros((steps + self.unroll - 1, count, self.world.state_size + 1), jnp.int32)
+
+    def any_seed(self, going: jax.Array) -> jax.Array:
+        """Whether any seed goes on. If each decided for itself, `vmap` would copy all trajectories to keep some."""
+        return going if self.axis is None else jax.lax.pmax(going.astype(jnp.int32), self.axis) > 0
+
     def _several(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
         def steps(carry: Any) -> Any:
             for _ in range(self.unroll):
@@ -366,76 +385,3 @@ class GFlowNetLearner:
         log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]))
         edges = log_flow.reshape(-1, moves) + jnp.diagonal(log_pf.reshape(-1, moves, moves + 1), axis1=1, axis2=2)
         return jnp.where(mask, edges, MASKED_LOGIT)
-
-
-def _goes_on(steps: int, fewer: int, walk: Walk) -> jax.Array:
-    # Bounded, because a policy of NaNs never stops.
-    return (walk.active.sum() > fewer) & (walk.t < steps)
-
-
-class PackedSteps(NamedTuple):
-    """The steps of a batch, concatenated without padding."""
-
-    states: jax.Array  # int32 [R, D]
-    actions: jax.Array  # int32 [R]: taken there
-    previous_action: jax.Array  # int32 [R]: the action before it; arbitrary in a first step
-    place: tuple[jax.Array, jax.Array]  # int32 [R], twice: trajectory and step; the step is T in padding rows
-    row_of: jax.Array  # int32 [B, T]: the inverse; an arbitrary row for padding
-
-
-def pack(batch: Trajectories, bucket: int) -> PackedSteps:
-    """Pack the steps of a batch into `bucket` rows. If there are fewer, the last one is repeated."""
-    steps = batch.actions.shape[0]
-    ends = jnp.cumsum(batch.length)
-    real = jnp.arange(bucket) < ends[-1]
-    row = jnp.minimum(jnp.arange(bucket), ends[-1] - 1)
-    trajectory = (row[:, None] >= ends[None, :]).sum(1)
-    step = row - (ends - batch.length)[trajectory]
-    row_of = jnp.minimum((ends - batch.length)[:, None] + jnp.arange(steps)[None, :], bucket - 1)
-    before = batch.actions[jnp.maximum(step - 1, 0), trajectory]
-    return PackedSteps(
-        batch.states[step, trajectory],
-        batch.actions[step, trajectory],
-        before,
-        (trajectory, jnp.where(real, step, steps)),
-        row_of,
-    )
-
-
-@jax.custom_vjp
-def unpack(rows: PackedSteps, values: jax.Array) -> jax.Array:
-    """float32 [B, T] from one value per row, float32 [R]; arbitrary beyond a trajectory's length.
-
-    Each step has one row, so the gradient is a gather, too, instead of a scatter-add.
-    """
-    return values[rows.row_of]
-
-
-def _unpack_forward(rows: PackedSteps, values: jax.Array) -> tuple[jax.Array, Any]:
-    return unpack(rows, values), rows.place
-
-
-def _unpack_backward(place: Any, gradient: jax.Array) -> tuple[None, jax.Array]:
-    trajectory, step = place
-    steps = gradient.shape[1]
-    return None, jnp.where(step < steps, gradient[trajectory, jnp.minimum(step, steps - 1)], 0.0)
-
-
-unpack.defvjp(_unpack_forward, _unpack_backward)
-
-
-def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:
-    """int32 [B]: actions sampled from probabilities [B, A] with uniform numbers [B]; never one with probability 0."""
-    # Running sums by a triangular matrix of ones. Each adds the same terms in the same order, so that an action with
-    # probability zero adds exactly nothing, which a tree-shaped scan does not guarantee.
-    below = jnp.tri(probs.shape[-1], dtype=probs.dtype)
-    if probs.shape[-1] > MOST_WRITTEN_OUT:
-        heights = jnp.dot(probs, below.T, precision="highest")
-    else:  # fuses with the code around it
-        heights = jnp.sum(probs[:, None, :] * below[None], axis=-1)
-    return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
-
-
-def take(values: jax.Array, index: jax.Array) -> jax.Array:
-    """float32 [R]: one entry of each row [R, A]."""
-    return jnp.sum(values, axis=-1, where=index[:, None] == jnp.arange(values.shape[-1])[None, :])

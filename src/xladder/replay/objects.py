@@ -16,7 +16,7 @@ class Objects(NamedTuple):
 
     states: jax.Array  # int32 [C, D]
     log_rewards: jax.Array  # float32 [C]
-    added: jax.Array  # int32 []: objects added so far; once full, C plus the next slot
+    added: jax.Array  # int32 []: objects added so far; once full, C plus the next slot (C in a diverse memory)
 
 
 def init(capacity: int, size: int) -> Objects:
@@ -36,6 +36,32 @@ def add(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:
         # A plain count would overflow; only the next slot and whether the ring is full matter.
         jnp.where(total >= capacity, capacity + total % capacity, total),
     )
+
+
+def add_diverse(memory: Objects, states: jax.Array, log_rewards: jax.Array) -> Objects:
+    """Add those of the objects [B, D] that make the memory more diverse, one after another.
+
+    A known object is not stored twice. Once the memory is full, an object takes the place of the nearest (the first of
+    them; the distance is the sum of absolute differences) if its reward is not lower, and is dropped otherwise:
+    crowding (De Jong 1975), which keeps what is far from everything else.
+    """
+    capacity = memory.log_rewards.size
+
+    def put(memory: Objects, one: tuple[jax.Array, jax.Array]) -> tuple[Objects, None]:
+        state, log_reward = one
+        away = jnp.abs(memory.states - state[None, :]).sum(1)
+        away = jnp.where(jnp.arange(capacity) < memory.added, away, jnp.iinfo(jnp.int32).max)
+        nearest = jnp.argmin(away)
+        room = (memory.added < capacity) & (away[nearest] > 0)
+        slot = jnp.where(room, memory.added, nearest)
+        kept = room | (log_reward >= memory.log_rewards[slot])
+        return Objects(
+            memory.states.at[slot].set(jnp.where(kept, state, memory.states[slot])),
+            memory.log_rewards.at[slot].set(jnp.where(kept, log_reward, memory.log_rewards[slot])),
+            memory.added + room,
+        ), None
+
+    return jax.lax.scan(put, memory, (states, log_rewards))[0]
 
 
 def sample(memory: Objects, draws: jax.Array, prioritised: bool) -> jax.Array:

@@ -28,6 +28,17 @@ class HostObjects(Stateful):
             self.index = (self.index + 1) % capacity
             self.size = min(self.size + 1, capacity)
 
+    def add_diverse(self, states: np.ndarray, log_rewards: np.ndarray) -> None:
+        """Add objects [B, D] that are not known: where there is room, or in place of the nearest if not worse."""
+        for state, log_reward in zip(states, log_rewards, strict=True):
+            away = np.abs(self.states[: self.size] - state).sum(1)
+            room = self.size < len(self.log_rewards) and not (away == 0).any()
+            slot = self.size if room else int(away.argmin())
+            if room or log_reward >= self.log_rewards[slot]:
+                self.states[slot], self.log_rewards[slot] = state, log_reward
+            self.size += room
+        self.index = self.size % len(self.log_rewards)
+
     def sample(self, draws: np.ndarray, prioritised: bool) -> np.ndarray:
         """Sample an object [B, D] for each uniform number [B], with replacement."""
         if not prioritised:

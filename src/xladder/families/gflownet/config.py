@@ -59,12 +59,20 @@ class LearnerConfig:
     """Sampling temperature at the end of its schedule."""
     explore_until: float = 0.48
     """Fraction of the run after which ε and temperature have reached their end values."""
-    replay: Literal["none", "uniform", "prioritised"] = "none"
-    """Whether part of each batch is sampled backward from replayed objects; prioritised: by reward."""
+    replay: Literal["none", "uniform", "prioritised", "diverse"] = "none"
+    """Sample part of each batch backward from replayed objects; prioritised: by reward; diverse: no object twice."""
     replay_share: float = 0.5
     """Fraction of the batch that is sampled backward from replayed objects."""
     memory: int = 10_000
     """Capacity of the replay memory, in objects."""
+    local_search: int = 0
+    """Rounds of local search per iteration: some steps back from an object, and forward again."""
+    local_search_steps: int = 0
+    """Steps that a round of local search undoes at most; 0 means half of the longest trajectory."""
+    local_search_rule: Literal["better", "metropolis"] = "better"
+    """Keep an object that is not worse, or one by Metropolis and Hastings' rule."""
+    local_search_share: float = 0.5
+    """Fraction of the newly sampled trajectories that local search refines."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +140,17 @@ class GFlowNetConfig:
         """Trajectories of a batch that start from replayed objects."""
         share = self.learner.replay_share if self.learner.replay != "none" else 0.0
         return min(round(share * self.learner.batch_size), self.learner.batch_size - 1)
+
+    @property
+    def search_steps(self) -> int:
+        """Steps that a round of local search undoes at most."""
+        return self.learner.local_search_steps or max(1, self.world.steps // 2)
+
+    @property
+    def searched(self) -> int:
+        """Newly sampled trajectories that local search refines."""
+        new = self.learner.batch_size - self.remembered
+        return max(1, round(self.learner.local_search_share * new)) if self.learner.local_search else 0
 
     @property
     def learns_flow(self) -> bool:
@@ -229,6 +248,12 @@ def check(config: GFlowNetConfig) -> None:
         ("learner.explore-until", learner.explore_until),
     ]:
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
+    need(learner.local_search >= 0, "learner.local-search", learner.local_search, "it cannot be negative")
+    undone = learner.local_search_steps
+    need(undone >= 0, "learner.local-search-steps", undone, "it cannot be negative")
+    need(undone < world.steps, "learner.local-search-steps", undone, f"trajectories have at most {world.steps} steps")
+    share = learner.local_search_share
+    need(0.0 < share <= 1.0, "learner.local-search-share", share, "it has to lie in (0, 1]")
     share = learner.replay_share
     need(0.0 <= share < 1.0, "learner.replay-share", share, "it has to lie in [0, 1): some objects must be new")
     if config.evaluation == "exact" and not world.enumerable:

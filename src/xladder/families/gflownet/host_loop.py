@@ -15,6 +15,7 @@ import numpy as np
 
 from xladder.core.state import Stateful, unique
 from xladder.core.types import Params
+from xladder.families.gflownet.local_search_host import refine
 from xladder.families.gflownet.program import Draws
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.replay.objects_host import HostObjects
@@ -63,11 +64,14 @@ class HostLoop(Stateful):
         begun = time.perf_counter()
         explore, draws = self.explore(), self.actor.draw(self.tick)
         batch = self.sample(explore, draws.steps)
-        found = batch.states[batch.length - 1, np.arange(len(batch.length))]
-        log_rewards = self.world.log_reward(found)
+        log_rewards = self.world.log_reward(objects_of(batch))
+        reward = np.exp(log_rewards).mean()
+        if draws.search is not None:
+            batch, log_rewards = refine(self, batch, log_rewards, draws.search)
         if self.memory is not None:
-            self.memory.add(found, log_rewards)
-            known = self.memory.sample(draws.indices, self.config.learner.replay == "prioritised")
+            add = self.memory.add_diverse if self.config.learner.replay == "diverse" else self.memory.add
+            add(objects_of(batch), log_rewards)
+            known = self.memory.sample(draws.indices, self.config.learner.replay != "uniform")
             old = self.sample_backward(known, draws.back)
             batch = Trajectories(
                 np.concatenate([batch.states, old.states], axis=1),
@@ -79,7 +83,7 @@ class HostLoop(Stateful):
         self.seconds["sampling"].append(sampled - begun)
         self.seconds["update"].append(time.perf_counter() - sampled)
         self.tick += 1
-        values = np.exp(log_rewards).mean(), learned.loss, learned.log_z, batch.length.mean(), *explore
+        values = reward, learned.loss, learned.log_z, batch.length.mean(), *explore
         names = ("reward", "loss", "log_z", "length", "epsilon", "temperature")
         return {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
@@ -93,13 +97,14 @@ class HostLoop(Stateful):
             np.float32(c.temperature + done * (c.temperature_end - c.temperature)),
         )
 
-    def sample(self, explore: Explore, draws: np.ndarray) -> Trajectories:
-        """Sample a batch forward from the initial state; `draws` are uniform, float32 [T, B]."""
+    def sample(self, explore: Explore, draws: np.ndarray, start: np.ndarray | None = None) -> Trajectories:
+        """Sample a batch forward from the initial state or states [B, D]; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
         stop = self.world.num_actions - 1
         states = np.zeros((steps, count, self.world.state_size), np.int32)
         actions = np.zeros((steps, count), np.int32)
-        length, state, active = np.zeros(count, np.int32), self.world.initial(count), np.ones(count, bool)
+        state = self.world.initial(count) if start is None else start
+        length, active = np.zeros(count, np.int32), np.ones(count, bool)
         for t in range(steps):
             action = choose(self.actor.forward_policy(state, explore), draws[t])
             states[t], actions[t] = state, action
@@ -131,6 +136,11 @@ class HostLoop(Stateful):
             place = moves[who] - 1 - k, who
             states[place], actions[place] = before[who], action[who]
         return Trajectories(states, actions, moves + 1)
+
+
+def objects_of(batch: Trajectories) -> np.ndarray:
+    """int [B, D]: the final states of trajectories."""
+    return batch.states[batch.length - 1, np.arange(len(batch.length))]
 
 
 def choose(probs: np.ndarray, draw: np.ndarray) -> np.ndarray:

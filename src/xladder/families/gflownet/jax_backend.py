@@ -73,8 +73,8 @@ class Backend(Stateful):
         first = np.asarray(self.learner.world.initial())
         self.draw(0)
         self.forward_policy(np.tile(first, (b - old, 1)), Explore(np.float32(0), np.float32(1)))
-        if old:
-            self.backward_policy(np.tile(first, (old, 1)))
+        for count in {old, b - old if self.config.learner.local_search else 0} - {0}:
+            self.backward_policy(np.tile(first, (count, 1)))
         stopped = np.full((steps, b), self.learner.stop, np.int32), np.ones(b, np.int32)
         self.learn(0, 0, Trajectories(np.tile(first, (steps, b, 1)), *stopped))
         self.agent = kept

@@ -9,7 +9,7 @@ Shapes: S seeds, B trajectories, O of them from remembered objects, T steps of t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +23,7 @@ from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Hyperparams, Learned, Trajectories
+from xladder.learners.local_search import SearchDraws, refine
 from xladder.replay import objects
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 BUCKET_GROWTH = 1.5  # ratio of successive bucket sizes
 SMALLEST_BUCKET = 64
 GPU_UNROLL = 8
+SEEDS = "seeds"  # the axis over which a population is vectorised
 
 
 class Counters(NamedTuple):
@@ -64,20 +66,22 @@ class Draws(NamedTuple):
     steps: Array  # float32 [T, B − O]: forward steps
     indices: Array  # float32 [O]: which objects are replayed
     back: Array  # float32 [T, O]: backward steps
+    search: SearchDraws | None = None  # of B − O trajectories
 
 
 @dataclass(frozen=True)
 class Program(Portable):
     """A GFlowNet in its world as pure functions.
 
-    The rung chooses the layout: `mapped`, whether seeds are vectorised or run one after another; `unroll` and
-    `compact`, see `GFlowNetLearner`.
+    The rung chooses the layout: `mapped`, whether seeds are vectorised or run one after another; `unroll`, `compact`
+    and `axis`, see `GFlowNetLearner`.
     """
 
     config: GFlowNetConfig
     mapped: bool = True
     unroll: int = 1
     compact: bool = False
+    axis: str | None = None
     data_parallel: DataParallel = SINGLE
     """How trajectories are sharded over devices; every device stores all objects."""
 
@@ -93,7 +97,7 @@ class Program(Portable):
     @property
     def learner(self) -> GFlowNetLearner:
         """The learner, sized for this world."""
-        return GFlowNetLearner(self.config, self.unroll, self.compact)
+        return GFlowNetLearner(self.config, self.unroll, self.compact, self.axis)
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -150,8 +154,12 @@ class Program(Portable):
         self, counters: Counters, runs: TrainState
     ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
         """A batch of trajectories per seed and the replay memories after it, without learning."""
-        sample = partial(self.sample, counters.tick)
-        return over_seeds(sample, runs) if self.mapped or runs.key.shape[0] == 1 else one_by_one(sample)(runs)
+        if runs.key.shape[0] == 1:
+            return over_seeds(partial(self.sample, counters.tick), runs)
+        if not self.mapped:
+            return one_by_one(partial(self.sample, counters.tick))(runs)
+        together = partial(replace(self, axis=SEEDS).sample, counters.tick)
+        return jax.vmap(together, axis_name=SEEDS)(runs)
 
     def sample(
         self, tick: jax.Array, run: TrainState
@@ -160,30 +168,41 @@ class Program(Portable):
         draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
         explore = learner.explore(run.agent.hyperparams, tick)
         batch = learner.sample(params, explore, self.data_parallel.local(draws.steps, axis=1))
-        found = learner.objects(batch)
-        log_rewards = learner.log_rewards(found)
+        log_rewards = learner.log_rewards(learner.objects(batch))
+        reward = jnp.exp(log_rewards).mean()
+        if draws.search is not None:
+            searched = jnp.arange(draws.steps.shape[1]) < self.config.searched
+            numbers = self.data_parallel.local(draws.search, axis=-1)
+            batch, log_rewards = refine(learner, params, batch, self.data_parallel.local(searched), numbers)
         memory = run.memory
         if memory is not None:
-            memory = objects.add(memory, *self.data_parallel.gather((found, log_rewards)))
-            known = objects.sample(
-                memory, self.data_parallel.local(draws.indices), self.config.learner.replay == "prioritised"
-            )
+            add = objects.add_diverse if self.config.learner.replay == "diverse" else objects.add
+            memory = add(memory, *self.data_parallel.gather((learner.objects(batch), log_rewards)))
+            by_reward = self.config.learner.replay != "uniform"
+            known = objects.sample(memory, self.data_parallel.local(draws.indices), by_reward)
             old = learner.sample_backward(params, known, self.data_parallel.local(draws.back, axis=1))
             batch = Trajectories(
                 jnp.concatenate([batch.states, old.states], axis=1),
                 jnp.concatenate([batch.actions, old.actions], axis=1),
                 jnp.concatenate([batch.length, old.length]),
             )
-        return batch, memory, jnp.exp(log_rewards).mean(), explore
+        return batch, memory, reward, explore
 
     def draw(self, key: jax.Array, tick: jax.Array | int) -> Draws:
         """The random numbers of one iteration."""
         steps, old = self.config.world.steps, self.config.remembered
+        new, rounds = self.config.learner.batch_size - old, self.config.learner.local_search
         at = partial(keys.address, key, tick, 0)
+        search = None
+        if rounds:
+            shapes = (rounds, new), (rounds, steps, new), (rounds, steps, new), (rounds, new)
+            parts = [jax.random.fold_in(at(Stream.SEARCH), part) for part in range(len(shapes))]
+            search = SearchDraws(*map(jax.random.uniform, parts, shapes))
         return Draws(
-            jax.random.uniform(at(Stream.ACT), (steps, self.config.learner.batch_size - old)),
+            jax.random.uniform(at(Stream.ACT), (steps, new)),
             jax.random.uniform(at(Stream.SAMPLE), (old,)),
             jax.random.uniform(at(Stream.BACK), (steps, old)),
+            search,
         )
 
     def learn_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:

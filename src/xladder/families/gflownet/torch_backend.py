@@ -13,6 +13,7 @@ from xladder.families.gflownet.host_loop import HostLoop
 from xladder.families.gflownet.program import Draws
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
+from xladder.learners.local_search import SearchDraws
 from xladder.learners.state_torch import TorchBackend
 
 if TYPE_CHECKING:
@@ -33,8 +34,13 @@ class Backend(TorchBackend):
     def draw(self, tick: int) -> Draws:
         """The random numbers of an iteration."""
         steps, old = self.learner.world.max_steps, self.config.remembered
-        shapes = (steps, self.config.learner.batch_size - old), (old,), (steps, old)
-        return Draws(*(self.rng.random(shape, dtype=np.float32) for shape in shapes))
+        new, rounds = self.config.learner.batch_size - old, self.config.learner.local_search
+        shapes = (steps, new), (old,), (steps, old)
+        drawn = Draws(*(self.rng.random(shape, dtype=np.float32) for shape in shapes))
+        if not rounds:
+            return drawn
+        searching = (rounds, new), (rounds, steps, new), (rounds, steps, new), (rounds, new)
+        return drawn._replace(search=SearchDraws(*(self.rng.random(shape, dtype=np.float32) for shape in searching)))
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
         """float32 [B, A]: the probability with which sampling takes each action."""

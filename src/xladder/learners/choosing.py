@@ -1,0 +1,74 @@
+"""Actions from logits or probabilities and uniform random numbers.
+
+Shapes: B states or R rows, A actions.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import accumulate
+from operator import add
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from xladder.core.types import Array
+from xladder.nets.flow import MOST_WRITTEN_OUT
+
+MASKED_LOGIT = -1e9  # logit of an action that is not allowed; finite, so that gradients are
+
+
+class Explore(NamedTuple):
+    """How sampling differs from the policy."""
+
+    epsilon: Array  # float32 []: fraction of uniformly random steps
+    temperature: Array  # float32 []: logits are divided by it
+
+
+def mixture(logits: jax.Array, mask: jax.Array, explore: Explore) -> jax.Array:
+    """float32 [B, A]: softmax of the logits of allowed actions at a temperature, mixed with ε of uniform steps."""
+    masked = jnp.where(mask, logits, MASKED_LOGIT)
+    # The maximum is subtracted first: divided by a small temperature, allowed logits could fall below MASKED_LOGIT.
+    policy = jax.nn.softmax((masked - masked.max(-1, keepdims=True)) / explore.temperature)
+    return (1 - explore.epsilon) * policy + explore.epsilon * mask / mask.sum(-1, keepdims=True)
+
+
+def act(logits: jax.Array, mask: jax.Array, explore: Explore, draw: jax.Array) -> jax.Array:
+    """int32 [B]: `choose` from the `mixture`. Few actions are written out, one vector [B] each.
+
+    Without any reduction, this and the step of the world after it are one kernel on a GPU instead of half a dozen.
+    """
+    actions = range(logits.shape[-1])
+    if len(actions) > MOST_WRITTEN_OUT:
+        return choose(mixture(logits, mask, explore), draw)
+    allowed = [mask[:, a].astype(logits.dtype) for a in actions]
+    columns = [jnp.where(mask[:, a], logits[:, a], MASKED_LOGIT) for a in actions]
+    highest = reduce(jnp.maximum, columns)
+    weights = [jnp.exp((column - highest) / explore.temperature) for column in columns]
+    total, count = reduce(add, weights), reduce(add, allowed)
+    probs = [
+        (1 - explore.epsilon) * (weight / total) + explore.epsilon * one / count
+        for weight, one in zip(weights, allowed, strict=True)
+    ]
+    *heights, whole = accumulate(probs)
+    return sum(
+        ((height <= draw * whole).astype(jnp.int32) for height in heights), start=jnp.zeros(draw.shape, jnp.int32)
+    )
+
+
+def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:
+    """int32 [B]: actions sampled from probabilities [B, A] with uniform numbers [B]; never one with probability 0."""
+    # Running sums by a triangular matrix of ones. Each adds the same terms in the same order, so that an action with
+    # probability zero adds exactly nothing, which a tree-shaped scan does not guarantee.
+    below = jnp.tri(probs.shape[-1], dtype=probs.dtype)
+    if probs.shape[-1] > MOST_WRITTEN_OUT:
+        heights = jnp.dot(probs, below.T, precision="highest")
+    else:  # fuses with the code around it
+        heights = jnp.sum(probs[:, None, :] * below[None], axis=-1)
+    return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
+
+
+def take(values: jax.Array, index: jax.Array) -> jax.Array:
+    """float32 [R]: one entry of each row [R, A]."""
+    return jnp.sum(values, axis=-1, where=index[:, None] == jnp.arange(values.shape[-1])[None, :])
