@@ -198,12 +198,7 @@ class GFlowNetLearner:
         sizes = [count, *(size for size in (count // 2, count // 4) if self.compact and size)]
         for size, fewer in zip(sizes, [*sizes[1:], 0], strict=True):
             carry = carry if size == count else set_aside(carry, size)
-            # Bounded, because a policy of NaNs never stops.
-            carry = jax.lax.while_loop(
-                lambda carry, fewer=fewer: self.any_seed(carry.active.sum() > fewer) & (carry.t < steps),
-                self._several(step),
-                carry,
-            )
+            carry = jax.lax.while_loop(partial(self._goes_on, steps, fewer), self._several(step), carry)
         return Trajectories(carry.record[:steps, :, :-1], carry.record[:steps, :, -1], carry.length)
 
     def sample_backward(
@@ -343,6 +338,10 @@ class GFlowNetLearner:
     def _empty(self, steps: int, count: int) -> jax.Array:
         """int32: room for states and actions; unrolled steps may go beyond the last."""
         return jnp.zeros((steps + self.unroll - 1, count, self.world.state_size + 1), jnp.int32)
+
+    def _goes_on(self, steps: int, fewer: int, walk: Walk) -> jax.Array:
+        # Bounded, because a policy of NaNs never stops.
+        return self.any_seed(walk.active.sum() > fewer) & (walk.t < steps)
 
     def any_seed(self, going: jax.Array) -> jax.Array:
         """Whether any seed goes on. If each decided for itself, `vmap` would copy all trajectories to keep some."""

@@ -35,12 +35,15 @@ class Backend(TorchBackend):
         """The random numbers of an iteration."""
         steps, old = self.learner.world.max_steps, self.config.remembered
         new, rounds = self.config.learner.batch_size - old, self.config.learner.local_search
-        shapes = (steps, new), (old,), (steps, old)
-        drawn = Draws(*(self.rng.random(shape, dtype=np.float32) for shape in shapes))
+
+        def drawn(*shape: int) -> np.ndarray:
+            return self.rng.random(shape, dtype=np.float32)
+
+        plain = Draws(drawn(steps, new), drawn(old), drawn(steps, old))
         if not rounds:
-            return drawn
-        searching = (rounds, new), (rounds, steps, new), (rounds, steps, new), (rounds, new)
-        return drawn._replace(search=SearchDraws(*(self.rng.random(shape, dtype=np.float32) for shape in searching)))
+            return plain
+        ways = drawn(rounds, steps, new), drawn(rounds, steps, new)
+        return plain._replace(search=SearchDraws(drawn(rounds, new), *ways, drawn(rounds, new)))
 
     def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
         """float32 [B, A]: the probability with which sampling takes each action."""
