@@ -29,8 +29,8 @@ import numpy as np
 import pytest
 import torch
 
+from xladder.families.gflownet import bits_presets, own_presets
 from xladder.families.gflownet import hypergrid_presets as hypergrid
-from xladder.families.gflownet import own_presets
 from xladder.families.gflownet.config import LearnerConfig as FlowLearnerConfig
 from xladder.families.multi_agent.config import LearnerConfig
 from xladder.families.multi_agent.treasurehunt_presets import Config, WorldConfig
@@ -72,6 +72,9 @@ TINY_GRID = hypergrid.Config(
     iterations=20,
 )
 TINY_BITS = own_presets.Config(own_presets.WorldConfig("flow/bits"), TINY_GRID.learner, iterations=20)
+TINY_SEQUENCES = bits_presets.Config(
+    bits_presets.WorldConfig(bits=6, word=2, modes=3), TINY_GRID.learner, iterations=20
+)
 
 
 TINY_VALUES = replace(

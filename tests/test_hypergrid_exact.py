@@ -15,6 +15,7 @@ from xladder.families.gflownet import evaluation, exact
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
+from xladder.families.gflownet.sampling import TRAJECTORIES_AT_ONCE
 from xladder.learners.gflownet import Agent, GFlowNetLearner
 from xladder.worlds import hypergrid as world
 from xladder.worlds.hypergrid_host import HostGrid
@@ -521,5 +522,5 @@ def test_random_steps_earn_what_all_trajectories_of_a_uniform_policy_earn(monkey
     fresh = Agent(jax.tree.map(jnp.asarray, pick(tabular(SAMPLED, stopping), 0)), None, None)
     monkeypatch.setattr(GFlowNetLearner, "init", lambda learner, key: fresh)
     sampled = evaluation.random_return(SAMPLED, compiled)
-    assert abs(sampled - mean) < 5 * deviation / np.sqrt(evaluation.TRAJECTORIES_AT_ONCE)
-    assert abs(sampled - rewards[0]) > 5 * deviation / np.sqrt(evaluation.TRAJECTORIES_AT_ONCE)
+    assert abs(sampled - mean) < 5 * deviation / np.sqrt(TRAJECTORIES_AT_ONCE)
+    assert abs(sampled - rewards[0]) > 5 * deviation / np.sqrt(TRAJECTORIES_AT_ONCE)

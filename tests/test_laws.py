@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, TINY_BITS, TINY_GRID, TINY_VALUES
+from tests.conftest import TINY, TINY_BITS, TINY_GRID, TINY_SEQUENCES, TINY_VALUES
 from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings, user_code
@@ -37,6 +37,7 @@ SMALL = {
     "tag": tag_presets.Config(tag_presets.WorldConfig(**TINY_BOARD), TINY.learner),
     "iowa": iowa_presets.Config(iowa_presets.WorldConfig(**TINY_BOARD, view="rgb"), TINY.learner),
     "hypergrid": TINY_GRID,
+    "bits": TINY_SEQUENCES,
     "cartpole": SEVERAL_STEPS,
     "atari/breakout": PONG,
     "gym/CartPole-v1": GYM,
@@ -66,9 +67,12 @@ QUICK = {
     (OWN["zoo"], "parallel"),
     ("flow/bits", "fused"),
     ("flow/bits", "torch"),
+    ("bits", "fused"),
 }
 QUICK |= {("iowa", "torch"), ("tag", "sequential")}
-SLOW |= {(w, r) for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits") for r in RUNGS if (w, r) not in QUICK}
+SLOW |= {
+    (w, r) for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits") for r in RUNGS if (w, r) not in QUICK
+}
 CELLS = [
     pytest.param(w, r, marks=pytest.mark.slow if (w, r) in SLOW else ())
     for w in ALL

@@ -214,12 +214,9 @@ WORKLOADS = {
                 "iowa": "IQN agents gather cards from four kinds of deck, two of which lose in the long run",
             }.items()
         ),
-        Workload(
-            "hypergrid",
-            "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
-            GFLOWNET,
-            length="iterations",
-            missing={"actors": (_CHEAP, "fused")},
+        *(
+            Workload(name, summary, GFLOWNET, length="iterations", missing={"actors": (_CHEAP, "fused")})
+            for name, summary in names.FLOW_WORLDS.items()
         ),
     ]
 }

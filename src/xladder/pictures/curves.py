@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,15 +67,23 @@ def board_panels(events: Sequence[str], title: str) -> tuple[Panel, ...]:
     )
 
 
-def flow_panels(exact: bool = True, charted: bool = True) -> tuple[Panel, ...]:
+def flow_panels(
+    exact: bool = True, charted: bool = True, texts: Mapping[str, str] = MappingProxyType({}), modes: int = 0
+) -> tuple[Panel, ...]:
     """The panels of a GFlowNet.
 
     Args:
         exact: whether the distance to the target is exact, rather than estimated from samples.
         charted: whether the target is known; otherwise the correlation of probability and reward is shown.
+        texts: metrics of the world's own → what each is.
+        modes: number of modes of which those found are counted.
     """
+    own = [Panel((name,), text, wide=True, smooth=False) for name, text in texts.items()]
+    if modes:
+        own.append(Panel(("modes_found",), f"modes found, of {modes}", wide=True, smooth=False, limits=(0.0, None)))
     if not exact and not charted:
         return (
+            *own,
             Panel(("correlation",), "correlation of log-probability and log-reward", wide=True, smooth=False),
             LOSS,
             Panel(("elbo",), "lower bound of log Z", smooth=False),
@@ -84,6 +93,7 @@ def flow_panels(exact: bool = True, charted: bool = True) -> tuple[Panel, ...]:
     how = "exact" if exact else "of coordinates 1 and 2, estimated from samples"
     return (
         Panel(distance, f"total variation distance ({how})", wide=True, smooth=False, logarithmic=True),
+        *own,
         LOSS,
         Panel(("logz_error",), "error of log Z (absolute)", smooth=False, logarithmic=True),
         Panel(("length",), "length of a trajectory"),

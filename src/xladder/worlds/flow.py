@@ -34,9 +34,10 @@ Shapes: D numbers in a state, A forward actions, the last of which is stop; N st
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Protocol
 
 import jax
@@ -69,6 +70,14 @@ class FlowWorld(ABC):
     """Steps of the longest trajectory, including stop."""
     num_inputs: int | None = None
     """Number of one-hot inputs, if `encode` returns integers."""
+    modes_counted: int = 0
+    """Number of modes, M, of which training counts how many were found; `near_modes` says when."""
+    metric_texts: Mapping[str, str] = MappingProxyType({})
+    """Metrics of the world's own → what each is, in a few words; `metrics` computes them."""
+    chart_text: str = ""
+    """What `chart` shows, in a few words; empty if there is no chart."""
+    chart_axes: tuple[str, str] = ("row", "column")
+    """What the rows and the columns of `chart` are."""
 
     @abstractmethod
     def initial(self) -> State:
@@ -114,6 +123,38 @@ class FlowWorld(ABC):
     def host_twin(self) -> HostWorld | None:
         """The same world in NumPy, for `torch`, `hybrid` and `sequential`. None: they call this one."""
         return None
+
+    # What is published of a world besides the distance to its target: none of it is needed.
+
+    def known_log_z(self) -> float | None:
+        """The logarithm of the sum of all rewards, if it is known without enumerating the states."""
+        return None
+
+    def near_modes(self, state: State) -> jax.Array:
+        """bool [M]: for which of its modes an object counts; needed if `modes_counted` is not 0."""
+        raise NotImplementedError
+
+    def metrics(self, sampler: Sampler) -> Mapping[str, jax.Array]:
+        """The metrics in `metric_texts`, float [] each, from what a sampler builds. Pure JAX."""
+        return {}
+
+    def chart(self, state: State) -> jax.Array:
+        """float [H, W]: features of an object, not negative, whose mean over objects is drawn beside the target's."""
+        raise NotImplementedError
+
+
+class Sampler(Protocol):
+    """A trained policy, for the metrics of a world. Objects are states of the world, stacked along a first axis."""
+
+    def sample(self, count: int, number: int = 0) -> State:
+        """Objects that the policy builds; the same ones for the same `number`."""
+
+    def log_probability(self, objects: State, ways: int = 10) -> jax.Array:
+        """float32 [B]: log-probability of objects.
+
+        Exact if all states are enumerated and the objects are NumPy arrays. Otherwise the mean of P_F / P_B over
+        `ways` backward trajectories from each object, which is exact too where there is but one way back.
+        """
 
 
 class HostWorld(Protocol):
@@ -202,6 +243,12 @@ class BoundWorld(ABC):
     """What the numbers of a state are called in tables: state_1, state_2 …"""
     state_words: str = "states"
     """What states are called in error messages."""
+    modes_counted: int = 0
+    """Number of modes of which training counts how many were found, M."""
+    chart_text: str = ""
+    """What the figures show; empty if there are none."""
+    chart_axes: tuple[str, str] = ("coordinate 1", "coordinate 2")
+    """What the rows and the columns of the figures are."""
 
     @abstractmethod
     def initial(self) -> jax.Array:
@@ -258,19 +305,33 @@ class BoundWorld(ABC):
         last = int(np.flatnonzero(found.terminal)[-1])
         return jnp.asarray(found.states)[jnp.minimum(places, last)]
 
-    # Figures: the marginal of the first two numbers of a state. Only grids have one.
+    # Published metrics of a world's own, see `FlowWorld`.
+
+    def near_modes(self, state: jax.Array) -> jax.Array:
+        """bool [M]: for which of its modes an object counts."""
+        raise NotImplementedError
+
+    def metric_texts(self) -> Mapping[str, str]:
+        """Metrics of the world's own → what each is."""
+        return {}
+
+    def metrics(self, sampler: Sampler) -> Mapping[str, jax.Array]:
+        """The metrics of the world's own, float [] each, from a sampler of states int32 [B, D]."""
+        return {}
+
+    # Figures: of a grid the marginal of the first two coordinates, of other worlds the mean of `FlowWorld.chart`.
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
-        """float64 [H, H] or [1, H]: the target's marginal, as coarse as the estimates; None if there is no figure."""
+        """float64 [H, W]: the target's figure, as coarse as the estimates; None if there is none or it is unknown."""
         return None
 
-    def marginal(self, p: jax.Array) -> jax.Array | None:
-        """float32 [H, H] or [1, H]: the marginal, from the probability of every state; None if there is no figure."""
+    def marginal(self, p: jax.Array, states: jax.Array) -> jax.Array | None:
+        """float32 [H, W]: the figure, from the probability of all states [N] int32 [N, D]; None if there is none."""
         return None
 
-    def histogram(self, objects: jax.Array) -> jax.Array:
-        """float32, in the shape of `target_picture(exact=False)`: the histogram of objects [B, D]."""
-        raise NotImplementedError
+    def histogram(self, objects: jax.Array) -> jax.Array | None:
+        """float32, in the shape of `target_picture(exact=False)`: the figure of objects [B, D]; None if none."""
+        return None
 
 
 def for_object(world: FlowWorld) -> str:

@@ -19,7 +19,7 @@ class JittedHost:
     def __init__(self, world: BoundWorld):
         self.state_size, self.num_actions = world.state_size, world.num_actions
         self.max_steps, self.num_inputs = world.max_steps, world.num_inputs
-        methods = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward")
+        methods = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward", "near_modes")
         self._methods = {method: jax.jit(jax.vmap(getattr(world, method))) for method in methods}
         self._device = jax.local_devices(backend="cpu")[0]
         with jax.ensure_compile_time_eval():
@@ -53,6 +53,10 @@ class JittedHost:
     def log_reward(self, states: np.ndarray) -> np.ndarray:
         """float32 [B]: the log-rewards."""
         return self.call("log_reward", states)
+
+    def near_modes(self, states: np.ndarray) -> np.ndarray:
+        """bool [B, M]: for which modes of the world objects count."""
+        return self.call("near_modes", states)
 
     def call(self, method: str, *given: np.ndarray) -> np.ndarray:
         """Call a method of the world for a batch."""

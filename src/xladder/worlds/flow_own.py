@@ -5,7 +5,7 @@ Shapes: D numbers in a state, A forward actions, the last of which is stop.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import jax
@@ -14,10 +14,11 @@ import numpy as np
 
 from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
-from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, State
+from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, Sampler, State
 from xladder.worlds.flow_settings import MOST_STATES
 from xladder.worlds.flow_states import enumerate_edges, find_states
 
+CHARTED_AT_ONCE = 4096  # states whose charts are added up in one step
 MOST_FOUND = 2**16  # states to search for from the initial state on, if a world does not list them
 
 
@@ -35,6 +36,7 @@ class OwnWorld(BoundWorld):
         self._ends = np.cumsum([int(np.prod(shape)) for shape, _ in self._leaves])
         self.state_size = int(self._ends[-1])
         self.num_actions, self.max_steps = int(world.num_actions), int(world.max_steps)
+        self.modes_counted, self.chart_text, self.chart_axes = world.modes_counted, world.chart_text, world.chart_axes
         encoded = jax.eval_shape(self.encode, jax.ShapeDtypeStruct((self.state_size,), jnp.int32))
         whole = jnp.issubdtype(encoded.dtype, jnp.integer)
         self.num_inputs = int(world.num_inputs or 0) if whole else encoded.shape[0]
@@ -87,6 +89,58 @@ class OwnWorld(BoundWorld):
         """float32 []: log-reward of a state in which stop is allowed."""
         return jnp.asarray(self.world.log_reward(self.unflatten(state)), jnp.float32)
 
+    def near_modes(self, state: jax.Array) -> jax.Array:
+        """bool [M]: for which of its modes an object counts."""
+        return self.world.near_modes(self.unflatten(state))
+
+    def metric_texts(self) -> Mapping[str, str]:
+        """Metrics of the world's own → what each is."""
+        return self.world.metric_texts
+
+    def metrics(self, sampler: Sampler) -> Mapping[str, jax.Array]:
+        """The metrics of the world's own."""
+        return self.world.metrics(_Unflattened(self, sampler))
+
+    def log_z(self) -> float | None:
+        """The logarithm of the sum of all rewards: what the world knows, or from the enumeration."""
+        known = self.world.known_log_z()
+        return super().log_z() if known is None else known
+
+    def num_modes(self) -> int | None:
+        """Number of modes: those that are counted, or from the enumeration."""
+        return self.modes_counted or super().num_modes()
+
+    def target_picture(self, exact: bool) -> np.ndarray | None:
+        """float64 [H, W]: the mean chart of the target, if it can be enumerated."""
+        known = self.enumeration() if self.chart_text else None
+        if known is None:
+            return None
+        with jax.ensure_compile_time_eval():
+            p = jnp.asarray(np.exp(known.log_target), jnp.float32)
+            return np.asarray(jax.jit(self.marginal)(p, jnp.asarray(known.states)), np.float64)
+
+    def marginal(self, p: jax.Array, states: jax.Array) -> jax.Array | None:
+        """float32 [H, W]: the mean chart, from the probability of all states; None if there is none."""
+        if not self.chart_text:
+            return None
+        # Some states at a time: all charts at once would not fit into memory.
+        size = min(CHARTED_AT_ONCE, len(states))
+        padding = -len(states) % size
+        parts = jnp.pad(p, (0, padding)).reshape(-1, size), jnp.pad(states, ((0, padding), (0, 0)))
+
+        def add(total: jax.Array, part: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
+            return total + jnp.tensordot(part[0], self._charts(part[1]), 1), None
+
+        nothing = jnp.zeros(jax.eval_shape(self._charts, states[:1]).shape[1:], jnp.float32)
+        return jax.lax.scan(add, nothing, (parts[0], parts[1].reshape(-1, size, states.shape[1])))[0]
+
+    def histogram(self, objects: jax.Array) -> jax.Array | None:
+        """float32 [H, W]: the mean chart of objects; None if there is none."""
+        return self._charts(objects).mean(0) if self.chart_text else None
+
+    def _charts(self, states: jax.Array) -> jax.Array:
+        return jax.vmap(lambda state: self.world.chart(self.unflatten(state)).astype(jnp.float32))(states)
+
     def enumeration(self) -> Enumeration | None:
         """All states, listed by the world or found by search; None if there are too many."""
         return self._enumeration
@@ -121,6 +175,25 @@ class OwnWorld(BoundWorld):
                 f"but a state has {self.state_size}, and at most {MOST_STATES:,} can be listed: return None instead."
             )
         return enumerate_edges(self, states)
+
+
+class _Unflattened:
+    """A sampler whose objects are the world's own states."""
+
+    def __init__(self, world: OwnWorld, sampler: Sampler):
+        self._world, self._sampler = world, sampler
+
+    def sample(self, count: int, number: int = 0) -> State:
+        """Objects that the policy builds."""
+        return jax.vmap(self._world.unflatten)(self._sampler.sample(count, number))
+
+    def log_probability(self, objects: State, ways: int = 10) -> jax.Array:
+        """float32 [B]: log-probability of objects."""
+        leaves = jax.tree.leaves(objects)
+        if all(isinstance(leaf, np.ndarray) for leaf in leaves):
+            flat = [leaf.reshape(len(leaf), -1).astype(np.int32) for leaf in leaves]
+            return self._sampler.log_probability(np.concatenate(flat, axis=1), ways)
+        return self._sampler.log_probability(jax.vmap(self._world.flatten)(objects), ways)
 
 
 @cached_by_identity

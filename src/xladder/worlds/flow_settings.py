@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
+
+from xladder.errors import UsageError
 
 if TYPE_CHECKING:
     from xladder.worlds.flow import BoundWorld, HostWorld
@@ -17,6 +20,11 @@ class FlowSettings:
     """What the GFlowNet family needs of a world's settings."""
 
     jittable: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def workload(self) -> str:
+        """The name of the workload, as a user types it."""
 
     @property
     @abstractmethod
@@ -38,6 +46,21 @@ class FlowSettings:
     def charted(self) -> bool:
         """Whether sampled objects can be compared with the target: its marginals and log Z are known."""
 
+    @property
+    def knows_log_z(self) -> bool:
+        """Whether log Z is known: by enumeration, unless a world says otherwise."""
+        return self.enumerable or self.charted
+
+    @property
+    def modes_counted(self) -> int:
+        """Number of modes of which training counts how many were found; 0: none."""
+        return self.build().modes_counted
+
+    @property
+    def metric_texts(self) -> Mapping[str, str]:
+        """Published metrics of the world's own → what each is, in a few words."""
+        return self.build().metric_texts()
+
     @abstractmethod
     def check(self) -> None:
         """Raise a `UsageError` that says what is wrong with these settings, or with the world they name."""
@@ -57,3 +80,9 @@ class FlowSettings:
     @abstractmethod
     def host(self) -> HostWorld:
         """The world on the host."""
+
+
+def need(ok: bool, flag: str, value: object, allowed: str) -> None:
+    """Raise a `UsageError` that names a flag, its value and what is allowed, unless it is."""
+    if not ok:
+        raise UsageError(f"`--{flag}` is {value}, but {allowed}.")

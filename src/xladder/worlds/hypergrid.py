@@ -226,6 +226,7 @@ class Hypergrid(BoundWorld):
         self.config = config
         self.state_size, self.num_actions, self.max_steps = config.dim, config.dim + 1, config.steps
         self.num_inputs, self.below = config.dim * config.side, config.side
+        self.chart_text = "all cells" if config.dim <= 2 else "marginal of coordinates 1 and 2"
 
     def initial(self) -> jax.Array:
         """int32 [D]: the origin."""
@@ -308,7 +309,7 @@ class Hypergrid(BoundWorld):
         np.add.at(coarse, (fine[:, None], columns[None, :]), whole)
         return coarse
 
-    def marginal(self, p: jax.Array) -> jax.Array:
+    def marginal(self, p: jax.Array, states: jax.Array) -> jax.Array:
         """float32 [H, H] or [1, H]: the marginal of the first two coordinates, from the probability of every cell."""
         return marginal_of(self.config, p)
 

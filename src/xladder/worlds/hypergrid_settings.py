@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from xladder.errors import UsageError
-from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
+from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
 
 if TYPE_CHECKING:
     from xladder.worlds.hypergrid import Hypergrid
@@ -21,6 +20,7 @@ MOST_STEPS = 2**15  # per trajectory: each is a row in the program
 class WorldConfig(FlowSettings):
     """The size and the reward of a hypergrid."""
 
+    workload: ClassVar[str] = "hypergrid"
     dim: int = 2
     """Number of coordinates, D."""
     side: int = 8
@@ -71,11 +71,6 @@ class WorldConfig(FlowSettings):
 
     def check(self) -> None:
         """Raise a `UsageError` that names the field, its value and what is allowed."""
-
-        def need(ok: bool, flag: str, value: object, allowed: str) -> None:
-            if not ok:
-                raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
-
         need(self.dim >= 1, "world.dim", self.dim, "a grid has 1 or more coordinates")
         need(self.side >= 2, "world.side", self.side, "a coordinate needs 2 or more values")
         need(

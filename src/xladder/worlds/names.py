@@ -83,7 +83,12 @@ APIS = {
 }
 SORREL = ("take_turn", "setup_agents", "populate_environment")
 """What sorrel's environments have."""
-WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", "hypergrid")
+FLOW_WORLDS = {
+    "hypergrid": "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
+    "bits": "a GFlowNet learns to sample sequences of bits near hidden ones, word by word",
+}
+"""The built-in worlds in which objects are built step by step → what is learned there."""
+WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", *FLOW_WORLDS)
 _CONTINUOUS = "continuous actions, but value learners need discrete ones"
 # gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {

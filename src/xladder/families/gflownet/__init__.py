@@ -10,8 +10,8 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.families.gflownet import config as settings
-from xladder.families.gflownet import hypergrid_presets, own_presets
 from xladder.families.gflownet.config import GFlowNetConfig
+from xladder.families.gflownet.presets import presets
 from xladder.protocols import Family, Measurement
 
 if TYPE_CHECKING:
@@ -49,10 +49,7 @@ class GFlowNetFamily(Family):
     summary = staticmethod(settings.summary)
     describe_score = staticmethod(settings.describe_score)
 
-    def presets(self, name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
-        """The presets of the hypergrid, or of a user's own world."""
-        return hypergrid_presets.PRESETS if name == "hypergrid" else own_presets.presets(name)
-
+    presets = staticmethod(presets)
     lengthened = staticmethod(settings.lengthened)
 
     def traced(self, config: Any) -> tuple[str, ...]:
@@ -149,7 +146,7 @@ class GFlowNetFamily(Family):
         """The panels of the learning curves."""
         from xladder.pictures.curves import flow_panels
 
-        return flow_panels(config.exact, config.charted)
+        return flow_panels(config.exact, config.charted, config.metric_texts, config.world.modes_counted)
 
     def draw(self, result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
         """Draw the learned distribution next to the target."""

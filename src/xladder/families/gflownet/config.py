@@ -13,7 +13,7 @@ import numpy as np
 
 from xladder.errors import UsageError, uneven
 from xladder.protocols import Family
-from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
+from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
 
 MOST_WIDTH = 2**16  # of a hidden layer
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
@@ -98,7 +98,7 @@ class GFlowNetConfig:
     @property
     def name(self) -> str:
         """The workload's name."""
-        raise NotImplementedError
+        return self.world.workload
 
     @property
     def ticks(self) -> int:
@@ -129,6 +129,16 @@ class GFlowNetConfig:
     def exact(self) -> bool:
         """Whether evaluations are exact."""
         return self.evaluation == "exact" or (self.evaluation == "auto" and self.world.enumerable)
+
+    @property
+    def metric_texts(self) -> Mapping[str, str]:
+        """Metrics of the world's own → what each is; with a prior they would be of another target."""
+        return {} if self.loss == "rtb" else self.world.metric_texts
+
+    @property
+    def knows_log_z(self) -> bool:
+        """Whether log Z of the target is known."""
+        return self.world.knows_log_z and self.loss != "rtb"
 
     @property
     def charted(self) -> bool:
@@ -192,11 +202,6 @@ def check(config: GFlowNetConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
     world, learner = config.world, config.learner
     world.check()
-
-    def need(ok: bool, flag: str, value: object, allowed: str) -> None:
-        if not ok:
-            raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
-
     losses = get_args(LossName)
     need(config.loss in losses, "loss", config.loss, f"it has to be one of {', '.join(losses)}")
     for flag, count in [
@@ -286,8 +291,9 @@ def measured(config: GFlowNetConfig) -> dict[str, float]:
     exactly = ("tv", "l1", "kl", "jsd", "logz_error", "modes", "elbo", "eubo", "correlation", "mean_return")
     by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return")
     if not config.charted:
-        by_sampling = ("correlation", "elbo", "mean_return")
-    return dict.fromkeys(exactly if config.exact else by_sampling, float("nan"))
+        by_sampling = ("correlation", "elbo", "mean_return", *["logz_error"] * config.knows_log_z)
+    own = config.metric_texts
+    return dict.fromkeys([*(exactly if config.exact else by_sampling), *own], float("nan"))
 
 
 def label(values: Mapping[str, np.ndarray]) -> str:
@@ -319,7 +325,14 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     known = values[np.isfinite(values)]
     if not len(known):
         return []
-    return [f"{how}: {known[0]:.3f} at the first evaluation, {known[-1]:.4f} at the last"]
+    lines = [f"{how}: {known[0]:.3f} at the first evaluation, {known[-1]:.4f} at the last"]
+    for name, text in config.metric_texts.items():
+        values = metrics[name].mean(0)
+        if np.isfinite(values).any():
+            lines.append(f"{text}: {values[np.isfinite(values)][-1]:.4f}")
+    if config.world.modes_counted:
+        lines.append(f"modes found: {metrics['modes_found'][:, -1].mean():.1f} of {config.world.modes_counted}")
+    return lines
 
 
 def headline(config: GFlowNetConfig) -> str:
@@ -334,6 +347,7 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         interval = score[f"{name}_ci95"]
         return f"{score[name]:.{digits}f}" + (f" ± {interval:.{digits}f}" if interval == interval else "")
 
+    own = [f"{text} {show(name)}" for name, text in score.get("texts", {}).items()]
     several = f", mean of {score['seeds']} seeds ± 95 %" if score["seeds"] > 1 else ""
     if score["exact"]:
         first = [
@@ -352,11 +366,15 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
     else:
         return [
             f"correlation(log p, log R) {show('correlation')}, estimated from {score['episodes']:,} samples{several}",
-            f"log Z is at least about {show('elbo')}; its exact value is unknown",
+            *own,
+            f"log Z {score['log_z']:.4f}: error {show('logz_error')}, ELBO {show('elbo')}"
+            if "logz_error" in score
+            else f"log Z is at least about {show('elbo')}; its exact value is unknown",
             f"mean reward {score['mean_return']:.3f}; with random steps {score['random_return']:.3f}",
         ]
     return [
         *first,
+        *own,
         f"log Z {score['log_z']:.4f}: error {show('logz_error')}, between ELBO {show('elbo')} and EUBO {show('eubo')}",
         f"mean reward {score['mean_return']:.3f}; with random steps {score['random_return']:.3f}",
     ]
@@ -364,6 +382,7 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
 
 def columns(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
+    found = {"modes_found": metrics["modes_found"]} if config.world.modes_counted else {}
     return {
         "return": metrics["reward"],
         "loss": metrics["loss"],
@@ -371,4 +390,5 @@ def columns(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> dict[s
         "length": metrics["length"],
         "epsilon": metrics["epsilon"],
         "temperature": metrics["temperature"],
+        **found,
     }

@@ -9,6 +9,7 @@ Shapes: S seeds, N states, R of them at a time, B trajectories, D numbers in a s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,18 +25,23 @@ from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.families.gflownet import exact
 from xladder.families.gflownet.program import Program
-from xladder.learners.gflownet import Explore, GFlowNetLearner, Trajectories, take
+from xladder.families.gflownet.sampling import (
+    PolicySampler,
+    at_once,
+    estimate_log_p,
+    log_probabilities,
+    sample,
+    sample_backward,
+    weigh,
+)
+from xladder.learners.gflownet import Explore
 from xladder.policy import Observation, SamplerPolicy
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
-    from xladder.worlds.flow_settings import FlowSettings
 
 ROWS_AT_ONCE = 8192  # states per call of the network: bounds memory use
-TRAJECTORIES_AT_ONCE = 500
-MOST_STEPS_AT_ONCE = 2**22  # times the numbers of a state, of all trajectories at once
 WAYS_BACK = 8  # backward trajectories from which an object's probability is estimated
-SMALLEST = 1e-30  # probability whose logarithm is taken
 FOUND = 0.5  # fraction of a mode's target probability from which on it counts as found
 
 
@@ -73,7 +79,8 @@ class Estimated(NamedTuple):
     correlation: jax.Array  # Pearson's, of estimated log-probability and log-reward over sampled objects
     elbo: jax.Array
     mean_return: jax.Array
-    marginal: None = None
+    logz_error: jax.Array | None  # None if log Z is not known
+    marginal: jax.Array | None  # float32 [H, W]: what the world draws of objects
 
 
 class Measured(NamedTuple):
@@ -91,8 +98,22 @@ def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compile
     # Every seed has its own random numbers, which makes the mean over seeds more accurate.
     given = [exact.tables(config.world) if config.exact else np.array([tick, s], np.int32) for s in range(seeds)]
     found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), given[s])) for s in range(seeds)]
-    names = [name for name in found[0]._fields if name != "marginal"]
-    return Measured({name: np.array([getattr(one, name) for one in found]) for name in names}, found[0].marginal)
+    names = [name for name, value in found[0]._asdict().items() if name != "marginal" and value is not None]
+    columns = {name: np.array([getattr(one, name) for one in found]) for name in names}
+    return Measured(columns | own_metrics(config, params, tick, compiled), found[0].marginal)
+
+
+def own_metrics(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> dict[str, np.ndarray]:
+    """Name → float [S]: the metrics that a world has of its own, for parameters [S, …]."""
+    if not config.metric_texts:
+        return {}
+    known = exact.tables(config.world) if config.exact else None
+    seeds = jax.tree.leaves(params)[0].shape[0]
+    found = [
+        compiled(_own_metrics)(Program(config), pick(params, s), known, np.array([tick, s], np.int32))
+        for s in range(seeds)
+    ]
+    return {name: np.array([one[name] for one in found]) for name in config.metric_texts}
 
 
 def distribution(config: GFlowNetConfig, params: Params, compiled: Compiled) -> np.ndarray:
@@ -121,7 +142,9 @@ def target_picture(config: GFlowNetConfig, compiled: Compiled) -> np.ndarray | N
     if not config.exact:
         return None
     log_rewards, log_z = log_target(config, compiled)
-    return np.asarray(world.marginal(jnp.exp(jnp.asarray(log_rewards - log_z, jnp.float32))), float)
+    return np.asarray(
+        world.marginal(jnp.exp(jnp.asarray(log_rewards - log_z, jnp.float32)), exact.tables(config.world).states), float
+    )
 
 
 def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
@@ -138,6 +161,7 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
         if name != "mean_return":
             mean, interval = mean_and_interval(values)
             scores |= {name: float(mean), f"{name}_ci95": float(interval)}
+    scores["texts"] = dict(config.metric_texts)
     world = config.world.build()
     log_z = log_target(config, compiled)[1] if config.exact and config.loss == "rtb" else world.log_z()
     return scores | {"log_z": log_z, "num_modes": world.num_modes(), "enumerable": config.world.enumerable}
@@ -209,18 +233,13 @@ def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Ex
         eubo=eubo,
         correlation=_correlation(log_p, known.log_rewards, known.terminal),
         mean_return=(p * rewards).sum(),
-        marginal=world.marginal(p),
+        marginal=world.marginal(p, known.states),
     )
 
 
 def log_distribution(program: Program, params: Params, known: exact.Tables) -> jax.Array:
     """float32 [N]: the log-probability with which a sampler ends in each state."""
     return exact.log_terminating(known, _policies(program, params, known)[0].log_pf)
-
-
-def at_once(settings: FlowSettings) -> int:
-    """Trajectories per call: fewer if they are long, to bound memory use."""
-    return max(1, min(TRAJECTORIES_AT_ONCE, MOST_STEPS_AT_ONCE // (settings.steps * settings.state_size)))
 
 
 def measure_by_sampling(program: Program, params: Params, address: jax.Array) -> Sampled:
@@ -238,6 +257,7 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
         found = learner.objects(batch)
         low, high = (weigh(learner, params, each).mean() for each in (batch, walked))
         shares = world.histogram(found), world.histogram(ideal)
+        assert shares[0] is not None
         new = *shares, low, high, jnp.exp(learner.log_rewards(found)).mean()
         return jax.tree.map(lambda sum_, one: sum_ + one / parts, total, new), None
 
@@ -264,74 +284,45 @@ def estimate(program: Program, params: Params, address: jax.Array) -> Estimated:
     The probability of an object is estimated as the mean of P_F / P_B over backward trajectories. Relative trajectory
     balance has no P_B: there, trajectories are compared, log P_F with log P_prior + log R.
     """
-    config, learner = program.config, program.learner
-    count, steps = at_once(config.world), config.world.steps
+    config, learner, world = program.config, program.learner, program.learner.world
+    count = at_once(config.world)
     key = keys.address(keys.evaluation(0), address[0], address[1], Stream.SAMPLE)
     parts = -(-config.eval_samples // count)
 
-    def part(i: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+    def part(i: jax.Array) -> Any:
         forwards, back = jax.random.split(jax.random.fold_in(key, i))
         batch = sample(program, params, forwards, count)
         found = learner.objects(batch)
-        log_rewards = learner.log_rewards(found)
+        log_rewards, picture = learner.log_rewards(found), world.histogram(found)
         if config.loss == "rtb":
             log_pf, log_prior = log_probabilities(learner, params, batch)
             log_target = log_prior + log_rewards
-            return log_pf, log_target, log_target - log_pf, log_rewards
+            return (log_pf, log_target, log_target - log_pf, log_rewards), picture
+        log_p = estimate_log_p(program, params, found, back, WAYS_BACK)
+        return (log_p, log_rewards, weigh(learner, params, batch), log_rewards), picture
 
-        def way(number: jax.Array) -> jax.Array:
-            draws = jax.random.uniform(jax.random.fold_in(back, number), (steps, count))
-            return log_rewards - weigh(learner, params, sample_backward(learner, params, found, draws))
-
-        log_p = jax.nn.logsumexp(jax.lax.map(way, jnp.arange(WAYS_BACK)), axis=0) - jnp.log(jnp.float32(WAYS_BACK))
-        return log_p, log_rewards, weigh(learner, params, batch), log_rewards
-
-    log_p, log_target, weights, log_rewards = (x.reshape(-1) for x in jax.lax.map(part, jnp.arange(parts)))
-    return Estimated(_correlation(log_p, log_target), weights.mean(), jnp.exp(log_rewards).mean())
-
-
-def sample(program: Program, params: Params, key: jax.Array, count: int) -> Trajectories:
-    """Sample `count` trajectories without exploration."""
-    draws = jax.random.uniform(key, (program.config.world.steps, count))
-    return program.learner.sample(params, Explore(jnp.float32(0), jnp.float32(1)), draws)
-
-
-def sample_backward(learner: GFlowNetLearner, params: Params, objects: jax.Array, draws: jax.Array) -> Trajectories:
-    """Sample trajectories that end in given objects with the sampler's own backward policy."""
-    policy = learner.flow_backward_policy if learner.config.loss == "fm" else None
-    return learner.sample_backward(params, objects, draws, policy)
+    columns, pictures = jax.lax.map(part, jnp.arange(parts))
+    log_p, log_target, weights, log_rewards = (x.reshape(-1) for x in columns)
+    true_log_z, error = world.log_z() if config.knows_log_z else None, None
+    if true_log_z is not None:
+        _, _, log_flow = learner.log_policies(params, world.initial()[None])
+        log_z = _log_z(program, params, log_flow[0])
+        error = jnp.abs((weights.mean() if log_z is None else log_z) - true_log_z)
+    return Estimated(
+        correlation=_correlation(log_p, log_target),
+        elbo=weights.mean(),
+        mean_return=jnp.exp(log_rewards).mean(),
+        logz_error=error,
+        marginal=None if pictures is None else pictures.mean(0),
+    )
 
 
-def weigh(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> jax.Array:
-    """float32 [B]: log R + log P_B − log P_F of each trajectory."""
-    log_pf, log_pb = log_probabilities(learner, params, batch)
-    return learner.log_rewards(learner.objects(batch)) + log_pb - log_pf
-
-
-def log_probabilities(learner: GFlowNetLearner, params: Params, batch: Trajectories) -> tuple[jax.Array, jax.Array]:
-    """float32 [B], twice: Σ log P_F and Σ log P_B of each trajectory, computed step by step.
-
-    For relative trajectory balance the latter is Σ log P_prior, which plays the same part.
-    """
-    kind = learner.config.loss
-
-    def step(carry: Any) -> Any:
-        t, previous_action, forward, backward = carry
-        states = batch.states[t]
-        log_pf, log_pb, _ = learner.log_policies(params, states)
-        if kind == "rtb":
-            undone = -jnp.log(learner.forward_mask(states).sum(-1).astype(jnp.float32))
-        else:
-            if kind == "fm":
-                log_pb = jnp.log(jnp.maximum(learner.flow_backward_policy(params, states), SMALLEST))
-            undone = jnp.where(t > 0, take(log_pb, jnp.minimum(previous_action, log_pb.shape[1] - 1)), 0.0)
-        there = t < batch.length
-        taken = jnp.where(there, take(log_pf, batch.actions[t]), 0.0)
-        return t + 1, batch.actions[t], forward + taken, backward + jnp.where(there, undone, 0.0)
-
-    nothing = jnp.zeros(batch.length.shape, jnp.float32)
-    first = jnp.int32(0), jnp.zeros_like(batch.length), nothing, nothing
-    return jax.lax.while_loop(lambda carry: carry[0] < batch.length.max(), step, first)[2:]
+def _own_metrics(
+    program: Program, params: Params, known: exact.Tables | None, address: jax.Array
+) -> Mapping[str, jax.Array]:
+    key = keys.address(keys.evaluation(1), address[0], address[1], Stream.SAMPLE)
+    log_p = None if known is None else partial(log_distribution, program, params, known)
+    return program.learner.world.metrics(PolicySampler(program, params, key, log_p))
 
 
 def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[exact.Policies, jax.Array | None]:

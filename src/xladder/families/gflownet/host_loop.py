@@ -19,6 +19,7 @@ from xladder.families.gflownet.local_search_host import refine
 from xladder.families.gflownet.program import Draws
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.replay.objects_host import HostObjects
+from xladder.worlds.flow_jitted import JittedHost
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
@@ -50,13 +51,16 @@ class HostLearner(Protocol):
 class HostLoop(Stateful):
     """One run: a world, a GFlowNet and its replay memory of objects."""
 
-    STATE = ("tick", "memory", "agents")
+    STATE = ("tick", "memory", "found", "agents")
 
     def __init__(self, config: GFlowNetConfig, actor: HostActor, learner: HostLearner):
         self.config, self.actor, self.learner, self.tick = config, actor, learner, 0
         self.agents = unique(actor, learner)
         self.world = config.world.host()
         self.memory = HostObjects(config.learner.memory, self.world.state_size) if config.remembered else None
+        modes = config.world.modes_counted
+        self.found = np.zeros(modes, bool) if modes else None
+        self._counter = JittedHost(config.world.build()) if modes else None  # counting modes is no part of learning
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
 
     def advance(self) -> dict[str, Any]:
@@ -68,6 +72,8 @@ class HostLoop(Stateful):
         reward = np.exp(log_rewards).mean()
         if draws.search is not None:
             batch, log_rewards = refine(self, batch, log_rewards, draws.search)
+        if self._counter is not None and self.found is not None:
+            self.found = self.found | self._counter.near_modes(objects_of(batch)).any(0)
         if self.memory is not None:
             add = self.memory.add_diverse if self.config.learner.replay == "diverse" else self.memory.add
             add(objects_of(batch), log_rewards)
@@ -83,8 +89,9 @@ class HostLoop(Stateful):
         self.seconds["sampling"].append(sampled - begun)
         self.seconds["update"].append(time.perf_counter() - sampled)
         self.tick += 1
-        values = reward, learned.loss, learned.log_z, batch.length.mean(), *explore
-        names = ("reward", "loss", "log_z", "length", "epsilon", "temperature")
+        modes = np.nan if self.found is None else self.found.sum()
+        values = reward, learned.loss, learned.log_z, batch.length.mean(), *explore, modes
+        names = ("reward", "loss", "log_z", "length", "epsilon", "temperature", "modes_found")
         return {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
     def explore(self) -> Explore:

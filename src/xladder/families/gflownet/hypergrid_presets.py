@@ -14,11 +14,6 @@ class Config(GFlowNetConfig):
 
     world: WorldConfig = field(default_factory=WorldConfig)
 
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return "hypergrid"
-
 
 DEFAULT = Config()
 PUBLISHED = replace(DEFAULT, world=WorldConfig(dim=4, side=20), iterations=62_500)

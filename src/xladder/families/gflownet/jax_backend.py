@@ -92,7 +92,8 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
         full = replay.size == len(replay.log_rewards)
         added = replay.size + replay.index if full else replay.size
         memory = objects.Objects(jnp.int32(replay.states), jnp.asarray(replay.log_rewards), jnp.int32(added))
-    alone = jax.tree.map(lambda x: x[None], (backend.agent, memory))
+    found = None if loop.found is None else jnp.asarray(loop.found)
+    alone = jax.tree.map(lambda x: x[None], (backend.agent, memory, found))
     return Counters(jnp.int32(loop.tick)), TrainState(backend.key[None], *alone)
 
 
@@ -100,6 +101,7 @@ def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
     """The inverse of `to_program`: load a program's state."""
     backend, replay = _backend(loop), loop.memory
     loop.tick = int(counters.tick)
+    loop.found = None if runs.found is None else np.array(runs.found[0])
     backend.agent = jax.tree.map(lambda x: jnp.array(x[0]), runs.agent)
     if replay is not None:
         assert runs.memory is not None

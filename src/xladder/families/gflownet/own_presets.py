@@ -23,6 +23,11 @@ class WorldConfig(FlowSettings):
     """Which world; set by the workload's name."""
 
     @property
+    def workload(self) -> str:
+        """The workload's name."""
+        return self.name
+
+    @property
     def steps(self) -> int:
         """Steps of the longest trajectory, including stop."""
         return self.build().max_steps
@@ -41,6 +46,11 @@ class WorldConfig(FlowSettings):
     def charted(self) -> bool:
         """Whether samples can be compared with the target by marginals: not in users' own worlds."""
         return False
+
+    @property
+    def knows_log_z(self) -> bool:
+        """Whether log Z is known: to the world, or by enumeration."""
+        return self.build().world.known_log_z() is not None or self.enumerable
 
     def check(self) -> None:
         """Raise a `UsageError` with the faults of the world."""
@@ -74,11 +84,6 @@ class Config(GFlowNetConfig):
     """A GFlowNet in a user's own world learns to sample its objects in proportion to their reward."""
 
     world: WorldConfig = field(default_factory=WorldConfig)
-
-    @property
-    def name(self) -> str:
-        """The workload's name."""
-        return self.world.name
 
 
 def presets(name: str) -> dict[str, Config]:

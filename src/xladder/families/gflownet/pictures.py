@@ -1,4 +1,4 @@
-"""Pictures of a GFlowNet: the panels of its curves, and the learned distribution next to the target over time."""
+"""Pictures of a GFlowNet: the learned distribution next to the target over time."""
 
 from __future__ import annotations
 
@@ -11,24 +11,12 @@ import numpy as np
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
 from xladder.families.gflownet.evaluation import distribution, log_target, target_picture
-from xladder.pictures.curves import Panel, flow_panels
 from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
 from xladder.pictures.scenes import MOST_MAPS, make_maps, pack
 
 if TYPE_CHECKING:
-    from xladder.families.gflownet.config import GFlowNetConfig
     from xladder.pictures.scenes import Scene
     from xladder.results import Result
-
-
-def panels(config: GFlowNetConfig) -> tuple[Panel, ...]:
-    """The panels of the learning curves."""
-    return flow_panels(config.exact, config.charted)
-
-
-def references(score: Mapping[str, Any] | None) -> dict[str, float]:
-    """Reference lines for the curves."""
-    return {"noise floor": score["tv_floor"]} if score and "tv_floor" in score else {}
 
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
@@ -37,12 +25,12 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
     target = target_picture(result.config, compiled)
     if result.snapshots and target is not None:
         last = result.snapshots[-1]
-        shown = "all cells" if world.state_size <= 2 else "marginal of coordinates 1 and 2"
         drawn["sampled"] = folder / "distribution.png"
-        draw_distributions(drawn["sampled"], target, last.picture, title, f"{shown} · {last.label}")
+        caption = f"{world.chart_text} · {last.label}"
+        draw_distributions(drawn["sampled"], target, last.picture, title, caption, world.chart_axes)
         drawn["movie"] = folder / "distribution.gif"
         frames = [(snapshot.tick, snapshot.picture, snapshot.label) for snapshot in result.snapshots]
-        write_animation(drawn["movie"], target, frames, title)
+        write_animation(drawn["movie"], target, frames, title, labels=world.chart_axes)
     known = world.enumeration() if result.config.exact else None
     if known is not None:
         drawn["scatter"] = folder / "scatter.png"
@@ -66,7 +54,6 @@ def scenes(result: Result) -> list[Scene]:
     name = "tv" if config.exact else "tv_marginal"
     values = result.metrics.get(name, np.full((1, 0), np.nan))[0]
     distances = [float(values[one.tick - 1]) if 0 < one.tick <= len(values) else np.nan for one in shown]
-    what = "all cells" if world.state_size <= 2 else "marginal of coordinates 1 and 2"
     return [
         {
             "kind": "maps",
@@ -78,6 +65,6 @@ def scenes(result: Result) -> list[Scene]:
             "tick": result.plan.workload.tick,
             "distances": [value if np.isfinite(value) else None for value in distances],
             "distance": "exact" if config.exact else "of coordinates 1 and 2, from samples",
-            "caption": what,
+            "caption": world.chart_text,
         }
     ]

@@ -47,6 +47,7 @@ class TrainState(NamedTuple):
     key: jax.Array  # the run's root key []
     agent: Agent
     memory: objects.Objects | None  # None without replay
+    found: jax.Array | None = None  # bool [M]: the modes found so far; None where the world counts none
 
 
 class Metrics(NamedTuple):
@@ -58,6 +59,17 @@ class Metrics(NamedTuple):
     length: jax.Array  # mean number of steps, stop included
     epsilon: jax.Array
     temperature: jax.Array
+    modes_found: jax.Array  # nan where the world counts none
+
+
+class Rollout(NamedTuple):
+    """What sampling gives: the batch to learn from, and what it changes."""
+
+    batch: Trajectories
+    memory: objects.Objects | None
+    found: jax.Array | None
+    reward: jax.Array  # float32 []: mean over new objects
+    explore: Explore
 
 
 class Draws(NamedTuple):
@@ -118,7 +130,9 @@ class Program(Portable):
         memory = None
         if self.config.remembered:
             memory = objects.init(self.config.learner.memory, self.config.world.state_size)
-        return TrainState(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory)
+        modes = self.config.world.modes_counted
+        found = jnp.zeros(modes, bool) if modes else None
+        return TrainState(key, self.learner.init(keys.address(key, 0, 0, Stream.INIT)), memory, found)
 
     def hyperparams(self) -> Hyperparams:
         """The hyperparameters in the settings."""
@@ -140,19 +154,18 @@ class Program(Portable):
         """One iteration of a population, leaves [S, …]."""
         if not self.mapped and runs.key.shape[0] > 1:
             return Counters(counters.tick + 1), *one_by_one(partial(self._tick_alone, counters))(runs)
-        batch, memory, reward, explore = self.rollout_only(counters, runs)
+        batch, memory, found, reward, explore = self.rollout_only(counters, runs)
         agent, learned = self.learn(runs.agent, batch)
         reward, learned, length = self.data_parallel.mean((reward, learned, batch.length.mean(1, dtype=jnp.float32)))
-        metrics = Metrics(reward, learned.loss, learned.log_z, length, *explore)
-        return Counters(counters.tick + 1), TrainState(runs.key, agent, memory), metrics
+        modes = jnp.full_like(reward, jnp.nan) if found is None else found.sum(1, dtype=jnp.float32)
+        metrics = Metrics(reward, learned.loss, learned.log_z, length, *explore, modes)
+        return Counters(counters.tick + 1), TrainState(runs.key, agent, memory, found), metrics
 
     def _tick_alone(self, counters: Counters, run: TrainState) -> tuple[TrainState, Metrics]:
         _, *changed = self.tick(counters, jax.tree.map(lambda x: x[None], run))
         return jax.tree.map(lambda x: x[0], tuple(changed))
 
-    def rollout_only(
-        self, counters: Counters, runs: TrainState
-    ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
+    def rollout_only(self, counters: Counters, runs: TrainState) -> Rollout:
         """A batch of trajectories per seed and the replay memories after it, without learning."""
         if runs.key.shape[0] == 1:
             return over_seeds(partial(self.sample, counters.tick), runs)
@@ -161,9 +174,7 @@ class Program(Portable):
         together = partial(replace(self, axis=SEEDS).sample, counters.tick)
         return jax.vmap(together, axis_name=SEEDS)(runs)
 
-    def sample(
-        self, tick: jax.Array, run: TrainState
-    ) -> tuple[Trajectories, objects.Objects | None, jax.Array, Explore]:
+    def sample(self, tick: jax.Array, run: TrainState) -> Rollout:
         """One run's batch of trajectories, its replay memory, the mean reward of new objects, and ε and temperature."""
         draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
         explore = learner.explore(run.agent.hyperparams, tick)
@@ -174,7 +185,10 @@ class Program(Portable):
             searched = jnp.arange(draws.steps.shape[1]) < self.config.searched
             numbers = self.data_parallel.local(draws.search, axis=-1)
             batch, log_rewards = refine(learner, params, batch, self.data_parallel.local(searched), numbers)
-        memory = run.memory
+        memory, modes = run.memory, run.found
+        if modes is not None:
+            near = jax.vmap(learner.world.near_modes)(self.data_parallel.gather(learner.objects(batch)))
+            modes = modes | near.any(0)
         if memory is not None:
             add = objects.add_diverse if self.config.learner.replay == "diverse" else objects.add
             memory = add(memory, *self.data_parallel.gather((learner.objects(batch), log_rewards)))
@@ -186,7 +200,7 @@ class Program(Portable):
                 jnp.concatenate([batch.actions, old.actions], axis=1),
                 jnp.concatenate([batch.length, old.length]),
             )
-        return batch, memory, reward, explore
+        return Rollout(batch, memory, modes, reward, explore)
 
     def draw(self, key: jax.Array, tick: jax.Array | int) -> Draws:
         """The random numbers of one iteration."""

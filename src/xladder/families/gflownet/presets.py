@@ -1,0 +1,18 @@
+"""The presets of every built-in world in which objects are built step by step, and of users' own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from xladder.families.gflownet import bits_presets, hypergrid_presets, own_presets
+from xladder.families.gflownet.config import GFlowNetConfig
+
+WORLDS: dict[str, Mapping[str, GFlowNetConfig]] = {
+    "hypergrid": hypergrid_presets.PRESETS,
+    "bits": bits_presets.PRESETS,
+}
+
+
+def presets(name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
+    """The presets of a built-in world, or of a user's own."""
+    return WORLDS[name] if name in WORLDS else own_presets.presets(name)
