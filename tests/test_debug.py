@@ -50,7 +50,7 @@ def ours(monkeypatch):
 
 
 @RUNGS
-@pytest.mark.parametrize("check", ["nans", "checkify", "nans,checkify"])
+@pytest.mark.parametrize("check", ["nans", "checkify", pytest.param("nans,checkify", marks=pytest.mark.slow)])
 def test_a_nan_is_found_with_its_operation_line_and_tick(rung, check, ours):
     run = start(rung, check.split(","), "nan")
     run.advance(2)

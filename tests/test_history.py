@@ -209,7 +209,13 @@ class Trio:
 STACKS_AND_STEPS = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (3, 2), (3, 4), (4, 1), (4, 3)]
 
 
-@pytest.mark.parametrize(("stack", "n_step"), STACKS_AND_STEPS)
+@pytest.mark.parametrize(
+    ("stack", "n_step"),
+    [
+        pytest.param(*case, marks=pytest.mark.slow if case in STACKS_AND_STEPS[1::2] else ())
+        for case in STACKS_AND_STEPS
+    ],
+)
 def test_all_that_can_be_drawn_is_what_was_played(stack, n_step):
     trio, rng = Trio(stack, n_step, seed=stack), np.random.default_rng(n_step)
     compared = 0

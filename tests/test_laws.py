@@ -55,21 +55,21 @@ SLOW |= {
 }
 SLOW |= {
     ("hypergrid", "mesh"),
+    ("hypergrid", "hosts"),
     ("cartpole", "parallel"),
     ("atari/breakout", "parallel"),
     ("gym/CartPole-v1", "parallel"),
+    ("gym/CartPole-v1", "hybrid"),
 }
 # Of users' own worlds, a cell for each way of stepping them.
 QUICK = {
     (OWN["jax"], "sequential"),
-    (OWN["marl"], "fused"),
     (OWN["marl"], "torch"),
     (OWN["zoo"], "parallel"),
-    ("flow/bits", "fused"),
     ("flow/bits", "torch"),
     ("bits", "fused"),
 }
-QUICK |= {("iowa", "torch"), ("tag", "sequential")}
+QUICK |= {("iowa", "torch")}
 SLOW |= {
     (w, r) for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits") for r in RUNGS if (w, r) not in QUICK
 }

@@ -351,6 +351,7 @@ def test_a_table_with_few_rows_cannot_claim_much_memory(tmp_path, capsys):
 # Time
 
 
+@pytest.mark.slow
 def test_a_million_rows_are_drawn_quickly(tmp_path):
     """Most of it is reading. Measured in time of the processor, twice that of an idle core."""
     run = write_run(tmp_path / "a", [1, 2])

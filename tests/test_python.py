@@ -167,6 +167,7 @@ def recorded(tmp_path_factory):
     return record(tmp_path_factory.mktemp("recorded") / "run")
 
 
+@pytest.mark.slow
 def test_python_keeps_all_that_the_command_keeps(recorded, tmp_path):
     for file in RECORDED:
         assert (recorded.path / file).exists(), file

@@ -73,7 +73,9 @@ def assert_exact(config, rung, ticks):
     ("workload", "rung"),
     [
         slow(w, r)
-        if r in ("hybrid", "parallel") or (w, r) in (("hypergrid", "fused"), ("cartpole", "fused"))
+        if r in ("hybrid", "parallel")
+        or (w, r)
+        in (("hypergrid", "fused"), ("cartpole", "fused"), ("treasurehunt", "sequential"), ("hypergrid", "sequential"))
         else (w, r)
         for w in RUNS
         for r in ("torch", "hybrid", "sequential", "parallel", "fused")

@@ -59,6 +59,7 @@ def test_every_rung_takes_parameters(workload, rung):
     running.advance(2)
 
 
+@pytest.mark.slow
 def test_agents_of_one_seed_serve_all_and_others_must_match(grid):
     two = xladder.load(grid)
     params = jax.tree.map(lambda leaf: leaf[:1], two.params)
@@ -154,6 +155,7 @@ def test_epsilon_stays_where_it_was_when_a_run_is_made_longer():
     assert any("β" in note for note in notes) and longer.steps == 2 * config.steps
 
 
+@pytest.mark.slow
 def test_replays_are_saved_exactly_where_they_are_due(tmp_path):
     xladder.train(
         "hypergrid",
