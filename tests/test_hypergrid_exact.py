@@ -326,7 +326,7 @@ def test_of_the_exact_solution_the_measurement_finds_no_fault():
     assert columns["eubo"] == pytest.approx(log_z, abs=2e-5)
     assert columns["logz_error"] == pytest.approx(0.25, abs=1e-5)
     assert columns["correlation"] == pytest.approx(1, abs=1e-5)
-    assert columns["modes"] == world.num_modes(EIGHT.world) == 4
+    assert columns["modes"] == columns["mode_cells"] == world.num_modes(EIGHT.world) == 4
     rewards = np.exp(case.log_rewards)
     assert columns["mean_return"] == pytest.approx((rewards**2).sum() / rewards.sum(), rel=1e-5)
     np.testing.assert_allclose(picture, world.marginal(EIGHT.world), rtol=1e-4)
@@ -444,6 +444,20 @@ def test_the_distribution_does_not_depend_on_how_many_cells_are_looked_at_at_onc
     np.testing.assert_allclose(parts, whole, rtol=1e-6)
 
 
+def test_a_mode_of_several_cells_counts_as_a_whole():
+    config = tables(1, 20)  # cells 2 and 3 are one mode, 16 and 17 the other
+    case = exact_case(config.world, case_for(config))
+    assert world.num_modes(config.world) == 2 and world.num_mode_cells(config.world) == 4
+    log_pf = case.log_pf.copy()
+    # Whoever would stop in cell 2 goes on, and all of that stops in cell 3: the cell is missed, not the mode.
+    log_pf[2] = np.log([1 - 1e-3, 1e-3])
+    shares = np.exp(case.log_rewards - case.log_z)
+    onward = shares[4:].sum() / shares[2:].sum()
+    log_pf[3] = np.log([onward, 1 - onward])
+    found = evaluation.measure(config, tabular(config, case._replace(log_pf=log_pf)), 0, compiled).columns
+    assert found["modes"] == 2 and found["mode_cells"] == 3
+
+
 # ---- from samples --------------------------------------------------------------------------------------------------
 
 SAMPLES = 4000
@@ -503,10 +517,21 @@ def test_of_the_exact_solution_samples_show_the_noise_floor_and_both_bounds_are_
     for name in ("tv_marginal", "tv_floor"):
         assert abs(found[name] - mean) < 5 * deviation, name
     assert found["tv_marginal"] != found["tv_floor"], "they have to be different samples"
+    assert np.isnan(found["modes"])  # this grid has none
     # Every single trajectory weighs Z, so there is no noise in these.
     assert found["elbo"] == pytest.approx(case.log_z, abs=2e-5)
     assert found["eubo"] == pytest.approx(case.log_z, abs=2e-5)
     assert found["logz_error"] == pytest.approx(0, abs=1e-5)
+
+
+def test_modes_are_counted_in_samples():
+    config = tables(2, 8, evaluation="sampled", eval_samples=1000)
+    case = exact_case(config.world, case_for(config))
+    far = case.log_pf.copy()
+    far[world.cells(config.world)[:, 0] == 2] = [-50.0, -0.7, -0.7]  # nothing passes the third row
+    for log_pf, modes in [(case.log_pf, 4), (far, 2)]:
+        params = tabular(config, case._replace(log_pf=log_pf))
+        assert evaluation.measure(config, params, 0, compiled).columns["modes"] == modes
 
 
 def test_random_steps_earn_what_all_trajectories_of_a_uniform_policy_earn(monkeypatch):

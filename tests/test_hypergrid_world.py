@@ -77,7 +77,7 @@ def test_published_numbers_come_out(reward, dim, side, modes, log_z, tv):
     target = np.exp(log_rewards - world.log_z(config))
     assert np.abs(target - 1 / config.states).sum() / 2 == pytest.approx(tv, abs=6e-4)
     if modes is not None:
-        assert world.num_modes(config) == is_mode.sum() == modes
+        assert world.num_mode_cells(config) == is_mode.sum() == modes
 
 
 def test_the_target_is_the_rewards_divided_by_their_sum():
@@ -144,7 +144,8 @@ def test_modes_look_the_same_from_every_corner(side):
     np.testing.assert_array_equal(modes, modes[::-1])
     np.testing.assert_array_equal(modes, modes[:, ::-1])
     np.testing.assert_array_equal(modes, modes.T)
-    assert modes.sum() == world.num_modes(WorldConfig(2, side))
+    assert modes.sum() == world.num_mode_cells(WorldConfig(2, side))
+    assert world.num_modes(WorldConfig(2, side)) == 4
     for member in world.membership(side):
         np.testing.assert_array_equal(member, member[::-1])
 
@@ -152,7 +153,7 @@ def test_modes_look_the_same_from_every_corner(side):
 @pytest.mark.parametrize("side", [3, 4, 5, 6, 11])
 def test_some_sides_are_too_short_for_a_band(side):
     config = WorldConfig(2, side)
-    assert world.num_modes(config) == of_all_cells(config)[1].sum() == 0
+    assert world.num_modes(config) == world.num_mode_cells(config) == of_all_cells(config)[1].sum() == 0
 
 
 @pytest.mark.parametrize("config", [WorldConfig(2, 8, "hard"), WorldConfig(2, 20), WorldConfig(2, 21, "corners")])
@@ -161,7 +162,23 @@ def test_modes_are_the_cells_of_highest_reward(config):
     # At a side of 21 the hills' tops lie half-way between two values, so that both are modes.
     best = np.isclose(rewards, rewards.max(), rtol=1e-9)
     np.testing.assert_array_equal(of_all_cells(config)[1], best)
-    assert world.num_modes(config) == best.sum()
+    assert world.num_mode_cells(config) == best.sum()
+
+
+@pytest.mark.parametrize(
+    "config", [WorldConfig(2, 8), WorldConfig(2, 20), WorldConfig(3, 12, "hard"), WorldConfig(2, 21, "corners")]
+)
+def test_modes_are_regions_of_neighbouring_cells(config):
+    """One in every corner, as papers count them; the same by closed form and by a search over all cells."""
+    known = config.build().enumeration()
+    assert world.num_modes(config) == known.num_regions == 2**config.dim
+    target = np.exp(known.log_target)
+    masses = [target[known.regions == region].sum() for region in range(known.num_regions)]
+    np.testing.assert_allclose(np.sort(world.mode_masses(config)), np.sort(masses), rtol=1e-9)
+    mine = np.asarray(world.mode_of(config, jnp.asarray(world.cells(config))))
+    pairs = set(zip(mine.tolist(), known.regions.tolist(), strict=True))
+    assert len(pairs) == 2**config.dim + 1 and (2**config.dim,) * 2 in pairs  # one of theirs for each of ours
+    np.testing.assert_array_equal(known.regions < known.num_regions, known.modes)
 
 
 # ---- steps ---------------------------------------------------------------------------------------------------------

@@ -286,8 +286,8 @@ class Family(Generic[C]):
         """Evaluate params [S, …] during training."""
         raise NotImplementedError
 
-    def label(self, values: Mapping[str, np.ndarray]) -> str:
-        """A short label for an evaluation of the first seed."""
+    def label(self, values: Mapping[str, np.ndarray], place: int = 0) -> str:
+        """A short label for an evaluation, of one of its seeds."""
         return ""
 
     def score(self, config: C, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
@@ -309,6 +309,18 @@ class Family(Generic[C]):
     def headline(self, config: C) -> str:
         """A few words on what `compare` runs."""
         return ""
+
+    def title(self, config: C) -> str:
+        """What a run learns, for the titles of pictures, where the workload's name does not say it."""
+        return ""
+
+    def collapsed(self, config: C, metrics: Mapping[str, np.ndarray], seeds: Sequence[int]) -> list[Any]:
+        """The seeds of a sampler that miss modes of their target; see `families/gflownet/summaries.py`."""
+        return []
+
+    def name_seeds(self, score: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
+        """An evaluation with whatever it says about single seeds, now that their numbers are known."""
+        return dict(score)
 
     def summary(self, config: C, metrics: Mapping[str, np.ndarray]) -> list[str]:
         """Sentences that summarise how training went."""

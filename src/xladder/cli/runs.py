@@ -118,7 +118,9 @@ def format_return(one: RunInfo) -> str:
     if one.score is None:
         return ""
     if one.variation is not None:
-        return f"tv {one.variation:.3f}"
+        few = 1 < len(one.variations) < 4  # a mean of so few would hide one that is far off
+        shown = ", ".join(f"{each:.3f}" for each in one.variations) if few else f"{one.variation:.3f}"
+        return f"tv {shown}" + (f", {one.collapsed} of {len(one.seeds)} miss modes" if one.collapsed else "")
     digits = 1 if max(abs(one.score), one.interval or 0.0) >= 10 else 3
     if one.evaluated is None:
         return f"~ {signed(one.score, digits)}"

@@ -209,6 +209,8 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     lines = settings.summary(result.config, result.metrics)
     if score:
         lines += settings.describe_score(score)
+    else:
+        lines += map(str, result.collapsed)
     seconds, units = float(np.median(result.tick_seconds)), result.config.units_per_tick
     each = " and seed" if len(result.plan.seeds) > 1 else ""
     rate = f" ({units / seconds:,.0f} {result.plan.workload.length}/s)" if units > 1 else ""

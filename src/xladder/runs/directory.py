@@ -309,8 +309,9 @@ class RunDirectory:
             }
             | ({"evaluation": dict(score)} if score else {}),
         )
-        title = f"{name} · {self.plan.rung} · {len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
         family, media = self.plan.workload.family, self.path / "media"
+        seeds = f"{len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
+        title = " · ".join(filter(None, (name, family.title(result.config), self.plan.rung, seeds)))
         panels, references = family.panels(result.config), family.references(score)
         length, each = self.plan.workload.length, self.plan.config.units_per_tick
         unit = None if length == f"{tick}s" else length

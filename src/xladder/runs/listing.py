@@ -75,6 +75,19 @@ class RunInfo:
         return _number(self.evaluation.get("tv")) if "iterations" in self.settings else None
 
     @property
+    def variations(self) -> list[float]:
+        """The total variation of every seed of an evaluated GFlowNet; none where they are not known."""
+        each = self.evaluation.get("tv_per_seed")
+        found = [_number(one) for one in each] if isinstance(each, list) else []
+        return [one for one in found if one is not None] if None not in found else []
+
+    @property
+    def collapsed(self) -> int:
+        """How many seeds of an evaluated GFlowNet miss modes."""
+        found = self.evaluation.get("collapsed")
+        return len(found) if isinstance(found, list) else 0
+
+    @property
     def interval(self) -> float | None:
         """Half the width of the 95 % interval of the evaluated return."""
         return _number(self.evaluation.get("ci95"))

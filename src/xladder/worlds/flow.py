@@ -218,6 +218,31 @@ class Enumeration:
         return float(np.logaddexp.reduce(self.log_rewards[self.terminal]))
 
     @cached_property
+    def regions(self) -> np.ndarray:
+        """int32 [N]: the mode that a state belongs to, K where it belongs to none.
+
+        Neighbouring modes are one: 0 … K − 1 number the groups of mode states that are connected by single steps.
+        """
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        count, cells = len(self.states), np.flatnonzero(self.modes)
+        number = np.full(count + 1, -1)
+        number[cells] = np.arange(len(cells))
+        after = number[self.children[cells]]  # [M, A − 1]
+        begin, action = np.nonzero(after >= 0)
+        edges = coo_array((np.ones(len(begin)), (begin, after[begin, action])), shape=(len(cells), len(cells)))
+        groups, labels = connected_components(edges, directed=False) if len(cells) else (0, [])
+        found = np.full(count, groups, np.int32)
+        found[cells] = labels
+        return found
+
+    @cached_property
+    def num_regions(self) -> int:
+        """Number of modes, K, where neighbouring ones are one."""
+        return int(self.regions[self.modes].max()) + 1 if self.modes.any() else 0
+
+    @cached_property
     def log_target(self) -> np.ndarray:
         """float64 [N]: log-probabilities of the target distribution."""
         return np.where(self.terminal, self.log_rewards - self.log_z, NOTHING)
@@ -290,9 +315,22 @@ class BoundWorld(ABC):
         return None if found is None else found.log_z
 
     def num_modes(self) -> int | None:
-        """Number of modes; None if unknown."""
+        """Number of modes, where neighbouring ones are one; None if unknown."""
+        found = self.enumeration()
+        return None if found is None else found.num_regions
+
+    def num_mode_cells(self) -> int | None:
+        """Number of states that are modes; None if unknown."""
         found = self.enumeration()
         return None if found is None else int(found.modes.sum())
+
+    def mode_masses(self) -> np.ndarray | None:
+        """float64 [K]: the target probability of every mode, to count them in samples; None if unknown or too many."""
+        return None
+
+    def mode_of(self, objects: jax.Array) -> jax.Array:
+        """int32 [B]: the mode that objects [B, D] belong to, 0 … K − 1, or K for none; see `mode_masses`."""
+        raise NotImplementedError
 
     def draw_target(self, key: jax.Array, count: int) -> jax.Array:
         """int32 [count, D]: objects sampled from the target, where it is known."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 # The smooth reward: a normal density of the distance from the centre, which is 1 at the edge.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05
 MOST_BINS = 64  # per coordinate, when distributions are estimated: finer ones would be noise only
+MOST_MODES = 4096  # that are counted in samples
 CELLS_TRIED = 4096  # cells of a grid too large to enumerate, when a custom reward is checked
 
 
@@ -121,9 +122,40 @@ def peaks(config: WorldConfig) -> np.ndarray:
     return hill(config) == hill(config).max() if config.reward == "corners" else membership(config.side)[1]
 
 
+def mode_runs(config: WorldConfig) -> np.ndarray:
+    """int [H]: the group of neighbouring peaks that a value of a coordinate belongs to, 0, 1 …; −1 if to none."""
+    top = peaks(config)
+    return np.where(top, np.cumsum(top & ~np.append(False, top[:-1])) - 1, -1)
+
+
 def num_modes(config: WorldConfig) -> int:
-    """Number of modes."""
+    """Number of modes: regions of neighbouring cells, 2^D for most sides."""
+    return int(mode_runs(config).max() + 1) ** config.dim
+
+
+def num_mode_cells(config: WorldConfig) -> int:
+    """Number of cells in modes."""
     return int(peaks(config).sum()) ** config.dim
+
+
+def mode_masses(config: WorldConfig) -> np.ndarray:
+    """float64 [K]: the target probability of every mode, in the order of `mode_of`."""
+    weights, members = factors(config)
+    runs = mode_runs(config)
+    each = np.stack([members[:, runs == run].sum(1) for run in range(runs.max() + 1)], axis=1)  # [C, runs]
+    masses = np.exp(weights - log_z(config))[:, None]
+    for _ in range(config.dim):
+        masses = (masses[:, :, None] * each[:, None, :]).reshape(len(weights), -1)
+    return masses.sum(0)
+
+
+def mode_of(config: WorldConfig, objects: jax.Array) -> jax.Array:
+    """int32 [B]: the mode of cells [B, D]; `num_modes` where a cell belongs to none."""
+    runs, count = mode_runs(config), num_modes(config)
+    base = int(runs.max()) + 1
+    places = jnp.asarray(runs, jnp.int32)[objects]  # [B, D]
+    number = places @ jnp.asarray(base ** np.arange(config.dim - 1, -1, -1), jnp.int32)
+    return jnp.where((places >= 0).all(-1), number, count)
 
 
 def draw_target(config: WorldConfig, key: jax.Array, count: int) -> jax.Array:
@@ -285,8 +317,21 @@ class Hypergrid(BoundWorld):
         return super().log_z() if self.config.own_reward else log_z(self.config)
 
     def num_modes(self) -> int | None:
-        """Number of modes."""
+        """Number of modes, regions of neighbouring cells."""
         return super().num_modes() if self.config.own_reward else num_modes(self.config)
+
+    def num_mode_cells(self) -> int | None:
+        """Number of cells in modes."""
+        return super().num_mode_cells() if self.config.own_reward else num_mode_cells(self.config)
+
+    def mode_masses(self) -> np.ndarray | None:
+        """float64 [K]: the target probability of every mode; None for a custom reward, or if there are thousands."""
+        known = not self.config.own_reward and 0 < num_modes(self.config) <= MOST_MODES
+        return mode_masses(self.config) if known else None
+
+    def mode_of(self, objects: jax.Array) -> jax.Array:
+        """int32 [B]: the mode of each object, or K for none."""
+        return mode_of(self.config, objects)
 
     def draw_target(self, key: jax.Array, count: int) -> jax.Array:
         """int32 [count, D]: objects sampled from the target."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.families.gflownet import config as settings
+from xladder.families.gflownet import summaries
 from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.families.gflownet.presets import presets
 from xladder.protocols import Family, Measurement
@@ -43,11 +44,14 @@ class GFlowNetFamily(Family):
     for_mesh = staticmethod(settings.for_mesh)
     columns = staticmethod(settings.columns)
     measured = staticmethod(settings.measured)
-    label = staticmethod(settings.label)
+    label = staticmethod(summaries.label)
     note = staticmethod(settings.note)
     headline = staticmethod(settings.headline)
-    summary = staticmethod(settings.summary)
-    describe_score = staticmethod(settings.describe_score)
+    title = staticmethod(settings.title)
+    collapsed = staticmethod(summaries.collapsed_in)
+    name_seeds = staticmethod(summaries.name_seeds)
+    summary = staticmethod(summaries.summary)
+    describe_score = staticmethod(summaries.describe_score)
 
     presets = staticmethod(presets)
     lengthened = staticmethod(settings.lengthened)

@@ -1,4 +1,4 @@
-"""Settings of a GFlowNet in any world, their checks, and the texts that describe a run.
+"""Settings of a GFlowNet in any world, their checks, and what a run is called. `summaries.py` says how it went.
 
 Imports nothing heavy.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -288,21 +288,24 @@ def for_mesh(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
 
 def measured(config: GFlowNetConfig) -> dict[str, float]:
     """The columns that evaluations fill, with nan as on ticks without one."""
-    exactly = ("tv", "l1", "kl", "jsd", "logz_error", "modes", "elbo", "eubo", "correlation", "mean_return")
-    by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return")
+    exactly = (
+        "tv",
+        "l1",
+        "kl",
+        "jsd",
+        "logz_error",
+        "elbo",
+        "eubo",
+        "correlation",
+        "mean_return",
+        "modes",
+        "mode_cells",
+    )
+    by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return", "modes")
     if not config.charted:
         by_sampling = ("correlation", "elbo", "mean_return", *["logz_error"] * config.knows_log_z)
     own = config.metric_texts
     return dict.fromkeys([*(exactly if config.exact else by_sampling), *own], float("nan"))
-
-
-def label(values: Mapping[str, np.ndarray]) -> str:
-    """A short label of an evaluation, for the first seed."""
-    if "tv" in values:
-        return f"TV {values['tv'][0]:.3f}"
-    if "tv_marginal" not in values:
-        return f"correlation {values['correlation'][0]:.3f}"
-    return f"TV {values['tv_marginal'][0]:.3f} (noise floor {values['tv_floor'][0]:.3f})"
 
 
 def note(config: GFlowNetConfig) -> str:
@@ -316,68 +319,14 @@ def note(config: GFlowNetConfig) -> str:
     return f"{why}: evaluation reports the correlation of log-probability and log-reward over sampled objects."
 
 
-def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
-    """Lines that summarise the training run."""
-    name, how = ("tv", "total variation") if config.exact else ("tv_marginal", "total variation of coordinates 1 and 2")
-    if not config.exact and not config.charted:
-        name, how = "correlation", "correlation of log-probability and log-reward"
-    values = metrics[name].mean(0)
-    known = values[np.isfinite(values)]
-    if not len(known):
-        return []
-    lines = [f"{how}: {known[0]:.3f} at the first evaluation, {known[-1]:.4f} at the last"]
-    for name, text in config.metric_texts.items():
-        values = metrics[name].mean(0)
-        if np.isfinite(values).any():
-            lines.append(f"{text}: {values[np.isfinite(values)][-1]:.4f}")
-    if config.world.modes_counted:
-        lines.append(f"modes found: {metrics['modes_found'][:, -1].mean():.1f} of {config.world.modes_counted}")
-    return lines
-
-
 def headline(config: GFlowNetConfig) -> str:
     """What a comparison runs, in addition to the workload's name."""
-    return f"{config.world.headline()}, loss {config.loss}, batch {config.learner.batch_size}"
+    return f"{title(config)}, batch {config.learner.batch_size}"
 
 
-def describe_score(score: Mapping[str, Any]) -> list[str]:
-    """Lines that describe an evaluation."""
-
-    def show(name: str, digits: int = 4) -> str:
-        interval = score[f"{name}_ci95"]
-        return f"{score[name]:.{digits}f}" + (f" ± {interval:.{digits}f}" if interval == interval else "")
-
-    own = [f"{text} {show(name)}" for name, text in score.get("texts", {}).items()]
-    several = f", mean of {score['seeds']} seeds ± 95 %" if score["seeds"] > 1 else ""
-    if score["exact"]:
-        first = [
-            f"total variation {show('tv')} (exact{several})",
-            f"L1 {show('l1')}  KL {show('kl')}  JSD {show('jsd')}  correlation(log p, log R) {show('correlation')}",
-        ]
-        if score["num_modes"]:
-            first.append(f"modes found {show('modes', 1)} of {score['num_modes']} (at least half of their probability)")
-    elif "tv_marginal" in score:
-        first = [
-            f"total variation of coordinates 1 and 2: {show('tv_marginal')} from {score['episodes']:,} samples"
-            f"{several}; a perfect sampler would show {show('tv_floor')}",
-        ]
-        if not score["enumerable"]:
-            first.append("There are too many states for an exact value.")
-    else:
-        return [
-            f"correlation(log p, log R) {show('correlation')}, estimated from {score['episodes']:,} samples{several}",
-            *own,
-            f"log Z {score['log_z']:.4f}: error {show('logz_error')}, ELBO {show('elbo')}"
-            if "logz_error" in score
-            else f"log Z is at least about {show('elbo')}; its exact value is unknown",
-            f"mean reward {score['mean_return']:.3f}; with random steps {score['random_return']:.3f}",
-        ]
-    return [
-        *first,
-        *own,
-        f"log Z {score['log_z']:.4f}: error {show('logz_error')}, between ELBO {show('elbo')} and EUBO {show('eubo')}",
-        f"mean reward {score['mean_return']:.3f}; with random steps {score['random_return']:.3f}",
-    ]
+def title(config: GFlowNetConfig) -> str:
+    """World, reward and loss, for titles."""
+    return f"{config.world.headline()}, loss {config.loss}"
 
 
 def columns(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 8192  # states per call of the network: bounds memory use
 WAYS_BACK = 8  # backward trajectories from which an object's probability is estimated
 FOUND = 0.5  # fraction of a mode's target probability from which on it counts as found
+ENOUGH = 40  # samples that a mode should have before a mode with less than half of them counts as missed
 
 
 class Exact(NamedTuple):
@@ -53,7 +54,8 @@ class Exact(NamedTuple):
     kl: jax.Array  # of the learned distribution from the target
     jsd: jax.Array
     logz_error: jax.Array
-    modes: jax.Array  # states on a peak that have at least half of their target probability
+    modes: jax.Array  # those that have at least half of their target probability; neighbouring mode states are one
+    mode_cells: jax.Array  # single mode states that have
     elbo: jax.Array
     eubo: jax.Array
     correlation: jax.Array  # Pearson's, of log-probability and log-reward over all objects
@@ -70,6 +72,7 @@ class Sampled(NamedTuple):
     elbo: jax.Array
     eubo: jax.Array
     mean_return: jax.Array
+    modes: jax.Array  # as in `Exact`; nan if there are too many for this number of samples
     marginal: jax.Array  # float32 [H, H] or [1, H]
 
 
@@ -161,10 +164,12 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
         if name != "mean_return":
             mean, interval = mean_and_interval(values)
             scores |= {name: float(mean), f"{name}_ci95": float(interval)}
+            scores[f"{name}_per_seed"] = [float(x) for x in values]
     scores["texts"] = dict(config.metric_texts)
     world = config.world.build()
     log_z = log_target(config, compiled)[1] if config.exact and config.loss == "rtb" else world.log_z()
-    return scores | {"log_z": log_z, "num_modes": world.num_modes(), "enumerable": config.world.enumerable}
+    known = {"num_modes": world.num_modes(), "num_mode_cells": world.num_mode_cells()}
+    return scores | known | {"log_z": log_z, "enumerable": config.world.enumerable, "loss": config.loss}
 
 
 def draw_objects(
@@ -219,7 +224,7 @@ def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Ex
     p, target = jnp.exp(log_p), jnp.exp(log_target)
     l1 = jnp.abs(p - target).sum()
     elbo, eubo = exact.bounds(known, policies)
-    modes = known.modes & (p >= FOUND * target)
+    cells = known.modes & (p >= FOUND * target)
     # VarGrad learns no log Z; the mean of its trajectories' estimates is the lower bound.
     guess = elbo if log_z is None else log_z
     return Exact(
@@ -228,13 +233,20 @@ def measure_exactly(program: Program, params: Params, known: exact.Tables) -> Ex
         kl=jnp.maximum((p * (log_p - log_target)).sum(), 0.0),  # rounding can make it negative
         jsd=jnp.maximum(_jsd(p, target), 0.0),
         logz_error=jnp.abs(guess - true_log_z),
-        modes=modes.sum(dtype=jnp.float32),
+        modes=_modes_found(known, world.num_modes() or 0, p, target),
+        mode_cells=cells.sum(dtype=jnp.float32),
         elbo=elbo,
         eubo=eubo,
         correlation=_correlation(log_p, known.log_rewards, known.terminal),
         mean_return=(p * rewards).sum(),
         marginal=world.marginal(p, known.states),
     )
+
+
+def _modes_found(known: exact.Tables, count: int, p: jax.Array, target: jax.Array) -> jax.Array:
+    """float32 []: how many of `count` modes have at least half of their target probability."""
+    shares, wanted = (jax.ops.segment_sum(x, known.regions, count + 1)[:count] for x in (p, target))
+    return (shares >= FOUND * wanted).sum(dtype=jnp.float32)
 
 
 def log_distribution(program: Program, params: Params, known: exact.Tables) -> jax.Array:
@@ -247,7 +259,7 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
     config, learner, world = program.config, program.learner, program.learner.world
     count, steps = at_once(config.world), config.world.steps
     key = keys.address(keys.evaluation(0), address[0], address[1], Stream.SAMPLE)
-    parts = -(-config.eval_samples // count)
+    parts, masses = -(-config.eval_samples // count), world.mode_masses()
 
     def part(total: Any, i: jax.Array) -> tuple[Any, None]:
         forwards, targets, back = jax.random.split(jax.random.fold_in(key, i), 3)
@@ -256,14 +268,21 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
         walked = sample_backward(learner, params, ideal, jax.random.uniform(back, (steps, count)))
         found = learner.objects(batch)
         low, high = (weigh(learner, params, each).mean() for each in (batch, walked))
-        shares = world.histogram(found), world.histogram(ideal)
-        assert shares[0] is not None
+        pictures = world.histogram(found), world.histogram(ideal)
+        assert pictures[0] is not None
+        shares = *pictures, jnp.zeros(0)
+        if masses is not None:
+            shares = *pictures, jnp.zeros(len(masses) + 1).at[world.mode_of(found)].add(1 / count)[:-1]
         new = *shares, low, high, jnp.exp(learner.log_rewards(found)).mean()
         return jax.tree.map(lambda sum_, one: sum_ + one / parts, total, new), None
 
     target = jnp.asarray(world.target_picture(exact=False), jnp.float32)
-    nothing = jnp.zeros_like(target), jnp.zeros_like(target), jnp.float32(0), jnp.float32(0), jnp.float32(0)
-    (learned, ideal, low, high, reward), _ = jax.lax.scan(part, nothing, jnp.arange(parts))
+    in_modes = jnp.zeros(0 if masses is None else len(masses))
+    nothing = jnp.zeros_like(target), jnp.zeros_like(target), in_modes, *[jnp.float32(0)] * 3
+    (learned, ideal, in_modes, low, high, reward), _ = jax.lax.scan(part, nothing, jnp.arange(parts))
+    modes = jnp.float32(jnp.nan)
+    if masses is not None and masses.min() * parts * count >= ENOUGH:
+        modes = (in_modes >= FOUND * jnp.asarray(masses, jnp.float32)).sum(dtype=jnp.float32)
     _, _, log_flow = learner.log_policies(params, world.initial()[None])
     log_z, true_log_z = _log_z(program, params, log_flow[0]), world.log_z()
     assert true_log_z is not None
@@ -274,6 +293,7 @@ def measure_by_sampling(program: Program, params: Params, address: jax.Array) ->
         elbo=low,
         eubo=high,
         mean_return=reward,
+        modes=modes,
         marginal=learned,
     )
 

@@ -27,6 +27,7 @@ class Tables(NamedTuple):
     states: jax.Array  # int32 [N, D]
     log_rewards: jax.Array  # float32 [N]; NOTHING where stop is not allowed
     modes: jax.Array  # bool [N]
+    regions: jax.Array  # int32 [N]: the mode that a state belongs to, K for none
     levels: jax.Array  # int32 [L, W]: the states of each level; N stands where a level has fewer
     children: jax.Array  # int32 [N, A − 1]: where actions lead; N where they are not allowed
     parents: jax.Array  # int32 [N, A − 1]: where they come from; N where there is no such edge
@@ -49,6 +50,7 @@ def tables(settings: FlowSettings) -> Tables:
         jnp.asarray(known.states),
         jnp.asarray(known.log_rewards, jnp.float32),
         jnp.asarray(known.modes),
+        jnp.asarray(known.regions),
         jnp.asarray(known.levels),
         jnp.asarray(known.children),
         jnp.asarray(known.parents),
