@@ -455,9 +455,9 @@ def measured(config: ValueConfig) -> dict[str, float]:
     return {"eval_return": float("nan")}
 
 
-def label(values: Mapping[str, np.ndarray]) -> str:
-    """A short label of an evaluation, for the first seed."""
-    return f"return {signed(values['eval_return'][0])}"
+def label(values: Mapping[str, np.ndarray], place: int = 0) -> str:
+    """A short label of an evaluation, for one of its seeds."""
+    return f"return {signed(values['eval_return'][place])}"
 
 
 def agent_columns(agents: Sequence[str]) -> list[str]:
