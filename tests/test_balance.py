@@ -21,6 +21,7 @@ LOSSES = (
     "log_partition_variance",
     "forward_looking_sub_trajectory_balance",
     "relative_trajectory_balance",
+    "modified_detailed_balance",
 )
 AHEAD = ("forward_looking_balance", "forward_looking_sub_trajectory_balance")
 GARBAGE = (np.inf, np.nan, -1e30, -np.inf, 1e30)
@@ -45,7 +46,7 @@ def mapped(name):
     """A loss and its gradients over a batch, compiled once for all tests. Log Z and λ are shared."""
     names = arguments(name)
     wanted = tuple(i for i, argument in enumerate(names) if argument.startswith("log"))
-    axes = [None if argument in ("log_z", "lam") else 0 for argument in names]
+    axes = [None if argument in ("log_z", "lam", "delta") else 0 for argument in names]
 
     def losses(*args):
         if name == "log_partition_variance":
@@ -73,8 +74,7 @@ def theirs(name, batch):
     tensors = {argument: torch.tensor(batch[argument]) for argument in arguments(name)}
     tensors["length"] = tensors["length"].long()
     leaves = {argument: t.requires_grad_() for argument, t in tensors.items() if argument.startswith("log")}
-    if "lam" in tensors:
-        tensors["lam"] = float(batch["lam"])
+    tensors |= {argument: float(batch[argument]) for argument in ("lam", "delta") if argument in tensors}
     if name == "log_partition_variance":
         values = balance_torch.log_partition_variance(balance_torch.log_weight(*tensors.values()))
     else:
@@ -85,7 +85,9 @@ def theirs(name, batch):
 
 def readable(name, argument, length):
     """The steps of a [T] argument that a loss reads, as the definitions have them."""
-    if argument == "log_pb":
+    if name == "modified_detailed_balance" and length == 1:
+        return range(0)
+    if argument == "log_pb" or (name == "modified_detailed_balance" and argument == "log_pf"):
         return range(length - 1)
     if argument == "log_inflow":
         return range(1, length)
@@ -105,9 +107,11 @@ BY_HAND = dict(
     log_reward=np.float32(1.5),
     log_rewards=pad([-0.5, 0.5, 1.5]),
     log_prior=pad([-0.7, -0.7, -1]),
+    log_stop=pad([-0.25, -1.5, -0.5]),
     log_inflow=pad([1.5, 4], before=1),
     length=3,
     lam=0.5,
+    delta=1.5,
 )
 
 
@@ -133,6 +137,9 @@ BY_HAND = dict(
         ("forward_looking_sub_trajectory_balance", 11.1875 / 2.125),
         # 2 + (−3.5 + 2.4) − 1.5 = −0.6
         ("relative_trajectory_balance", 0.36),
+        # log R − log P_F(stop) = (−0.25, 2, 2): −0.25 − 2 − 0.5 = −2.75,  2 − 2 − 1 = −1. Beyond 1.5, 2.75² becomes
+        # 1.5² and 2 · 1.5 for each further one: (2.25 + 3.75 + 1) / 2
+        ("modified_detailed_balance", 3.5),
         # 1.5 + 2
         ("log_weight", 3.5),
     ],
@@ -143,6 +150,25 @@ def test_two_steps_and_a_stop_by_hand(name, expected):
     assert float(loss) == pytest.approx(expected, rel=1e-6)
 
 
+# Deleu et al. 2022: of a step s → s′, the square of log R(s′) + log P_B(s|s′) + log P_F(stop|s) − log R(s) −
+# log P_F(s′|s) − log P_F(stop|s′). Their code (jax-dag-gflownet, `detailed_balance_loss`, with log P_B = −log 3) gives
+# the mean of half the square, or of Huber's loss, over the transitions of these two trajectories.
+PUBLISHED = dict(
+    log_stop=np.float32([[-1.2, -0.7, -2.0], [-0.3, -0.9, -1.1]]),
+    log_pf=np.float32([[-0.6, -1.9, -2.0], [-2.2, -1.3, -1.1]]),
+    log_pb=np.full((2, 3), -np.log(3), np.float32),
+    log_rewards=np.float32([[-4.0, -1.5, 0.5], [2.0, -0.25, 1.0]]),
+    length=np.int32([3, 3]),
+)
+
+
+@pytest.mark.parametrize(("delta", "expected"), [(1.0, 1.4761627003527042), (np.inf, 2.762950352070754)])
+def test_modified_detailed_balance_is_the_published_one(delta, expected):
+    batch = PUBLISHED | dict(delta=np.float32(delta))
+    for values in (ours("modified_detailed_balance", batch)[0], theirs("modified_detailed_balance", batch)[0]):
+        assert values.mean() == pytest.approx(2 * expected, rel=1e-6)
+
+
 # Stopping at once: 2 − 0.5 − 1 = 0.5, but for forward-looking losses log R cancels, and 2 − 0.5 remains. A prior that
 # stops with log-probability −1 makes it 2 − 0.5 + 1 − 1.
 @pytest.mark.parametrize(
@@ -151,13 +177,14 @@ def test_two_steps_and_a_stop_by_hand(name, expected):
         *((name, 0.25) for name in LOSSES[:4]),
         *((name, 2.25) for name in AHEAD),
         ("relative_trajectory_balance", 2.25),
+        ("modified_detailed_balance", 0),
     ],
 )
 def test_a_trajectory_of_one_state_is_its_stop_edge(name, expected):
     single = dict(
         log_z=2.0, log_pf=pad([-0.5]), log_flow=pad([2]), log_reward=1.0, log_rewards=pad([7]), length=1, lam=0.3
     )
-    single.update(log_pb=pad([]), log_inflow=pad([]), log_prior=pad([-1]))
+    single.update(log_pb=pad([]), log_inflow=pad([]), log_prior=pad([-1]), log_stop=pad([-0.5]), delta=1.0)
     assert float(getattr(balance, name)(*(single[a] for a in arguments(name)))) == pytest.approx(expected, rel=1e-6)
 
 
@@ -204,6 +231,7 @@ def exact_flow(backward, seed=0):
             log_ahead=pad(np.log([flow[state] / reward[state] for state in path])),
             log_inflow=pad(np.log(inflow), before=1),
             log_prior=pad(np.log([*(undo[edge] for edge in edges), 1.0])),  # then it is trajectory balance
+            log_stop=pad(np.log([reward[state] / flow[state] for state in path])),
             log_reward=np.float32(np.log(reward[path[-1]])),
             log_rewards=pad(np.log([reward[state] for state in path])),
             length=np.int32(len(path)),
@@ -211,7 +239,7 @@ def exact_flow(backward, seed=0):
 
     records = [record(path) for state in states for path in paths_to(state)]
     batch = {field: np.stack([r[field] for r in records]) for field in records[0]}
-    return batch | dict(log_z=np.float32(np.log(flow[0, 0])), lam=np.float32(0.9))
+    return batch | dict(log_z=np.float32(np.log(flow[0, 0])), lam=np.float32(0.9), delta=np.float32(np.inf))
 
 
 def flow_for(name, backward):
@@ -284,10 +312,12 @@ def random_batch(seed=1, lam=0.7):
         steps = [readable("", argument, length) for length in lengths]
         return np.stack([pad(rng.normal(-1, 1, len(s)), before=s.start if len(s) else 0) for s in steps])
 
-    steps = ("log_pf", "log_pb", "log_flow", "log_inflow", "log_rewards", "log_prior")
+    steps = ("log_pf", "log_pb", "log_flow", "log_inflow", "log_rewards", "log_prior", "log_stop")
     batch = {argument: fill(argument) for argument in steps}
     reward = rng.normal(0, 1, len(lengths)).astype(np.float32)
-    return batch | dict(log_z=np.float32(0.4), log_reward=reward, length=lengths, lam=np.float32(lam))
+    return batch | dict(
+        log_z=np.float32(0.4), log_reward=reward, length=lengths, lam=np.float32(lam), delta=np.float32(np.inf)
+    )
 
 
 @pytest.mark.parametrize("name", LOSSES)

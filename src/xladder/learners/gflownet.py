@@ -261,7 +261,8 @@ class GFlowNetLearner:
         outputs = self._apply(params, rows.states, "forward", "backward", "flow")
         spread = partial(unpack, rows)
         mask = self.forward_mask(rows.states)
-        log_pf = spread(take(jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), rows.actions))
+        forward = jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT))
+        log_pf = spread(take(forward, rows.actions))
         log_reward = self.log_rewards(self.objects(batch))
         length, kind = batch.length, self.config.loss
         if kind == "rtb":
@@ -275,13 +276,22 @@ class GFlowNetLearner:
         if kind == "vargrad":
             weights = jax.vmap(balance.log_weight)(log_pf, log_pb, log_reward, length)
             return balance.log_partition_variance(weights), weights.mean()
+        by_transitions = self.config.learner.weighting == "transitions"
+
+        def mean(losses: jax.Array, left_out: int = 0) -> jax.Array:
+            if not by_transitions:
+                return losses.mean()
+            total = None if transitions is None else transitions - left_out * length.size
+            return balance.mean_over_transitions(losses, length - left_out, total)
+
+        if kind == "mdb":
+            log_stop, log_rewards = spread(forward[:, -1]), spread(self.log_rewards(rows.states))
+            modified = jax.vmap(balance.modified_detailed_balance, in_axes=(0, 0, 0, 0, 0, None))
+            losses = modified(log_stop, log_pf, log_pb, log_rewards, length, self.config.learner.mdb_delta)
+            return mean(losses, 1), log_rewards[0, 0] - log_stop[0, 0]
         assert outputs.log_flow is not None
         log_flow = spread(outputs.log_flow)
-        log_z, by_transitions = log_flow[0, 0], self.config.learner.weighting == "transitions"
-
-        def mean(losses: jax.Array) -> jax.Array:
-            return balance.mean_over_transitions(losses, length, transitions) if by_transitions else losses.mean()
-
+        log_z = log_flow[0, 0]
         if kind == "db":
             return mean(jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length)), log_z
         if kind == "subtb":
@@ -333,6 +343,8 @@ class GFlowNetLearner:
         logits = jnp.zeros(mask.shape, jnp.float32) if outputs.backward is None else outputs.backward
         log_pb = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), MASKED_LOGIT)
         log_flow = jnp.zeros(states.shape[0]) if outputs.log_flow is None else outputs.log_flow
+        if self.config.loss == "mdb":  # the stop edge says what flows through a state
+            log_flow = self.log_rewards(states) - log_pf[:, -1]
         return log_pf, log_pb, log_flow
 
     def _empty(self, steps: int, count: int) -> jax.Array:

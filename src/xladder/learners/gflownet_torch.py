@@ -97,13 +97,18 @@ class TorchGFlowNet(TorchState):
         if kind == "vargrad":
             weights = balance.log_weight(log_pf, log_pb, log_reward, lengths)
             return balance.log_partition_variance(weights), weights.detach().mean()
-        log_flow = spread(outputs.log_flow)
-        log_z = log_flow[0, 0].detach()
         by_transitions, lam = self.config.learner.weighting == "transitions", self.config.learner.subtb_lambda
 
-        def mean(losses: Tensor) -> Tensor:
-            return balance.mean_over_transitions(losses, lengths) if by_transitions else losses.mean()
+        def mean(losses: Tensor, left_out: int = 0) -> Tensor:
+            return balance.mean_over_transitions(losses, lengths - left_out) if by_transitions else losses.mean()
 
+        if kind == "mdb":
+            log_stop, log_rewards = spread(forward[:, -1]), spread(self._tensor(self.world.log_reward(states)))
+            delta = self.config.learner.mdb_delta
+            losses = balance.modified_detailed_balance(log_stop, log_pf, log_pb, log_rewards, lengths, delta)
+            return mean(losses, 1), (log_rewards[0, 0] - log_stop[0, 0]).detach()
+        log_flow = spread(outputs.log_flow)
+        log_z = log_flow[0, 0].detach()
         if kind == "db":
             return mean(balance.detailed_balance(log_flow, log_pf, log_pb, log_reward, lengths)), log_z
         if kind == "subtb":

@@ -2,6 +2,7 @@
 
 - flow matching: Bengio et al. 2021
 - detailed balance: Bengio et al. 2023, "GFlowNet foundations"
+- modified detailed balance: Deleu et al. 2022, "Bayesian structure learning with generative flow networks"
 - trajectory balance: Malkin et al. 2022
 - sub-trajectory balance: Madan et al. 2023
 - forward-looking balance: Pan et al. 2023, "Better training of GFlowNets with local credit and incomplete trajectories"
@@ -129,7 +130,30 @@ def mean_over_transitions(
     batch: the mean over several devices.
     """
     weights = length.astype(losses.dtype)
-    return jnp.sum(losses * weights) / (weights.sum() if transitions is None else transitions)
+    return jnp.sum(losses * weights) / jnp.maximum(weights.sum() if transitions is None else transitions, 1)
+
+
+def modified_detailed_balance(
+    log_stop: jax.Array,
+    log_pf: jax.Array,
+    log_pb: jax.Array,
+    log_rewards: jax.Array,
+    length: jax.Array | int,
+    delta: float = float("inf"),
+) -> jax.Array:
+    """float32 []: detailed balance with the flow R(s) / P_F(stop|s), if every state is an object; none is learned.
+
+    The mean over the steps before stop, which is balanced by itself; 0 for a trajectory that stops at once. `log_stop`
+    [T] is log P_F(stop|s_t) and `log_rewards` [T] is log R(s_t), for t < length. Residuals beyond ±δ count linearly, as
+    in twice Huber's loss.
+    """
+    step = jnp.arange(log_stop.shape[0])
+    log_flow = jnp.where(step < length, log_rewards, 0.0) - jnp.where(step < length, log_stop, 0.0)
+    residuals = _residuals(log_flow, log_pf, log_pb, _last(log_rewards, length), length)
+    away = jnp.abs(jnp.where(step < length - 1, residuals, 0.0))
+    near = jnp.minimum(away, delta)
+    steps = jnp.maximum(jnp.asarray(length, away.dtype) - 1, 1)
+    return jnp.sum(near * (2 * away - near)) / steps
 
 
 def log_weight(log_pf: jax.Array, log_pb: jax.Array, log_reward: jax.Array, length: jax.Array | int) -> jax.Array:

@@ -76,7 +76,24 @@ def relative_trajectory_balance(
 
 def mean_over_transitions(losses: Tensor, lengths: Tensor) -> Tensor:
     """float32 []: mean over the transitions of all trajectories, from each trajectory's mean [B] and length [B]."""
-    return (losses * lengths).sum() / lengths.sum()
+    return (losses * lengths).sum() / lengths.sum().clamp(min=1)
+
+
+def modified_detailed_balance(
+    log_stop: Tensor,
+    log_pf: Tensor,
+    log_pb: Tensor,
+    log_rewards: Tensor,
+    lengths: Tensor,
+    delta: float = float("inf"),
+) -> Tensor:
+    """float32 [B]: detailed balance with the flow R(s) / P_F(stop|s); 0 for trajectories that stop at once."""
+    log_flow = log_rewards - log_stop
+    residuals = _residuals(log_flow, log_pf, log_pb, _last(log_rewards, lengths), lengths)
+    beyond = torch.arange(log_pf.shape[1], device=log_pf.device) >= lengths[:, None] - 1
+    away = residuals.masked_fill(beyond, 0.0).abs()
+    near = away.clamp(max=delta)
+    return (near * (2 * away - near)).sum(1) / (lengths - 1).clamp(min=1)
 
 
 def log_weight(log_pf: Tensor, log_pb: Tensor, log_reward: Tensor, lengths: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ class FlowSettings:
     """What the GFlowNet family needs of a world's settings."""
 
     jittable: ClassVar[bool] = True
+    all_complete: ClassVar[bool] = False
+    """Whether every state is known to be an object, so that this need not be checked."""
 
     @property
     @abstractmethod

@@ -21,6 +21,7 @@ class WorldConfig(FlowSettings):
     """The size and the reward of a hypergrid."""
 
     workload: ClassVar[str] = "hypergrid"
+    all_complete: ClassVar[bool] = True
     dim: int = 2
     """Number of coordinates, D."""
     side: int = 8

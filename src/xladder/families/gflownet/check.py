@@ -20,7 +20,7 @@ import numpy as np
 from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
 from xladder.families.gflownet.twin_check import twin_faults
-from xladder.worlds.flow import Enumeration, FlowWorld
+from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld
 from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_names import load_once
 from xladder.worlds.flow_own import OwnWorld, bind
@@ -218,7 +218,15 @@ def _inverses(world: OwnWorld, states: np.ndarray, edges: Edges, known: Enumerat
             break
 
 
-def walk(world: OwnWorld) -> np.ndarray:
+def find_incomplete(world: BoundWorld) -> str:
+    """A state in which stop is not allowed, as text; empty if there is none among all, or on random trajectories."""
+    known = world.enumeration()
+    states = walk(world) if known is None else known.states
+    terminal = JittedHost(world).forward_mask(states)[:, -1] if known is None else known.terminal
+    return "" if terminal.all() else show(states[~terminal][0])
+
+
+def walk(world: BoundWorld) -> np.ndarray:
     """int32 [B, D]: the states of random trajectories; a `UsageError` if one exceeds `max_steps`."""
     rng, host = np.random.default_rng(0), JittedHost(world)
     state, found = host.initial(WALKS), []

@@ -18,8 +18,8 @@ from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
 MOST_WIDTH = 2**16  # of a hidden layer
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
 
-LossName = Literal["tb", "db", "subtb", "fm", "fldb", "flsubtb", "vargrad", "rtb"]
-BY_TRANSITIONS = ("db", "fldb", "fm")  # losses that are sums over transitions, so that either weighting makes sense
+LossName = Literal["tb", "db", "subtb", "fm", "fldb", "flsubtb", "vargrad", "rtb", "mdb"]
+BY_TRANSITIONS = ("db", "fldb", "fm", "mdb")  # sums over transitions, so that either weighting makes sense
 
 TRACED = tuple(
     f"learner.{name}"
@@ -48,7 +48,9 @@ class LearnerConfig:
     subtb_lambda: float = 0.9
     """λ of sub-trajectory balance, in (0, 1]: each further step of a sub-trajectory multiplies its weight by λ."""
     weighting: Literal["trajectories", "transitions"] = "trajectories"
-    """For db, fldb and fm: mean over trajectories of their means, or over all transitions as in torchgfn and gfnx."""
+    """For db, fldb, fm, mdb: mean over trajectories of their means, or over all transitions as in torchgfn and gfnx."""
+    mdb_delta: float = float("inf")
+    """δ of modified detailed balance: larger residuals count linearly, as in Huber's loss."""
     epsilon: float = 0.1
     """ε at the start: the fraction of uniformly random steps."""
     epsilon_end: float = 0.0
@@ -85,7 +87,8 @@ class GFlowNetConfig:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     loss: LossName = "tb"
     """Trajectory, detailed or sub-trajectory balance, flow matching, db or subtb with forward-looking flows, VarGrad,
-    or relative trajectory balance: a sampler of prior × reward, where the prior takes uniformly random steps."""
+    relative trajectory balance (a sampler of prior × reward, where the prior takes uniformly random steps), or modified
+    detailed balance, for worlds in which every state is an object."""
     iterations: int = 2000
     """Training length in iterations."""
     evaluate_every: int = 0
@@ -246,6 +249,9 @@ def check(config: GFlowNetConfig) -> None:
         ("learner.temperature-end", learner.temperature_end),
     ]:
         need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
+    need(learner.mdb_delta > 0.0, "learner.mdb-delta", learner.mdb_delta, "it has to be positive")
+    if config.loss == "mdb" and not world.all_complete:
+        _check_stops(world)
     need(0.0 < learner.subtb_lambda <= 1.0, "learner.subtb-lambda", learner.subtb_lambda, "λ has to lie in (0, 1]")
     for flag, fraction in [
         ("learner.epsilon", learner.epsilon),
@@ -265,6 +271,16 @@ def check(config: GFlowNetConfig) -> None:
         raise UsageError(
             f"`--evaluation exact` needs every state, and there are {world.size_in_words()}: {MOST_STATES:,} are "
             "possible. Use `--evaluation sampled`."
+        )
+
+
+def _check_stops(world: FlowSettings) -> None:
+    from xladder.families.gflownet.check import find_incomplete
+
+    state = find_incomplete(world.build())
+    if state:
+        raise UsageError(
+            f"`--loss mdb` needs a world in which every state is an object, but {state} is incomplete: use `--loss db`."
         )
 
 
