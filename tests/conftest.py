@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.families.gflownet import bits_presets, own_presets
+from xladder.families.gflownet import bits_presets, dags_presets, own_presets
 from xladder.families.gflownet import hypergrid_presets as hypergrid
 from xladder.families.gflownet.config import LearnerConfig as FlowLearnerConfig
 from xladder.families.multi_agent.config import LearnerConfig
@@ -75,6 +75,7 @@ TINY_BITS = own_presets.Config(own_presets.WorldConfig("flow/bits"), TINY_GRID.l
 TINY_SEQUENCES = bits_presets.Config(
     bits_presets.WorldConfig(bits=6, word=2, modes=3), TINY_GRID.learner, iterations=20
 )
+TINY_GRAPHS = dags_presets.Config(dags_presets.WorldConfig(nodes=3, samples=20), TINY_GRID.learner, iterations=20)
 
 
 TINY_VALUES = replace(

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, TINY_BITS, TINY_GRID, TINY_SEQUENCES, TINY_VALUES
+from tests.conftest import TINY, TINY_BITS, TINY_GRAPHS, TINY_GRID, TINY_SEQUENCES, TINY_VALUES
 from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings, user_code
@@ -38,6 +38,7 @@ SMALL = {
     "iowa": iowa_presets.Config(iowa_presets.WorldConfig(**TINY_BOARD, view="rgb"), TINY.learner),
     "hypergrid": TINY_GRID,
     "bits": TINY_SEQUENCES,
+    "dags": TINY_GRAPHS,
     "cartpole": SEVERAL_STEPS,
     "atari/breakout": PONG,
     "gym/CartPole-v1": GYM,
@@ -68,10 +69,14 @@ QUICK = {
     (OWN["zoo"], "parallel"),
     ("flow/bits", "torch"),
     ("bits", "fused"),
+    ("dags", "fused"),
 }
 QUICK |= {("iowa", "torch")}
 SLOW |= {
-    (w, r) for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits") for r in RUNGS if (w, r) not in QUICK
+    (w, r)
+    for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits", "dags")
+    for r in RUNGS
+    if (w, r) not in QUICK
 }
 CELLS = [
     pytest.param(w, r, marks=pytest.mark.slow if (w, r) in SLOW else ())

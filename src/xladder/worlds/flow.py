@@ -149,6 +149,9 @@ class Sampler(Protocol):
     def sample(self, count: int, number: int = 0) -> State:
         """Objects that the policy builds; the same ones for the same `number`."""
 
+    def distribution(self) -> tuple[State, jax.Array] | None:
+        """All states and their log-probabilities, float32 [N]; None unless evaluation is exact."""
+
     def log_probability(self, objects: State, ways: int = 10) -> jax.Array:
         """float32 [B]: log-probability of objects.
 

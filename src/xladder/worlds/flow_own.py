@@ -187,6 +187,11 @@ class _Unflattened:
         """Objects that the policy builds."""
         return jax.vmap(self._world.unflatten)(self._sampler.sample(count, number))
 
+    def distribution(self) -> tuple[State, jax.Array] | None:
+        """All states and their log-probabilities, float32 [N]; None unless evaluation is exact."""
+        found = self._sampler.distribution()
+        return found and (jax.vmap(self._world.unflatten)(found[0]), found[1])
+
     def log_probability(self, objects: State, ways: int = 10) -> jax.Array:
         """float32 [B]: log-probability of objects."""
         leaves = jax.tree.leaves(objects)

@@ -85,6 +85,7 @@ SORREL = ("take_turn", "setup_agents", "populate_environment")
 """What sorrel's environments have."""
 FLOW_WORLDS = {
     "hypergrid": "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
+    "dags": "a GFlowNet learns the posterior over the structure of a Bayesian network, edge by edge",
     "bits": "a GFlowNet learns to sample sequences of bits near hidden ones, word by word",
 }
 """The built-in worlds in which objects are built step by step → what is learned there."""

@@ -341,8 +341,8 @@ def _own_metrics(
     program: Program, params: Params, known: exact.Tables | None, address: jax.Array
 ) -> Mapping[str, jax.Array]:
     key = keys.address(keys.evaluation(1), address[0], address[1], Stream.SAMPLE)
-    log_p = None if known is None else partial(log_distribution, program, params, known)
-    return program.learner.world.metrics(PolicySampler(program, params, key, log_p))
+    whole = () if known is None else (known.states, partial(log_distribution, program, params, known))
+    return program.learner.world.metrics(PolicySampler(program, params, key, *whole))
 
 
 def _policies(program: Program, params: Params, known: exact.Tables) -> tuple[exact.Policies, jax.Array | None]:
@@ -364,7 +364,7 @@ def _log_z(program: Program, params: Params, log_flow: jax.Array) -> jax.Array |
         return params["log_z"]
     if config.loss in ("fldb", "flsubtb"):
         return log_flow + world.log_reward(world.initial())
-    return log_flow if config.learns_flow else None
+    return log_flow if config.learns_flow or config.loss == "mdb" else None
 
 
 def _objects(program: Program, params: Params, seed: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:

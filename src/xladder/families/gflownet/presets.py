@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xladder.families.gflownet import bits_presets, hypergrid_presets, own_presets
+from xladder.families.gflownet import bits_presets, dags_presets, hypergrid_presets, own_presets
 from xladder.families.gflownet.config import GFlowNetConfig
 
 WORLDS: dict[str, Mapping[str, GFlowNetConfig]] = {
     "hypergrid": hypergrid_presets.PRESETS,
     "bits": bits_presets.PRESETS,
+    "dags": dags_presets.PRESETS,
 }
 
 

@@ -89,11 +89,18 @@ def estimate_log_p(program: Program, params: Params, objects: jax.Array, key: ja
 class PolicySampler:
     """One policy, for the metrics of its world; see `worlds.flow.Sampler`. Objects are int32 [B, D].
 
-    `log_p` gives the log-probability of every state, where they are enumerated.
+    `states` are all states int32 [N, D], where they are enumerated, and `log_p` gives their log-probabilities.
     """
 
-    def __init__(self, program: Program, params: Params, key: jax.Array, log_p: Callable[[], jax.Array] | None = None):
-        self.program, self.params, self.key, self.log_p = program, params, key, log_p
+    def __init__(
+        self,
+        program: Program,
+        params: Params,
+        key: jax.Array,
+        states: jax.Array | None = None,
+        log_p: Callable[[], jax.Array] | None = None,
+    ):
+        self.program, self.params, self.key, self.states, self.log_p = program, params, key, states, log_p
 
     def sample(self, count: int, number: int = 0) -> jax.Array:
         """int32 [count, D]: objects that the policy builds."""
@@ -105,6 +112,10 @@ class PolicySampler:
 
         found = jax.lax.map(part, jnp.arange(-(-count // size)))
         return found.reshape(-1, found.shape[-1])[:count]
+
+    def distribution(self) -> tuple[jax.Array, jax.Array] | None:
+        """int32 [N, D] and float32 [N]: all states and their log-probabilities; None unless evaluation is exact."""
+        return None if self.states is None else (self.states, self._log_p)
 
     def log_probability(self, objects: Array, ways: int = 10) -> jax.Array:
         """float32 [B]: log-probability of objects, exact where it can be."""

@@ -1,0 +1,139 @@
+"""Posteriors over graphs as a workload: exact metrics, learning, commands, and what modified detailed balance needs."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tests.conftest import TINY_BITS, TINY_GRAPHS, TINY_GRID
+from xladder.core.compiling import compiled
+from xladder.errors import UsageError
+from xladder.families.gflownet import config as settings
+from xladder.families.gflownet import evaluation
+from xladder.families.gflownet.config import LearnerConfig
+from xladder.families.gflownet.dags_presets import DEFAULT, PRESETS, Config, WorldConfig
+from xladder.rungs import fused
+from xladder.worlds import dags
+from xladder.worlds.dags_settings import count_graphs
+
+
+def test_graphs_are_counted():
+    # OEIS A003024
+    assert [count_graphs(n) for n in range(1, 8)] == [1, 3, 25, 543, 29281, 3781503, 1138779265]
+
+
+class Stub:
+    """A sampler with a known distribution, or some samples."""
+
+    def __init__(self, whole=None, samples=None):
+        self.whole, self.samples = whole, samples
+
+    def distribution(self):
+        return self.whole
+
+    def sample(self, count, number=0):
+        return self.samples[jnp.arange(count) % len(self.samples)]
+
+
+def posterior(world):
+    """The exact posterior, from the float64 scores."""
+    graphs = dags.all_graphs(world.nodes)
+    scores = world.local[np.arange(world.nodes), graphs[:, : world.nodes]].sum(1)
+    return graphs, np.exp(scores - np.logaddexp.reduce(scores))
+
+
+def test_metrics_of_the_posterior_itself():
+    world = WorldConfig(nodes=4, data_seed=1).make()
+    graphs, p = posterior(world)
+    adjacency = (graphs[:, None, :4] >> np.arange(4)[None, :, None] & 1).astype(bool)
+    found = world.metrics(Stub((jnp.asarray(graphs), jnp.log(jnp.asarray(p, jnp.float32)))))
+    assert set(found) == set(world.metric_texts)
+    assert found["expected_edges"] == pytest.approx(p @ adjacency.sum((1, 2)), rel=1e-5)
+    # A pair of nodes is right if both directions are.
+    wrong = (adjacency != world.truth) | (adjacency != world.truth).swapaxes(1, 2)
+    assert found["expected_shd"] == pytest.approx(p @ wrong.sum((1, 2)) / 2, rel=1e-5)
+    for name in dags.OF_THE_POSTERIOR:
+        assert found[name] == pytest.approx(1.0, abs=1e-5)
+    # A sampler that knows only the true graph.
+    truth = np.flatnonzero((adjacency == world.truth).all((1, 2)))
+    sampled = world.metrics(Stub(samples=jnp.asarray(graphs[truth])))
+    assert sampled["expected_edges"] == pytest.approx(world.truth.sum(), rel=1e-4)
+    assert sampled["expected_shd"] == 0
+    assert sampled["auroc"] == 1
+    assert sampled["edge_correlation"] < 0.99
+
+
+def test_exact_evaluation_knows_log_z_and_the_picture():
+    config = Config(WorldConfig(nodes=4), LearnerConfig(width=8), loss="mdb")
+    world, (graphs, p) = config.world.make(), posterior(config.world.make())
+    bound = config.world.build()
+    assert bound.log_z() == pytest.approx(-np.log(p.max()), abs=1e-4)
+    expected = np.einsum("b,bij->ij", p, (graphs[:, None, :4] >> np.arange(4)[None, :, None] & 1).astype(float))
+    np.testing.assert_allclose(bound.target_picture(exact=True), expected, atol=1e-5)
+    assert world.states() is not None
+    assert WorldConfig(nodes=6).make().states() is None
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (WorldConfig(nodes=13), "2 to 12 nodes"),
+        (WorldConfig(score="bic"), "one of bge, bde"),
+        (WorldConfig(prior="flat"), "one of uniform, fair, erdos-renyi"),
+        (WorldConfig(samples=0), "1 or more"),
+        (WorldConfig(categories=1), "2 to 64 values"),
+        (WorldConfig(data_seed=-1), "negative"),
+        (WorldConfig(nodes=4, edges_per_node=1.6), "at most 1.5 edges per node"),
+        (WorldConfig(alpha_mu=0.0), "positive"),
+        (WorldConfig(alpha_w=6.0), "more than 6, or 0 for 7"),
+        (WorldConfig(equivalent_samples=float("nan")), "positive"),
+        (WorldConfig(data="none.csv"), "cannot be read"),
+    ],
+)
+def test_bad_settings_are_a_sentence(config, says):
+    with pytest.raises(UsageError, match=says):
+        config.check()
+
+
+def test_modified_detailed_balance_needs_objects_everywhere():
+    for config in (TINY_GRID, TINY_GRAPHS):
+        settings.check(replace(config, loss="mdb"))
+    with pytest.raises(UsageError, match=r"every state is an object, but \[0, 0, .*incomplete"):
+        settings.check(replace(TINY_BITS, loss="mdb"))
+    with pytest.raises(UsageError, match="mdb-delta"):
+        settings.check(replace(TINY_GRAPHS, learner=LearnerConfig(mdb_delta=0.0)))
+
+
+def test_presets_are_valid():
+    for config in PRESETS.values():
+        settings.check(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("score", ["bge", "bde"])
+def test_the_posterior_is_learned(score):
+    config = replace(DEFAULT, world=WorldConfig(nodes=3, score=score), iterations=2000)
+    run = fused.start(config, [0, 1])
+    run.advance(2000)
+    found = evaluation.measure(config, run.params(), 0, compiled).columns
+    assert np.all(found["tv"] < 0.05)
+    assert np.all(found["edge_correlation"] > 0.97)
+    assert np.all(found["logz_error"] < 0.1)
+
+
+def test_own_data_are_used(tmp_path):
+    path = tmp_path / "mine.csv"
+    values = np.random.default_rng(0).normal(size=(30, 3))
+    values[:, 2] = values[:, 0] + 0.1 * values[:, 2]
+    path.write_text("a,b,c\n" + "\n".join(",".join(map(str, row)) for row in values))
+    config = WorldConfig(data=str(path))
+    config.check()
+    assert (config.num_nodes, config.steps, config.state_size, config.states) == (3, 4, 6, 25)
+    world = config.make()
+    assert world.truth is None and "auroc" not in world.metric_texts
+    graphs, p = posterior(world)
+    edges = jax.vmap(world.chart)(graphs)
+    assert p @ np.asarray(edges[:, 0, 2] + edges[:, 2, 0]) > 0.99  # a and c belong together
+    assert "30 samples of" in config.headline()
