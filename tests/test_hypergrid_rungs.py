@@ -18,9 +18,11 @@ RUNGS = {"sequential": sequential, "parallel": parallel, "fused": fused, "torch"
 CONFIGS = {
     "tb": TINY_GRID,
     "tb, prioritised": replace(TINY_GRID, learner=replace(TINY_GRID.learner, replay="prioritised")),
-    "tb, diverse, searched": replace(
+    "tb, diverse, searched, conditional": replace(
         TINY_GRID,
-        learner=replace(TINY_GRID.learner, replay="diverse", local_search=2, local_search_rule="metropolis"),
+        learner=replace(
+            TINY_GRID.learner, replay="diverse", local_search=2, local_search_rule="metropolis", condition="beta"
+        ),
     ),
     "subtb, uniform": replace(TINY_GRID, loss="subtb", learner=replace(TINY_GRID.learner, replay="uniform")),
 }
@@ -76,7 +78,13 @@ def assert_same_memory(device, host):
 
 
 @pytest.mark.parametrize(
-    "name", ["tb", "tb, prioritised", "tb, diverse, searched", pytest.param("subtb, uniform", marks=pytest.mark.slow)]
+    "name",
+    [
+        "tb",
+        "tb, prioritised",
+        "tb, diverse, searched, conditional",
+        pytest.param("subtb, uniform", marks=pytest.mark.slow),
+    ],
 )
 def test_one_seed_is_one_run_on_every_jax_rung_memory_included(name):
     sequentially = trained("sequential", name)

@@ -40,7 +40,7 @@ SORREL_NAMES = {
 """The parameters of sorrel's networks, in the order in which its optimiser numbers them."""
 # Heads and layers depend on the config, so a pattern describes the possible names.
 _FLOW_NAMES = re.compile(
-    r"log_z|((forward_|backward_|flow_)?trunk\.(rows|bias|hidden_\d+\.(weight|bias)))"
+    r"log_z|logit_scale|((forward_|backward_|flow_)?trunk\.(rows|bias|condition|hidden_\d+\.(weight|bias)))"
     r"|((forward|backward|flow)_head\.(weight|bias))"
 )
 _VALUE_NAMES = re.compile(

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 
 from xladder.core.types import Compiled, Params
+from xladder.errors import UsageError
 
 if TYPE_CHECKING:
     from xladder.pictures.curves import Panel
@@ -297,6 +298,10 @@ class Family(Generic[C]):
     def policy(self, config: C, params: Params, compiled: Compiled) -> Policy:
         """A trained agent as a function from observations to actions."""
         raise NotImplementedError
+
+    def at_condition(self, config: C, params: Params, condition: float) -> tuple[Any, Params]:
+        """Settings and parameters [S, …] of a conditional sampler at one condition; a `UsageError` if it has none."""
+        raise UsageError("This run has no condition.")
 
     def draw_objects(self, config: C, params: Params, count: int, seed: int, compiled: Compiled) -> dict[str, Any]:
         """Draw objects from a trained sampler."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,6 +77,18 @@ class Result:
         Each has `seed`, `missed`, `modes` and `distance`, and reads "seed 3 misses 2 of 4 modes: total variation 0.50".
         """
         return self.config.family.collapsed(self.config, self.metrics, self.seeds)
+
+    def at(self, condition: float) -> Result:
+        """The result of a conditional sampler (`--learner.condition`) at one condition, as that of a plain sampler.
+
+        Args:
+            condition: A number in the range that it was trained for.
+
+        Returns:
+            A result whose `evaluate`, `policy` and parameters are those at this condition.
+        """
+        config, params = self.config.family.at_condition(self.config, self.params, condition)
+        return replace(self, plan=replace(self.plan, config=config), params=params)
 
     def evaluate(self, episodes: int | None = None, seed: int = 0) -> dict[str, Any]:
         """Evaluate the greedy policy, and a random one for comparison.

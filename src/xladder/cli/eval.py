@@ -25,6 +25,8 @@ class EvalOptions:
     """Episodes per seed, or number of sampled objects; 100 or 10,000 if not given."""
     seed: int = 0
     """Random seed of the evaluation; independent of the training seeds."""
+    condition: float | None = None
+    """For a conditional sampler: the condition; several in its range if not given."""
     json: Path | None = None
     """Write the result as JSON to this file (- for standard output)."""
     device: Literal["cpu", "gpu"] | None = None
@@ -55,7 +57,10 @@ def run(words: Sequence[str]) -> int:
     console = Console(stderr=str(options.json) == "-")
     print_line(console, f"{options.run_dir} on {devices.describe(device)}")
     with console.status("evaluating"), jax.default_device(device):
-        score = load(options.run_dir).evaluate(options.episodes or settings.episodes, options.seed)
+        result = load(options.run_dir)
+        if options.condition is not None:
+            result = result.at(options.condition)
+        score = result.evaluate(options.episodes or settings.episodes, options.seed)
     for line in settings.describe_score(score):
         print_line(console, line)
     write_json_file(options.json, score)

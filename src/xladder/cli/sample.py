@@ -30,6 +30,8 @@ class SampleOptions:
     """The CSV file (- for standard output)."""
     seed: int = 0
     """Random seed of the sampling; independent of the training seeds."""
+    condition: float | None = None
+    """For a conditional sampler: the condition to sample under."""
     of_seed: int | None = None
     """The training seed whose sampler to use; the first if not given."""
     device: Literal["cpu", "gpu"] | None = None
@@ -74,8 +76,10 @@ def run(words: Sequence[str]) -> int:
             raise UsageError(
                 f"This run was stopped before seed {of_seed} was trained: it has {', '.join(map(str, trained))}."
             )
+        if options.condition is not None:
+            result = result.at(options.condition)
         draw = plan.config.family.draw_objects
-        table = draw(plan.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
+        table = draw(result.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
     if str(options.out) == "-":
         write_table(sys.stdout, table)
     else:

@@ -24,7 +24,7 @@ from xladder.core.types import Array, Params
 from xladder.learners.choosing import MASKED_LOGIT, Explore, act, choose, mixture, take
 from xladder.learners.packing import PackedSteps, pack, unpack
 from xladder.losses import balance
-from xladder.nets.flow import FlowNet
+from xladder.nets.flow import FlowNet, hats
 from xladder.worlds.flow import BoundWorld
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ class Trajectories(NamedTuple):
     states: Array  # int32 [T, B, D]: where each step begins
     actions: Array  # int32 [T, B]
     length: Array  # int32 [B]: steps, including stop
+    condition: Array | None = None  # float32 [B], where the sampler has one
 
 
 class Walk(NamedTuple):
@@ -111,13 +112,15 @@ class GFlowNetLearner:
         c, w = self.config.learner, self.world
         wanted = {"forward": True, "backward": self.config.learns_backward, "flow": self.config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
-        return FlowNet(
-            w.num_inputs, w.num_actions, c.width, c.layers, heads, c.trunk == "shared", self.config.learns_log_z
-        )
+        sizes = w.num_inputs, w.num_actions, c.width, c.layers
+        rest = self.config.learns_log_z, self.config.knots, c.conditioning
+        return FlowNet(*sizes, heads, c.trunk == "shared", *rest)
 
     def init(self, key: jax.Array) -> Agent:
         """A freshly initialised agent."""
-        params = self.net.init(key, self.encode(self.world.initial()[None]))["params"]
+        condition = jnp.full(1, self.config.learner.condition_low, jnp.float32) if self.config.conditional else None
+        encoded = self.encode(self.world.initial()[None])
+        params = self.net.init(key, encoded, condition=self.hats(condition))["params"]
         return Agent(params, self.optimiser().init(params), self.hyperparams())
 
     def hyperparams(self) -> Hyperparams:
@@ -137,6 +140,23 @@ class GFlowNetLearner:
         """The network's inputs for states [R, D]: float32 [R, F] or int32 [R, K]."""
         return jax.vmap(self.world.encode)(states)
 
+    def condition(self, place: jax.Array) -> jax.Array:
+        """float32 [B]: the conditions at places [B] in [0, 1] of their range."""
+        low, high = self.config.learner.condition_low, self.config.learner.condition_high
+        return low + (high - low) * place
+
+    def hats(self, condition: jax.Array | None) -> jax.Array | None:
+        """float32 [R, K]: conditions [R] as the network is given them."""
+        if condition is None:
+            return None
+        low, high = self.config.learner.condition_low, self.config.learner.condition_high
+        return hats((condition - low) / (high - low), self.config.knots)
+
+    def log_z(self, params: Params, condition: jax.Array | None) -> jax.Array:
+        """float32 [B] or []: the learned log Z of each condition."""
+        at = self.hats(condition)
+        return params["log_z"] if at is None else at @ params["log_z"]
+
     def forward_mask(self, states: jax.Array) -> jax.Array:
         """bool [R, A]: which forward actions states [R, D] allow."""
         return jax.vmap(self.world.forward_mask)(states)
@@ -145,25 +165,32 @@ class GFlowNetLearner:
         """bool [R, A − 1]: which actions may have led to states [R, D]."""
         return jax.vmap(self.world.backward_mask)(states)
 
-    def forward_policy(self, params: Params, states: jax.Array, explore: Explore) -> jax.Array:
+    def forward_policy(
+        self, params: Params, states: jax.Array, explore: Explore, condition: jax.Array | None = None
+    ) -> jax.Array:
         """float32 [B, A]: the probability with which sampling takes each action."""
-        logits = self._apply(params, states, "forward").forward
+        logits = self._apply(params, states, "forward", condition=condition).forward
         return mixture(logits, self.forward_mask(states), explore)
 
-    def backward_policy(self, params: Params, states: jax.Array) -> jax.Array:
+    def backward_policy(self, params: Params, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
         """float32 [B, A − 1]: the probability with which each action is undone; zeros in the initial state."""
         mask = self.backward_mask(states)
         if not self.config.learns_backward:
             return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
-        logits = self._apply(params, states, "backward").backward
+        logits = self._apply(params, states, "backward", condition=condition).backward
         return jax.nn.softmax(jnp.where(mask, logits, MASKED_LOGIT)) * mask
 
     def sample(
-        self, params: Params, explore: Explore, draws: jax.Array, start: jax.Array | None = None
+        self,
+        params: Params,
+        explore: Explore,
+        draws: jax.Array,
+        start: jax.Array | None = None,
+        condition: jax.Array | None = None,
     ) -> Trajectories:
         """Sample a batch until all have stopped; `draws` are uniform, float32 [T, B].
 
-        Trajectories begin in the initial state, or in states `start`, int32 [B, D].
+        Trajectories begin in the initial state, or in states `start`, int32 [B, D]. `condition` is float32 [B].
         """
         w, stop, (steps, count) = self.world, self.stop, draws.shape
 
@@ -172,7 +199,8 @@ class GFlowNetLearner:
             # As long as all trajectories are in the loop, whole rows are read and written.
             whole = trajectory.size == count
             draw = dynamic_index_in_dim(draws, t, keepdims=False) if whole else draws[t, trajectory]
-            logits = self._apply(params, state, "forward").forward
+            given = condition if whole or condition is None else condition[trajectory]
+            logits = self._apply(params, state, "forward", condition=given).forward
             action = act(logits, self.forward_mask(state), explore, draw)
             length = length + active if whole else length.at[trajectory].add(active)
             taken = jnp.concatenate([state, action[:, None]], axis=1)
@@ -199,17 +227,22 @@ class GFlowNetLearner:
         for size, fewer in zip(sizes, [*sizes[1:], 0], strict=True):
             carry = carry if size == count else set_aside(carry, size)
             carry = jax.lax.while_loop(partial(self._goes_on, steps, fewer), self._several(step), carry)
-        return Trajectories(carry.record[:steps, :, :-1], carry.record[:steps, :, -1], carry.length)
+        return Trajectories(carry.record[:steps, :, :-1], carry.record[:steps, :, -1], carry.length, condition)
 
     def sample_backward(
-        self, params: Params, objects: jax.Array, draws: jax.Array, policy: BackwardPolicy | None = None
+        self,
+        params: Params,
+        objects: jax.Array,
+        draws: jax.Array,
+        policy: BackwardPolicy | None = None,
+        condition: jax.Array | None = None,
     ) -> Trajectories:
         """Sample trajectories that end in given objects, int32 [B, D]; `draws` are uniform, float32 [T, B].
 
-        `policy` is used instead of `backward_policy`, if given.
+        `policy` is used instead of `backward_policy`, if given. `condition` is float32 [B].
         """
         w, stop, (steps, count) = self.world, self.stop, draws.shape
-        policy = policy or self.backward_policy
+        policy = policy or partial(self.backward_policy, condition=condition)
 
         def step(carry: Any) -> Any:
             k, state, record, moves = carry
@@ -234,16 +267,18 @@ class GFlowNetLearner:
             jnp.where(moving[..., None], found[..., :-1], objects[None]),
             jnp.where(moving, found[..., -1], stop),
             moves + 1,
+            condition,
         )
 
     def objects(self, batch: Trajectories) -> jax.Array:
         """int32 [B, D]: the final states of trajectories."""
         return batch.states[batch.length - 1, jnp.arange(batch.length.size)]
 
-    def log_rewards(self, states: jax.Array) -> jax.Array:
-        """float32 […]: the log-rewards of states int32 […, D]."""
+    def log_rewards(self, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
+        """float32 […]: the log-rewards of states int32 […, D], under conditions float32 […] if given."""
         flat = jax.vmap(self.world.log_reward)(states.reshape(-1, states.shape[-1]))
-        return flat.reshape(states.shape[:-1])
+        plain = flat.reshape(states.shape[:-1])
+        return plain if condition is None else condition * plain
 
     def loss(
         self,
@@ -258,21 +293,23 @@ class GFlowNetLearner:
         `transitions` is the number of steps over which a mean over transitions is taken, if not those of this batch.
         """
         rows = pack(batch, bucket)
-        outputs = self._apply(params, rows.states, "forward", "backward", "flow")
+        outputs = self._apply(params, rows.states, "forward", "backward", "flow", condition=rows.condition)
         spread = partial(unpack, rows)
         mask = self.forward_mask(rows.states)
         forward = jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT))
         log_pf = spread(take(forward, rows.actions))
-        log_reward = self.log_rewards(self.objects(batch))
+        log_reward = self.log_rewards(self.objects(batch), batch.condition)
         length, kind = batch.length, self.config.loss
         if kind == "rtb":
+            log_z, each = self.log_z(params, batch.condition), None if batch.condition is None else 0
             log_prior = spread(-jnp.log(mask.sum(-1).astype(jnp.float32)))
-            relative = jax.vmap(balance.relative_trajectory_balance, in_axes=(None, 0, 0, 0, 0))
-            return relative(params["log_z"], log_pf, log_prior, log_reward, length).mean(), params["log_z"]
+            relative = jax.vmap(balance.relative_trajectory_balance, in_axes=(each, 0, 0, 0, 0))
+            return relative(log_z, log_pf, log_prior, log_reward, length).mean(), log_z.mean()
         log_pb = jnp.roll(spread(self._log_backward(outputs.backward, rows)), -1, axis=1)  # known where the step leads
         if kind == "tb":
-            each = jax.vmap(balance.trajectory_balance, in_axes=(None, 0, 0, 0, 0))
-            return each(params["log_z"], log_pf, log_pb, log_reward, length).mean(), params["log_z"]
+            log_z, each = self.log_z(params, batch.condition), None if batch.condition is None else 0
+            balanced = jax.vmap(balance.trajectory_balance, in_axes=(each, 0, 0, 0, 0))
+            return balanced(log_z, log_pf, log_pb, log_reward, length).mean(), log_z.mean()
         if kind == "vargrad":
             weights = jax.vmap(balance.log_weight)(log_pf, log_pb, log_reward, length)
             return balance.log_partition_variance(weights), weights.mean()
@@ -285,28 +322,30 @@ class GFlowNetLearner:
             return balance.mean_over_transitions(losses, length - left_out, total)
 
         if kind == "mdb":
-            log_stop, log_rewards = spread(forward[:, -1]), spread(self.log_rewards(rows.states))
+            log_stop = spread(forward[:, -1])
+            log_rewards = spread(self.log_rewards(rows.states, rows.condition))
             modified = jax.vmap(balance.modified_detailed_balance, in_axes=(0, 0, 0, 0, 0, None))
             losses = modified(log_stop, log_pf, log_pb, log_rewards, length, self.config.learner.mdb_delta)
-            return mean(losses, 1), log_rewards[0, 0] - log_stop[0, 0]
+            log_z = log_rewards[:, 0] - log_stop[:, 0]
+            return mean(losses, 1), log_z[0] if batch.condition is None else log_z.mean()
         assert outputs.log_flow is not None
         log_flow = spread(outputs.log_flow)
-        log_z = log_flow[0, 0]
+        log_z = log_flow[0, 0] if batch.condition is None else log_flow[:, 0].mean()
         if kind == "db":
             return mean(jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length)), log_z
         if kind == "subtb":
             parts = jax.vmap(balance.sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
             return parts(log_flow, log_pf, log_pb, log_reward, length, hyperparams.subtb_lambda).mean(), log_z
         if kind == "fm":
-            given = spread(self._log_inflow(params, rows.states)), log_flow, log_pf, log_reward, length
+            given = spread(self._log_inflow(params, rows.states, rows.condition)), log_flow, log_pf, log_reward, length
             if not by_transitions:
                 return jax.vmap(balance.flow_matching)(*given).mean(), log_z
             inside, stops = jax.vmap(balance.flow_matching_squares)(*given)
             states = (length.sum().astype(jnp.float32) if transitions is None else transitions) - length.size
             return inside.sum() / jnp.maximum(states, 1.0) + stops.mean(), log_z
         # Forward-looking: the flow of the initial state is that of the network times its reward.
-        log_rewards = spread(self.log_rewards(rows.states))
-        log_z = log_z + log_rewards[0, 0]
+        log_rewards = spread(self.log_rewards(rows.states, rows.condition))
+        log_z = log_z + (log_rewards[0, 0] if batch.condition is None else log_rewards[:, 0].mean())
         if kind == "flsubtb":
             ahead = jax.vmap(balance.forward_looking_sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
             return ahead(log_flow, log_pf, log_pb, log_rewards, length, hyperparams.subtb_lambda).mean(), log_z
@@ -334,9 +373,11 @@ class GFlowNetLearner:
         """Adam, without the learning rates, which are hyperparameters of the agent."""
         return optax.scale_by_adam()
 
-    def log_policies(self, params: Params, states: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def log_policies(
+        self, params: Params, states: jax.Array, condition: jax.Array | None = None
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log P_F [R, A], log P_B [R, A − 1] and log F [R] of states [R, D]; MASKED_LOGIT for forbidden actions."""
-        outputs = self._apply(params, states, "forward", "backward", "flow")
+        outputs = self._apply(params, states, "forward", "backward", "flow", condition=condition)
         mask = self.forward_mask(states)
         log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), MASKED_LOGIT)
         mask = self.backward_mask(states)
@@ -367,8 +408,8 @@ class GFlowNetLearner:
 
         return steps
 
-    def _apply(self, params: Params, states: jax.Array, *heads: str) -> Any:
-        return self.net.apply({"params": params}, self.encode(states), heads)
+    def _apply(self, params: Params, states: jax.Array, *heads: str, condition: jax.Array | None = None) -> Any:
+        return self.net.apply({"params": params}, self.encode(states), heads, self.hats(condition))
 
     def _log_backward(self, logits: jax.Array | None, rows: PackedSteps) -> jax.Array:
         """float32 [R]: log P_B of the step that led to each row; arbitrary in the initial state."""
@@ -384,15 +425,16 @@ class GFlowNetLearner:
         """
         return jax.nn.softmax(self._log_edges(params, states)) * self.backward_mask(states)
 
-    def _log_inflow(self, params: Params, states: jax.Array) -> jax.Array:
+    def _log_inflow(self, params: Params, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
         """float32 [R]: the log-flow into each state from all its parents; arbitrary in the initial state."""
-        return jax.nn.logsumexp(self._log_edges(params, states), axis=-1)
+        return jax.nn.logsumexp(self._log_edges(params, states, condition), axis=-1)
 
-    def _log_edges(self, params: Params, states: jax.Array) -> jax.Array:
+    def _log_edges(self, params: Params, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
         """float32 [R, A − 1]: the log-flow into each state by every action; MASKED_LOGIT where there is no edge."""
         mask, moves = self.backward_mask(states), self.stop
         before = jax.vmap(jax.vmap(self.world.backward, (None, 0)), (0, None))(states, jnp.arange(moves))
         parents = jnp.where(mask[..., None], before, states[:, None])  # [R, A − 1, D]; the state if there is none
-        log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]))
+        each = None if condition is None else jnp.repeat(condition, moves)
+        log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]), each)
         edges = log_flow.reshape(-1, moves) + jnp.diagonal(log_pf.reshape(-1, moves, moves + 1), axis1=1, axis2=2)
         return jnp.where(mask, edges, MASKED_LOGIT)

@@ -45,7 +45,7 @@ def refine(
     def search(carry: tuple[Trajectories, jax.Array], draw: SearchDraws) -> tuple[tuple[Trajectories, jax.Array], None]:
         old, log_rewards = carry
         back, new, cut = propose(learner, params, old, most, draw)
-        found = learner.log_rewards(learner.objects(new))
+        found = learner.log_rewards(learner.objects(new), new.condition)
         if rule == "better":
             kept = found >= log_rewards
         else:
@@ -56,7 +56,7 @@ def refine(
         kept &= searched
         return (choose_each(kept, new, old), jnp.where(kept, found, log_rewards)), None
 
-    first = batch, learner.log_rewards(learner.objects(batch))
+    first = batch, learner.log_rewards(learner.objects(batch), batch.condition)
     return jax.lax.scan(search, first, draws)[0]
 
 
@@ -68,11 +68,11 @@ def propose(
     The numbers in `draw` are those of one round.
     """
     count = jnp.arange(batch.length.size)
-    back = learner.sample_backward(params, learner.objects(batch), draw.back)
+    back = learner.sample_backward(params, learner.objects(batch), draw.back, condition=batch.condition)
     undone = jnp.minimum((draw.undone * (most + 1)).astype(jnp.int32), most)
     cut = jnp.maximum(back.length - 1 - undone, 0)
     policy = Explore(jnp.float32(0), jnp.float32(1))
-    onward = learner.sample(params, policy, draw.onward, back.states[cut, count])
+    onward = learner.sample(params, policy, draw.onward, back.states[cut, count], batch.condition)
     step = jnp.arange(batch.actions.shape[0])[:, None]
     after = jnp.maximum(step - cut[None], 0), count[None]
     shared = step < cut[None]
@@ -89,7 +89,7 @@ def log_weights(learner: GFlowNetLearner, params: Params, batch: Trajectories, c
 
     def step(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
         t, previous, total = carry
-        log_pf, log_pb, _ = learner.log_policies(params, batch.states[t])
+        log_pf, log_pb, _ = learner.log_policies(params, batch.states[t], batch.condition)
         forward = take(log_pf, batch.actions[t])
         undone = jnp.where(t > cut, take(log_pb, jnp.minimum(previous, log_pb.shape[1] - 1)), 0.0)
         counted = (t >= cut) & (t < batch.length)

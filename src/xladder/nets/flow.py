@@ -77,6 +77,12 @@ def _few_backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array
 few.defvjp(_few_forward, _few_backward)
 
 
+def hats(place: jax.Array, knots: int) -> jax.Array:
+    """float32 [R, K]: weights of K evenly spaced knots from which places [R] in [0, 1] are interpolated linearly."""
+    away = jnp.abs(place[:, None] * (knots - 1) - jnp.arange(knots, dtype=jnp.float32)[None, :])
+    return jnp.maximum(1.0 - away, 0.0)
+
+
 class Head(nn.Module):
     """The parameters of a head, which are concatenated with those of other heads."""
 
@@ -96,15 +102,20 @@ class Trunk(nn.Module):
     inputs: int
     width: int
     layers: int
+    knots: int = 0  # inputs that describe a condition
 
     @nn.compact
-    def __call__(self, encoded: jax.Array) -> jax.Array:
-        """float32 [R, W] from features float32 [R, F], or from active inputs int32 [R, K]."""
+    def __call__(self, encoded: jax.Array, condition: jax.Array | None = None) -> jax.Array:
+        """float32 [R, W] from features float32 [R, F], or from active inputs int32 [R, K]; and `hats` [R, knots]."""
         init = symmetric_uniform(self.inputs**-0.5)
         table = self.param("rows", init, (self.inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         on = jnp.issubdtype(encoded.dtype, jnp.integer)
-        x = relu((add_rows(table, encoded) if on else encoded @ table) + bias[None, :])
+        x = (add_rows(table, encoded) if on else encoded @ table) + bias[None, :]
+        if self.knots:
+            assert condition is not None
+            x = x + condition @ self.param("condition", init, (self.knots, self.width), jnp.float32)
+        x = relu(x)
         for layer in range(1, self.layers):
             x = relu(PlainDense(self.width, name=f"hidden_{layer}")(x))
         return x
@@ -120,28 +131,42 @@ class FlowNet(nn.Module):
     heads: tuple[str, ...] = HEADS
     shared: bool = True
     has_log_z: bool = True
+    knots: int = 0  # of a condition; 0 if there is none
+    conditioning: str = "both"  # what it changes: input, logits, or both
 
     def setup(self) -> None:
         """One trunk for all heads, or one for each."""
         sizes = {"forward": self.actions, "backward": self.actions - 1, "flow": 1}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads):
-            setattr(self, trunk, Trunk(self.inputs, self.width, self.layers))
+            seen = self.knots if self.conditioning != "logits" else 0
+            setattr(self, trunk, Trunk(self.inputs, self.width, self.layers, seen))
         for head in self.heads:
             setattr(self, f"{head}_head", Head(sizes[head]))
         if self.has_log_z:
-            self.log_z = self.param("log_z", nn.initializers.zeros, (), jnp.float32)
+            shape = (self.knots,) if self.knots else ()  # with a condition, log Z at each knot
+            self.log_z = self.param("log_z", nn.initializers.zeros, shape, jnp.float32)
+        if self.knots and self.conditioning != "input":
+            self.logit_scale = self.param("logit_scale", nn.initializers.zeros, (self.knots,), jnp.float32)
 
-    def __call__(self, encoded: jax.Array, heads: tuple[str, ...] = HEADS) -> FlowOutputs:
-        """The outputs of the requested heads for encoded states: float32 [R, F], or int32 [R, K]."""
+    def __call__(
+        self, encoded: jax.Array, heads: tuple[str, ...] = HEADS, condition: jax.Array | None = None
+    ) -> FlowOutputs:
+        """The outputs of the requested heads for encoded states: float32 [R, F], or int32 [R, K].
+
+        `condition` is float32 [R, knots], the `hats` of a condition. It is an input of the first layer, or scales the
+        forward logits by a learned function of it (Kim et al. 2024, "Learning to scale logits").
+        """
         outputs: dict[str, jax.Array] = {}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads if head in heads):
             asked = [head for head in self.heads if head in heads and self._trunk(head) == trunk]
             parts = [getattr(self, f"{head}_head")(self.width) for head in asked]
             kernel, bias = (jnp.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
             ends = np.cumsum([part[1].size for part in parts])[:-1]
-            together = few(getattr(self, trunk)(encoded), kernel, bias)
+            together = few(getattr(self, trunk)(encoded, condition), kernel, bias)
             outputs |= dict(zip(asked, jnp.split(together, ends, axis=1), strict=True))
         flow = outputs.get("flow")
+        if condition is not None and self.conditioning != "input" and "forward" in outputs:
+            outputs["forward"] = outputs["forward"] * jnp.exp(condition @ self.logit_scale)[:, None]
         return FlowOutputs(outputs.get("forward"), outputs.get("backward"), None if flow is None else flow[:, 0])
 
     def _trunk(self, head: str) -> str:

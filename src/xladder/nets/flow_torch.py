@@ -22,23 +22,34 @@ class FlowOutputs(NamedTuple):
     log_flow: Tensor | None  # float32 [R]
 
 
+def hats(place: Tensor, knots: int) -> Tensor:
+    """float32 [R, K]: weights of K evenly spaced knots from which places [R] in [0, 1] are interpolated linearly."""
+    away = (place[:, None] * (knots - 1) - torch.arange(knots, dtype=place.dtype, device=place.device)).abs()
+    return (1.0 - away).clamp(min=0.0)
+
+
 class Trunk(nn.Module):
     """Hidden layers with ReLU; the first is dense on the encoding of a state."""
 
-    def __init__(self, inputs: int, width: int, layers: int):
+    def __init__(self, inputs: int, width: int, layers: int, knots: int = 0):
         super().__init__()
         bound = inputs**-0.5
         self.rows = nn.Parameter(torch.empty(inputs, width).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(width).uniform_(-bound, bound))
+        self.condition = nn.Parameter(torch.empty(knots, width).uniform_(-bound, bound)) if knots else None
         for layer in range(1, layers):
             self.add_module(f"hidden_{layer}", nn.Linear(width, width))
 
-    def forward(self, encoded: Tensor) -> Tensor:
-        """float32 [R, W] from features float32 [R, F], or from active inputs int64 [R, K]."""
+    def forward(self, encoded: Tensor, condition: Tensor | None = None) -> Tensor:
+        """float32 [R, W] from features float32 [R, F], or from active inputs int64 [R, K]; and `hats` [R, knots]."""
         if encoded.is_floating_point():
-            x = functional.relu(encoded @ self.rows + self.bias)
+            x = encoded @ self.rows + self.bias
         else:
-            x = functional.relu(functional.embedding_bag(encoded, self.rows, mode="sum") + self.bias)
+            x = functional.embedding_bag(encoded, self.rows, mode="sum") + self.bias
+        if self.condition is not None:
+            assert condition is not None
+            x = x + condition @ self.condition
+        x = functional.relu(x)
         for layer in self.children():
             x = functional.relu(layer(x))
         return x
@@ -48,24 +59,38 @@ class FlowNet(nn.Module):
     """Policies and flow of a GFlowNet, and log Z."""
 
     def __init__(
-        self, inputs: int, actions: int, width: int, layers: int, heads: tuple[str, ...], shared: bool, has_log_z: bool
+        self,
+        inputs: int,
+        actions: int,
+        width: int,
+        layers: int,
+        heads: tuple[str, ...],
+        shared: bool,
+        has_log_z: bool,
+        knots: int = 0,
+        conditioning: str = "both",
     ):
         super().__init__()
         self.heads, self.shared = heads, shared
         sizes = {"forward": actions, "backward": actions - 1, "flow": 1}
         for trunk in dict.fromkeys(self._trunk(head) for head in heads):
-            self.add_module(trunk, Trunk(inputs, width, layers))
+            self.add_module(trunk, Trunk(inputs, width, layers, knots if conditioning != "logits" else 0))
         for head in heads:
             self.add_module(f"{head}_head", nn.Linear(width, sizes[head]))
         if has_log_z:
-            self.log_z = nn.Parameter(torch.zeros(()))
+            self.log_z = nn.Parameter(torch.zeros(knots) if knots else torch.zeros(()))
+        scaled = knots and conditioning != "input"
+        self.logit_scale = nn.Parameter(torch.zeros(knots)) if scaled else None
 
-    def forward(self, encoded: Tensor, heads: tuple[str, ...] = HEADS) -> FlowOutputs:
-        """The outputs of the requested heads for encoded states: float32 [R, F], or int64 [R, K]."""
+    def forward(self, encoded: Tensor, heads: tuple[str, ...] = HEADS, condition: Tensor | None = None) -> FlowOutputs:
+        """The outputs of the requested heads for encoded states: float32 [R, F], or int64 [R, K]; `hats` [R, knots]."""
         asked = [head for head in self.heads if head in heads]
-        hidden = {name: self.get_submodule(name)(encoded) for name in dict.fromkeys(map(self._trunk, asked))}
+        hidden = {name: self.get_submodule(name)(encoded, condition) for name in dict.fromkeys(map(self._trunk, asked))}
         outputs = {head: self.get_submodule(f"{head}_head")(hidden[self._trunk(head)]) for head in asked}
         flow = outputs.get("flow")
+        if self.logit_scale is not None and "forward" in outputs:
+            assert condition is not None
+            outputs["forward"] = outputs["forward"] * (condition @ self.logit_scale).exp()[:, None]
         return FlowOutputs(outputs.get("forward"), outputs.get("backward"), None if flow is None else flow[:, 0])
 
     def _trunk(self, head: str) -> str:

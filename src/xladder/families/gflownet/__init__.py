@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder.core.types import Compiled, Params
+from xladder.errors import UsageError
+from xladder.families.gflownet import conditions, summaries
 from xladder.families.gflownet import config as settings
-from xladder.families.gflownet import summaries
 from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.families.gflownet.presets import presets
 from xladder.protocols import Family, Measurement
@@ -122,7 +123,14 @@ class GFlowNetFamily(Family):
         """Sample objects, with their rewards and log-probabilities."""
         from xladder.families.gflownet.evaluation import draw_objects
 
+        if config.conditional:
+            low, high = config.learner.condition_low, config.learner.condition_high
+            raise UsageError(f"This sampler has a condition: add `--condition` and a number from {low:g} to {high:g}.")
         return draw_objects(config, params, count, seed, compiled)
+
+    def at_condition(self, config: GFlowNetConfig, params: Params, condition: float) -> tuple[Any, Params]:
+        """Settings and parameters of the sampler at one condition."""
+        return conditions.fix(config, params, condition)
 
     def references(self, score: Mapping[str, Any] | None) -> dict[str, float]:
         """Reference lines for the curves: the noise floor of sampled distances."""
@@ -132,6 +140,8 @@ class GFlowNetFamily(Family):
         """The sampler's most probable action as a function."""
         from xladder.families.gflownet.evaluation import policy
 
+        if config.conditional:
+            raise UsageError("This sampler has a condition: name one, as in `result.at(1.0).policy()`.")
         return policy(config, params, compiled)
 
     def parity_levels(self, config: GFlowNetConfig, updates: int, seed: int) -> list[Level]:
@@ -156,13 +166,19 @@ class GFlowNetFamily(Family):
         """Draw the learned distribution next to the target."""
         from xladder.families.gflownet.pictures import draw
 
-        return draw(result, score, folder, title)
+        return draw(_pictured(result), score, folder, title)
 
     def scenes(self, result: Result) -> list[Scene]:
         """The learned distribution over time, beside the target."""
         from xladder.families.gflownet.pictures import scenes
 
-        return scenes(result)
+        return scenes(_pictured(result))
+
+
+def _pictured(result: Result) -> Result:
+    """The result whose pictures are shown: with a condition, that in the middle of its range."""
+    among = result.config.conditions if result.config.conditional else ()
+    return result.at(among[len(among) // 2]) if among else result
 
 
 FAMILY = GFlowNetFamily()

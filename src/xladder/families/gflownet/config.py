@@ -12,10 +12,12 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from xladder.errors import UsageError, uneven
+from xladder.families.gflownet import conditions
 from xladder.protocols import Family
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
 
 MOST_WIDTH = 2**16  # of a hidden layer
+KNOTS = 16  # of a condition's range, between which the network's input, scale and log Z are interpolated
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
 
 LossName = Literal["tb", "db", "subtb", "fm", "fldb", "flsubtb", "vargrad", "rtb", "mdb"]
@@ -75,6 +77,14 @@ class LearnerConfig:
     """Keep an object that is not worse, or one by Metropolis and Hastings' rule."""
     local_search_share: float = 0.5
     """Fraction of the newly sampled trajectories that local search refines."""
+    condition: Literal["none", "beta"] = "none"
+    """beta: one sampler for a range of exponents β: objects in proportion to reward^β, β drawn per trajectory."""
+    condition_low: float = 0.5
+    """The smallest condition."""
+    condition_high: float = 2.0
+    """The largest condition."""
+    conditioning: Literal["input", "logits", "both"] = "both"
+    """What the condition changes: the input of the network, the scale of the forward logits, or both."""
 
 
 @dataclass(frozen=True)
@@ -135,24 +145,41 @@ class GFlowNetConfig:
 
     @property
     def metric_texts(self) -> Mapping[str, str]:
-        """Metrics of the world's own → what each is; with a prior they would be of another target."""
-        return {} if self.loss == "rtb" else self.world.metric_texts
+        """Metrics of the world's own → what each is; with a prior or a condition they would be of another target."""
+        return {} if self.loss == "rtb" or self.conditional else self.world.metric_texts
 
     @property
     def knows_log_z(self) -> bool:
         """Whether log Z of the target is known."""
-        return self.world.knows_log_z and self.loss != "rtb"
+        known = self.world.enumerable if self.conditional else self.world.knows_log_z
+        return known and self.loss != "rtb"
 
     @property
     def charted(self) -> bool:
-        """Whether samples can be compared with the target; that of relative trajectory balance needs every state."""
-        return self.world.charted and self.loss != "rtb"
+        """Whether samples can be compared with the target; some need every state for that."""
+        return self.world.charted and self.loss != "rtb" and not self.conditional
 
     @property
     def remembered(self) -> int:
         """Trajectories of a batch that start from replayed objects."""
         share = self.learner.replay_share if self.learner.replay != "none" else 0.0
         return min(round(share * self.learner.batch_size), self.learner.batch_size - 1)
+
+    @property
+    def conditional(self) -> bool:
+        """Whether one sampler is trained for a range of conditions."""
+        return self.learner.condition != "none"
+
+    @property
+    def knots(self) -> int:
+        """Numbers that describe a condition to the network; 0 if there is none."""
+        return KNOTS if self.conditional else 0
+
+    @property
+    def conditions(self) -> tuple[float, ...]:
+        """The conditions at which a sampler is evaluated: both ends of the range, and its middle."""
+        low, high = self.learner.condition_low, self.learner.condition_high
+        return (low, (low + high) / 2, high)
 
     @property
     def search_steps(self) -> int:
@@ -259,6 +286,16 @@ def check(config: GFlowNetConfig) -> None:
         ("learner.explore-until", learner.explore_until),
     ]:
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
+    if config.conditional:
+        low, high = learner.condition_low, learner.condition_high
+        need(0.0 < low < float("inf"), "learner.condition-low", low, "an exponent has to be a positive number")
+        need(low < high < float("inf"), "learner.condition-high", high, f"it has to be larger than the lowest, {low}")
+        need(
+            learner.conditioning != "logits" or not config.learns_flow,
+            "learner.conditioning",
+            learner.conditioning,
+            f"the flows of `--loss {config.loss}` depend on the condition, too: use `both` or `input`",
+        )
     need(learner.local_search >= 0, "learner.local-search", learner.local_search, "it cannot be negative")
     undone = learner.local_search_steps
     need(undone >= 0, "learner.local-search-steps", undone, "it cannot be negative")
@@ -321,7 +358,11 @@ def measured(config: GFlowNetConfig) -> dict[str, float]:
     if not config.charted:
         by_sampling = ("correlation", "elbo", "mean_return", *["logz_error"] * config.knows_log_z)
     own = config.metric_texts
-    return dict.fromkeys([*(exactly if config.exact else by_sampling), *own], float("nan"))
+    at_each = []
+    if config.conditional:
+        judged = "tv" if config.exact else "correlation"
+        at_each = [f"{judged}_{conditions.label(at)}" for at in config.conditions]
+    return dict.fromkeys([*(exactly if config.exact else by_sampling), *own, *at_each], float("nan"))
 
 
 def note(config: GFlowNetConfig) -> str:

@@ -23,7 +23,7 @@ from xladder.core.keys import Stream
 from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
-from xladder.families.gflownet import exact
+from xladder.families.gflownet import conditions, exact
 from xladder.families.gflownet.program import Program
 from xladder.families.gflownet.sampling import (
     PolicySampler,
@@ -94,7 +94,26 @@ class Measured(NamedTuple):
 
 
 def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measured:
-    """Evaluate samplers with parameters [S, …] after `tick` ticks."""
+    """Evaluate samplers with parameters [S, …] after `tick` ticks.
+
+    With a condition: at several of them. Columns are their means; the distance has one for each condition as well.
+    """
+    if not config.conditional:
+        return measure_plain(config, params, tick, compiled)
+    each = [measure_plain(*conditions.fix(config, params, at), tick, compiled) for at in config.conditions]
+    columns = {
+        # A mode counts as found if it is under every condition.
+        name: (np.min if name.startswith("mode") else np.mean)([one.columns[name] for one in each], axis=0)
+        for name in each[0].columns
+    }
+    judged = "tv" if config.exact else "correlation"
+    for at, one in zip(config.conditions, each, strict=True):
+        columns[f"{judged}_{conditions.label(at)}"] = one.columns[judged]
+    return Measured(columns, each[len(each) // 2].picture)
+
+
+def measure_plain(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measured:
+    """Evaluate samplers without a condition, or at a fixed one."""
     by_sampling = measure_by_sampling if config.charted else estimate
     function = compiled(measure_exactly if config.exact else by_sampling)
     seeds = jax.tree.leaves(params)[0].shape[0]
@@ -152,6 +171,8 @@ def target_picture(config: GFlowNetConfig, compiled: Compiled) -> np.ndarray | N
 
 def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled) -> dict[str, Any]:
     """The numbers that an evaluation reports. `episodes`, at least 1, is the sample size if it has to sample."""
+    if config.conditional:
+        return score_conditions(config, params, episodes, seed, compiled)
     config = replace(config, eval_samples=episodes)
     found = measure(config, params, seed, compiled).columns
     mean, interval = mean_and_interval(found["mean_return"])
@@ -170,6 +191,20 @@ def score(config: GFlowNetConfig, params: Params, episodes: int, seed: int, comp
     log_z = log_target(config, compiled)[1] if config.exact and config.loss == "rtb" else world.log_z()
     known = {"num_modes": world.num_modes(), "num_mode_cells": world.num_mode_cells()}
     return scores | known | {"log_z": log_z, "enumerable": config.world.enumerable, "loss": config.loss}
+
+
+def score_conditions(
+    config: GFlowNetConfig, params: Params, episodes: int, seed: int, compiled: Compiled
+) -> dict[str, Any]:
+    """The score at several conditions: a list, and the means over them under the names of a plain score."""
+    given = [conditions.fix(config, params, at) for at in config.conditions]
+    each = [score(*fixed, episodes, seed, compiled) for fixed in given]
+    means = {
+        name: float(np.mean([one[name] for one in each])) if isinstance(value, float) else value
+        for name, value in each[len(each) // 2].items()
+    }
+    listed = [one | {"condition": at} for at, one in zip(config.conditions, each, strict=True)]
+    return means | {"conditions": listed}
 
 
 def draw_objects(

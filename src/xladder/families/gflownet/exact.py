@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.worlds.flow import NOTHING
+from xladder.worlds.flow_conditioned import ConditionedSettings
 
 if TYPE_CHECKING:
     from xladder.worlds.flow_settings import FlowSettings
@@ -41,9 +42,17 @@ class Policies(NamedTuple):
     log_pb: jax.Array  # float32 [N, A − 1]
 
 
-@lru_cache(maxsize=2)
 def tables(settings: FlowSettings) -> Tables:
     """The tables of a world that can be enumerated."""
+    if not isinstance(settings, ConditionedSettings):
+        return _tables(settings)
+    known = settings.build().enumeration()  # only the rewards are others
+    assert known is not None
+    return _tables(settings.base)._replace(log_rewards=jnp.asarray(known.log_rewards, jnp.float32))
+
+
+@lru_cache(maxsize=2)
+def _tables(settings: FlowSettings) -> Tables:
     known = settings.build().enumeration()
     assert known is not None, "this world has too many states"
     return Tables(

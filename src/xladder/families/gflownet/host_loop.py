@@ -31,10 +31,10 @@ class HostActor(Protocol):
     def draw(self, tick: int) -> Draws:
         """The random numbers of an iteration, as NumPy arrays."""
 
-    def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, explore: Explore, condition: np.ndarray | None) -> np.ndarray:
         """float32 [B, A]: the probability with which sampling takes each action."""
 
-    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+    def backward_policy(self, states: np.ndarray, condition: np.ndarray | None) -> np.ndarray:
         """float32 [B, A − 1]: the probability with which each action is undone."""
 
 
@@ -67,22 +67,27 @@ class HostLoop(Stateful):
         """One iteration: sample, store, learn."""
         begun = time.perf_counter()
         explore, draws = self.explore(), self.actor.draw(self.tick)
-        batch = self.sample(explore, draws.steps)
+        new = draws.steps.shape[1]
+        condition = None if draws.condition is None else self.condition(draws.condition)
+        now, then = (None, None) if condition is None else (condition[:new], condition[new:])
+        batch = self.sample(explore, draws.steps, condition=now)
         log_rewards = self.world.log_reward(objects_of(batch))
         reward = np.exp(log_rewards).mean()
         if draws.search is not None:
-            batch, log_rewards = refine(self, batch, log_rewards, draws.search)
+            batch = refine(self, batch, draws.search)
+            log_rewards = self.world.log_reward(objects_of(batch))
         if self._counter is not None and self.found is not None:
             self.found = self.found | self._counter.near_modes(objects_of(batch)).any(0)
         if self.memory is not None:
             add = self.memory.add_diverse if self.config.learner.replay == "diverse" else self.memory.add
             add(objects_of(batch), log_rewards)
             known = self.memory.sample(draws.indices, self.config.learner.replay != "uniform")
-            old = self.sample_backward(known, draws.back)
+            old = self.sample_backward(known, draws.back, then)
             batch = Trajectories(
                 np.concatenate([batch.states, old.states], axis=1),
                 np.concatenate([batch.actions, old.actions], axis=1),
                 np.concatenate([batch.length, old.length]),
+                condition,
             )
         sampled = time.perf_counter()
         learned = self.learner.learn(self.tick, 0, batch)
@@ -104,7 +109,23 @@ class HostLoop(Stateful):
             np.float32(c.temperature + done * (c.temperature_end - c.temperature)),
         )
 
-    def sample(self, explore: Explore, draws: np.ndarray, start: np.ndarray | None = None) -> Trajectories:
+    def condition(self, place: np.ndarray) -> np.ndarray:
+        """float32 [B]: the conditions at places [B] in [0, 1] of their range."""
+        low, high = self.config.learner.condition_low, self.config.learner.condition_high
+        return (np.float32(low) + np.float32(high - low) * place).astype(np.float32)
+
+    def log_rewards(self, states: np.ndarray, condition: np.ndarray | None) -> np.ndarray:
+        """float32 [B]: the log-rewards of states [B, D], under conditions [B] if given."""
+        plain = self.world.log_reward(states)
+        return plain if condition is None else condition * plain
+
+    def sample(
+        self,
+        explore: Explore,
+        draws: np.ndarray,
+        start: np.ndarray | None = None,
+        condition: np.ndarray | None = None,
+    ) -> Trajectories:
         """Sample a batch forward from the initial state or states [B, D]; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
         stop = self.world.num_actions - 1
@@ -113,16 +134,18 @@ class HostLoop(Stateful):
         state = self.world.initial(count) if start is None else start
         length, active = np.zeros(count, np.int32), np.ones(count, bool)
         for t in range(steps):
-            action = choose(self.actor.forward_policy(state, explore), draws[t])
+            action = choose(self.actor.forward_policy(state, explore, condition), draws[t])
             states[t], actions[t] = state, action
             length += active
             state = self.world.forward(state, np.where(active, action, stop))
             active &= action != stop
             if not active.any():
                 break
-        return Trajectories(states, actions, length)
+        return Trajectories(states, actions, length, condition)
 
-    def sample_backward(self, objects: np.ndarray, draws: np.ndarray) -> Trajectories:
+    def sample_backward(
+        self, objects: np.ndarray, draws: np.ndarray, condition: np.ndarray | None = None
+    ) -> Trajectories:
         """Trajectories that end in given objects [B, D]; `draws` are uniform, float32 [T, B]."""
         steps, count = draws.shape
         stop, state, moves = self.world.num_actions - 1, objects, np.zeros(count, np.int32)
@@ -131,7 +154,7 @@ class HostLoop(Stateful):
             active = self.world.backward_mask(state).any(-1)
             if not active.any():
                 break
-            action = np.where(active, choose(self.actor.backward_policy(state), draws[k]), stop)
+            action = np.where(active, choose(self.actor.backward_policy(state, condition), draws[k]), stop)
             state = self.world.backward(state, action)
             backwards.append((state, action))
             moves += active
@@ -142,7 +165,7 @@ class HostLoop(Stateful):
             who = np.flatnonzero(moves > k)
             place = moves[who] - 1 - k, who
             states[place], actions[place] = before[who], action[who]
-        return Trajectories(states, actions, moves + 1)
+        return Trajectories(states, actions, moves + 1, condition)
 
 
 def objects_of(batch: Trajectories) -> np.ndarray:

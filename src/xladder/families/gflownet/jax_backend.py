@@ -41,13 +41,13 @@ class Backend(Stateful):
         """The random numbers of an iteration, from the keys that `fused` uses."""
         return jax.tree.map(np.asarray, self._draw(self.program, self.key, np.int32(tick)))
 
-    def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, explore: Explore, condition: np.ndarray | None = None) -> np.ndarray:
         """float32 [B, A]: the probability with which sampling takes each action."""
-        return np.asarray(self._forward(self.learner, self.agent.params, states.astype(np.int32), explore))
+        return np.asarray(self._forward(self.learner, self.agent.params, states.astype(np.int32), explore, condition))
 
-    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+    def backward_policy(self, states: np.ndarray, condition: np.ndarray | None = None) -> np.ndarray:
         """float32 [B, A − 1]: the probability with which each action is undone."""
-        return np.asarray(self._backward(self.learner, self.agent.params, states.astype(np.int32)))
+        return np.asarray(self._backward(self.learner, self.agent.params, states.astype(np.int32), condition))
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
         """One update from a batch."""
@@ -72,11 +72,13 @@ class Backend(Stateful):
         b, old, steps = self.config.learner.batch_size, self.config.remembered, self.config.world.steps
         first = np.asarray(self.learner.world.initial())
         self.draw(0)
-        self.forward_policy(np.tile(first, (b - old, 1)), Explore(np.float32(0), np.float32(1)))
+        low = np.full(b, self.config.learner.condition_low, np.float32) if self.config.conditional else None
+        given = None if low is None else low[: b - old]
+        self.forward_policy(np.tile(first, (b - old, 1)), Explore(np.float32(0), np.float32(1)), given)
         for count in {old, b - old if self.config.learner.local_search else 0} - {0}:
-            self.backward_policy(np.tile(first, (count, 1)))
+            self.backward_policy(np.tile(first, (count, 1)), None if low is None else low[:count])
         stopped = np.full((steps, b), self.learner.stop, np.int32), np.ones(b, np.int32)
-        self.learn(0, 0, Trajectories(np.tile(first, (steps, b, 1)), *stopped))
+        self.learn(0, 0, Trajectories(np.tile(first, (steps, b, 1)), *stopped, low))
         self.agent = kept
 
     def params(self) -> Params:

@@ -19,17 +19,16 @@ if TYPE_CHECKING:
 POLICY = Explore(np.float32(0), np.float32(1))
 
 
-def refine(
-    loop: HostLoop, batch: Trajectories, log_rewards: np.ndarray, draws: SearchDraws
-) -> tuple[Trajectories, np.ndarray]:
-    """Some rounds of local search from the first trajectories of a batch; those kept, and their log-rewards [B]."""
-    most = loop.config.search_steps
+def refine(loop: HostLoop, batch: Trajectories, draws: SearchDraws) -> Trajectories:
+    """Some rounds of local search from the first trajectories of a batch: the trajectories that were kept."""
+    most, condition = loop.config.search_steps, batch.condition
     who = np.arange(len(batch.length))
+    log_rewards = loop.log_rewards(batch.states[batch.length - 1, who], condition)
     for undone, back_draws, onward_draws, accept in zip(*draws, strict=True):
-        back = loop.sample_backward(batch.states[batch.length - 1, who], back_draws)
+        back = loop.sample_backward(batch.states[batch.length - 1, who], back_draws, condition)
         cut = np.maximum(back.length - 1 - np.minimum((undone * np.float32(most + 1)).astype(int), most), 0)
-        new = _joined(back, loop.sample(POLICY, onward_draws, back.states[cut, who]), cut)
-        found = loop.world.log_reward(new.states[new.length - 1, who])
+        new = _joined(back, loop.sample(POLICY, onward_draws, back.states[cut, who], condition), cut)
+        found = loop.log_rewards(new.states[new.length - 1, who], condition)
         if loop.config.learner.local_search_rule == "better":
             kept = found >= log_rewards
         else:
@@ -41,9 +40,10 @@ def refine(
             np.where(kept[None, :, None], new.states, batch.states),
             np.where(kept[None], new.actions, batch.actions),
             np.where(kept, new.length, batch.length),
+            condition,
         )
         log_rewards = np.where(kept, found, log_rewards)
-    return batch, log_rewards
+    return batch
 
 
 def _joined(back: Trajectories, onward: Trajectories, cut: np.ndarray) -> Trajectories:
@@ -53,15 +53,15 @@ def _joined(back: Trajectories, onward: Trajectories, cut: np.ndarray) -> Trajec
         rest = onward.length[b]
         states[begin : begin + rest, b] = onward.states[:rest, b]
         actions[begin : begin + rest, b] = onward.actions[:rest, b]
-    return Trajectories(states, actions, (cut + onward.length).astype(np.int32))
+    return Trajectories(states, actions, (cut + onward.length).astype(np.int32), back.condition)
 
 
 def _log_weights(loop: HostLoop, batch: Trajectories, cut: np.ndarray) -> np.ndarray:
     """float32 [B]: log P_B − log P_F of each trajectory's steps from step `cut` on."""
     who, total = np.arange(len(cut)), np.zeros(len(cut), np.float32)
     for t in range(int(batch.length.max())):
-        forward = loop.actor.forward_policy(batch.states[t], POLICY)[who, batch.actions[t]]
-        backward = loop.actor.backward_policy(batch.states[t])
+        forward = loop.actor.forward_policy(batch.states[t], POLICY, batch.condition)[who, batch.actions[t]]
+        backward = loop.actor.backward_policy(batch.states[t], batch.condition)
         before = np.minimum(batch.actions[t - 1], backward.shape[1] - 1)
         with np.errstate(divide="ignore"):  # beyond a trajectory's end anything may be impossible
             undone = np.where(t > cut, np.log(backward[who, before]), 0.0)

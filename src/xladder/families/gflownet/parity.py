@@ -121,6 +121,7 @@ def record(program: Program, run: Any) -> list[Trajectories]:
     found: list[Trajectories] = []
     for number in range(BATCHES):
         draws = program.draw(run.key, number)
+        condition = None if draws.condition is None else learner.condition(draws.condition)
         if number % 2:
             if known:
                 ends = world.draw_target(jax.random.fold_in(run.key, number), size)
@@ -128,12 +129,17 @@ def record(program: Program, run: Any) -> list[Trajectories]:
                 who = np.arange(size) % found[-1].length.size
                 ends = found[-1].states[found[-1].length[who] - 1, who]
             back = jax.random.uniform(jax.random.fold_in(run.key, BATCHES + number), (steps, size))
-            batch = compiled(GFlowNetLearner.sample_backward)(learner, run.agent.params, ends, back)
+            batch = compiled(_sample_backward)(learner, run.agent.params, ends, back, condition)
         else:
             explore = learner.explore(run.agent.hyperparams, jnp.int32(0))
-            batch = compiled(GFlowNetLearner.sample)(learner, run.agent.params, explore, draws.steps)
+            given = None if condition is None else condition[: draws.steps.shape[1]]
+            batch = compiled(GFlowNetLearner.sample)(learner, run.agent.params, explore, draws.steps, None, given)
         found.append(jax.tree.map(np.asarray, batch))
     return found
+
+
+def _sample_backward(learner: GFlowNetLearner, params: Params, ends: Any, draws: Any, condition: Any) -> Trajectories:
+    return learner.sample_backward(params, ends, draws, condition=condition)
 
 
 def to_torch(config: GFlowNetConfig, params: Params) -> TorchGFlowNet:
@@ -145,13 +151,20 @@ def to_torch(config: GFlowNetConfig, params: Params) -> TorchGFlowNet:
 
 def apply_both(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
     """Outputs of both networks: forward policy with and without exploration, backward policy, flow and log Z."""
+    c = learner.config.learner
+    condition = None  # evenly spread over its range, if there is one
+    if learner.config.conditional:
+        condition = np.linspace(c.condition_low, c.condition_high, len(states), dtype=np.float32)
     explores = [Explore(np.float32(0.0), np.float32(1.0)), Explore(np.float32(0.2), np.float32(2.0))]
     forward, backward = compiled(GFlowNetLearner.forward_policy), compiled(GFlowNetLearner.backward_policy)
-    ours: list[Any] = [forward(learner, params, states, each) for each in explores]
-    ours += [backward(learner, params, states), compiled(GFlowNetLearner.log_policies)(learner, params, states)[2]]
-    theirs: list[Any] = [other.forward_policy(states, *map(float, each)) for each in explores]
-    flow = other.log_flow(states)
-    theirs += [other.backward_policy(states), np.zeros(len(states), np.float32) if flow is None else flow]
+    ours: list[Any] = [forward(learner, params, states, each, condition) for each in explores]
+    flows = compiled(GFlowNetLearner.log_policies)(learner, params, states, condition)[2]
+    ours += [backward(learner, params, states, condition), flows]
+    theirs: list[Any] = [
+        other.forward_policy(states, float(each.epsilon), float(each.temperature), condition) for each in explores
+    ]
+    flow = other.log_flow(states, condition)
+    theirs += [other.backward_policy(states, condition), np.zeros(len(states), np.float32) if flow is None else flow]
     if "log_z" in params:
         ours.append(params["log_z"])
         theirs.append(other.net.log_z.detach().numpy())

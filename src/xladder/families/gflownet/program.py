@@ -79,6 +79,7 @@ class Draws(NamedTuple):
     indices: Array  # float32 [O]: which objects are replayed
     back: Array  # float32 [T, O]: backward steps
     search: SearchDraws | None = None  # of B − O trajectories
+    condition: Array | None = None  # float32 [B], if the sampler has one: its place in the range
 
 
 @dataclass(frozen=True)
@@ -178,13 +179,19 @@ class Program(Portable):
         """One run's batch of trajectories, its replay memory, the mean reward of new objects, and ε and temperature."""
         draws, learner, params = self.draw(run.key, tick), self.learner, run.agent.params
         explore = learner.explore(run.agent.hyperparams, tick)
-        batch = learner.sample(params, explore, self.data_parallel.local(draws.steps, axis=1))
+        new = self.config.learner.batch_size - self.config.remembered
+        now, then = (
+            None if draws.condition is None else learner.condition(self.data_parallel.local(part))
+            for part in ((None, None) if draws.condition is None else (draws.condition[:new], draws.condition[new:]))
+        )
+        batch = learner.sample(params, explore, self.data_parallel.local(draws.steps, axis=1), condition=now)
         log_rewards = learner.log_rewards(learner.objects(batch))
         reward = jnp.exp(log_rewards).mean()
         if draws.search is not None:
             searched = jnp.arange(draws.steps.shape[1]) < self.config.searched
             numbers = self.data_parallel.local(draws.search, axis=-1)
-            batch, log_rewards = refine(learner, params, batch, self.data_parallel.local(searched), numbers)
+            batch = refine(learner, params, batch, self.data_parallel.local(searched), numbers)[0]
+            log_rewards = learner.log_rewards(learner.objects(batch))
         memory, modes = run.memory, run.found
         if modes is not None:
             near = jax.vmap(learner.world.near_modes)(self.data_parallel.gather(learner.objects(batch)))
@@ -194,11 +201,13 @@ class Program(Portable):
             memory = add(memory, *self.data_parallel.gather((learner.objects(batch), log_rewards)))
             by_reward = self.config.learner.replay != "uniform"
             known = objects.sample(memory, self.data_parallel.local(draws.indices), by_reward)
-            old = learner.sample_backward(params, known, self.data_parallel.local(draws.back, axis=1))
+            back = self.data_parallel.local(draws.back, axis=1)
+            old = learner.sample_backward(params, known, back, condition=then)
             batch = Trajectories(
                 jnp.concatenate([batch.states, old.states], axis=1),
                 jnp.concatenate([batch.actions, old.actions], axis=1),
                 jnp.concatenate([batch.length, old.length]),
+                None if now is None or then is None else jnp.concatenate([now, then]),
             )
         return Rollout(batch, memory, modes, reward, explore)
 
@@ -212,11 +221,17 @@ class Program(Portable):
             shapes = (rounds, new), (rounds, steps, new), (rounds, steps, new), (rounds, new)
             parts = [jax.random.fold_in(at(Stream.SEARCH), part) for part in range(len(shapes))]
             search = SearchDraws(*map(jax.random.uniform, parts, shapes))
+        condition = None
+        if self.config.conditional:
+            # VarGrad compares the trajectories of a batch, so they share one condition.
+            count = 1 if self.config.loss == "vargrad" else new + old
+            condition = jnp.broadcast_to(jax.random.uniform(at(Stream.CONDITION), (count,)), (new + old,))
         return Draws(
             jax.random.uniform(at(Stream.ACT), (steps, new)),
             jax.random.uniform(at(Stream.SAMPLE), (old,)),
             jax.random.uniform(at(Stream.BACK), (steps, old)),
             search,
+            condition,
         )
 
     def learn_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xladder.families.gflownet import conditions
 from xladder.families.gflownet.config import GFlowNetConfig
 
 FEW = 4  # with fewer seeds than this, each is listed
@@ -95,6 +96,9 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
         return []
     first, last = values[:, known[0]], _last(values)
     lines = [f"{how}: {_in_words(first, 3)} at the first evaluation, {_in_words(last, 4)} at the last"]
+    if config.conditional:
+        each = {at: _last(metrics[f"{name}_{conditions.label(at)}"]) for at in config.conditions}
+        lines += [f"at β = {at:g}: {_in_words(found, 4)}" for at, found in each.items()]
     for own, text in config.metric_texts.items():
         if np.isfinite(metrics[own]).any():
             lines.append(f"{text}: {_in_words(_last(metrics[own]), 4)}")
@@ -111,6 +115,8 @@ def ranked_by(config: GFlowNetConfig) -> str:
 
 def describe_score(score: Mapping[str, Any]) -> list[str]:
     """Lines that describe an evaluation."""
+    if "conditions" in score:
+        return conditions.describe(score)
     seeds = score["seeds"]
 
     def show(name: str, digits: int = 4) -> str:

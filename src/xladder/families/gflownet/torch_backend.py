@@ -39,19 +39,23 @@ class Backend(TorchBackend):
         def drawn(*shape: int) -> np.ndarray:
             return self.rng.random(shape, dtype=np.float32)
 
-        plain = Draws(drawn(steps, new), drawn(old), drawn(steps, old))
-        if not rounds:
-            return plain
-        ways = drawn(rounds, steps, new), drawn(rounds, steps, new)
-        return plain._replace(search=SearchDraws(drawn(rounds, new), *ways, drawn(rounds, new)))
+        draws = Draws(drawn(steps, new), drawn(old), drawn(steps, old))
+        if rounds:
+            ways = drawn(rounds, steps, new), drawn(rounds, steps, new)
+            draws = draws._replace(search=SearchDraws(drawn(rounds, new), *ways, drawn(rounds, new)))
+        if self.config.conditional:
+            # VarGrad compares the trajectories of a batch, so they share one condition.
+            shared = np.repeat(drawn(1), new + old) if self.config.loss == "vargrad" else drawn(new + old)
+            draws = draws._replace(condition=shared)
+        return draws
 
-    def forward_policy(self, states: np.ndarray, explore: Explore) -> np.ndarray:
+    def forward_policy(self, states: np.ndarray, explore: Explore, condition: np.ndarray | None = None) -> np.ndarray:
         """float32 [B, A]: the probability with which sampling takes each action."""
-        return self.learner.forward_policy(states, float(explore.epsilon), float(explore.temperature))
+        return self.learner.forward_policy(states, float(explore.epsilon), float(explore.temperature), condition)
 
-    def backward_policy(self, states: np.ndarray) -> np.ndarray:
+    def backward_policy(self, states: np.ndarray, condition: np.ndarray | None = None) -> np.ndarray:
         """float32 [B, A − 1]: the probability with which each action is undone."""
-        return self.learner.backward_policy(states)
+        return self.learner.backward_policy(states, condition)
 
     def learn(self, tick: int, agent: int, batch: Trajectories) -> Learned:
         """One update from a batch."""
