@@ -89,20 +89,22 @@ def build(dim, side, seed):
     return (params, optimizer.init(params), key, jnp.zeros(()), jnp.zeros(())), iteration
 
 
-def main():
-    parser = argparse.ArgumentParser()
+def options_of(parser, least_chunk):
+    """The command line of a peer, on which the device is already chosen."""
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
-    parser.add_argument("--iterations", type=int, default=2000)
-    parser.add_argument("--chunk", type=int, default=100, help="iterations per timed call")
-    parser.add_argument("--dim", type=int, default=4)
-    parser.add_argument("--side", type=int, default=20)
+    parser.add_argument("--iterations", type=int, default=20 * least_chunk)
+    parser.add_argument("--chunk", type=int, default=least_chunk, help="iterations per timed call")
     parser.add_argument("--seed", type=int, default=111)
     options = parser.parse_args()
     if options.iterations < options.chunk:
         parser.error("--iterations has to be at least --chunk")
     jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda")
+    return options
+
+
+def measure(state, iteration, options):
+    """Train in chunks of one `fori_loop` each; the last state, and what was measured."""
     load = os.getloadavg()[0]
-    state, iteration = build(options.dim, options.side, options.seed)
 
     @jax.jit
     def chunk(first, state):
@@ -117,35 +119,42 @@ def main():
         state = jax.block_until_ready(chunk(jnp.int32(first), state))
         times.append(time.perf_counter() - begun)
     done = options.chunk * len(times)
+    return state, {
+        "peer": f"gfnx {metadata.version('gfnx')}",
+        "iterations_per_second": options.chunk / float(np.median(times)),
+        "iterations_per_second_mean": done / sum(times),
+        "compile_seconds": compiling,
+        "iterations": done,
+        "chunk": options.chunk,
+        "device": jax.devices()[0].device_kind,
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": load,
+        "load_after": os.getloadavg()[0],
+        "seed": options.seed,
+        **{name: metadata.version(name) for name in ("jax", "jaxlib", "equinox", "optax", "numpy")},
+    }
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--dim", type=int, default=4)
+    parser.add_argument("--side", type=int, default=20)
+    options = options_of(parser, 100)
+    state, found = measure(*build(options.dim, options.side, options.seed), options)
     params, _, _, value, steps = state
-    print(
-        json.dumps(
-            {
-                "peer": f"gfnx {metadata.version('gfnx')}",
-                "iterations_per_second": options.chunk / float(np.median(times)),
-                "iterations_per_second_mean": done / sum(times),
-                "compile_seconds": compiling,
-                "iterations": done,
-                "chunk": options.chunk,
-                "device": jax.devices()[0].device_kind,
-                "cores": len(os.sched_getaffinity(0)),
-                "load_before": load,
-                "load_after": os.getloadavg()[0],
-                "grid": f"{options.side}^{options.dim}",
-                "reward": "easy",
-                "batch": BATCH,
-                "network": f"{DEPTH}x{WIDTH} relu, one trunk",
-                "adam": RATE,
-                "adam_logZ": RATE_LOGZ,
-                "epsilon": [EPSILON, 0.0, EPSILON_ITERATIONS],
-                "seed": options.seed,
-                "steps_per_trajectory": float(steps) / done,
-                "loss": float(value),
-                "logZ": float(params["logZ"]),
-                **{name: metadata.version(name) for name in ("jax", "jaxlib", "equinox", "optax", "numpy")},
-            }
-        )
-    )
+    facts = {
+        "grid": f"{options.side}^{options.dim}",
+        "reward": "easy",
+        "batch": BATCH,
+        "network": f"{DEPTH}x{WIDTH} relu, one trunk",
+        "adam": RATE,
+        "adam_logZ": RATE_LOGZ,
+        "epsilon": [EPSILON, 0.0, EPSILON_ITERATIONS],
+        "steps_per_trajectory": float(steps) / found["iterations"],
+        "loss": float(value),
+        "logZ": float(params["logZ"]),
+    }
+    print(json.dumps(found | facts))
 
 
 if __name__ == "__main__":

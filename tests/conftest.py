@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.families.gflownet import bits_presets, dags_presets, own_presets
+from xladder.families.gflownet import bits_presets, dags_presets, ising_presets, own_presets, sets_presets
 from xladder.families.gflownet import hypergrid_presets as hypergrid
 from xladder.families.gflownet.config import LearnerConfig as FlowLearnerConfig
 from xladder.families.multi_agent.config import LearnerConfig
@@ -76,6 +76,8 @@ TINY_SEQUENCES = bits_presets.Config(
     bits_presets.WorldConfig(bits=6, word=2, modes=3), TINY_GRID.learner, iterations=20
 )
 TINY_GRAPHS = dags_presets.Config(dags_presets.WorldConfig(nodes=3, samples=20), TINY_GRID.learner, iterations=20)
+TINY_ISING = ising_presets.Config(ising_presets.WorldConfig(side=2), TINY_GRID.learner, iterations=20)
+TINY_SETS = sets_presets.Config(sets_presets.WorldConfig(items=4, most=2), TINY_GRID.learner, iterations=20)
 
 
 TINY_VALUES = replace(

@@ -18,6 +18,7 @@ from xladder.families.gflownet.program import Program
 from xladder.families.gflownet.sampling import TRAJECTORIES_AT_ONCE
 from xladder.learners.gflownet import Agent, GFlowNetLearner
 from xladder.worlds import hypergrid as world
+from xladder.worlds import hypergrid_rewards
 from xladder.worlds.hypergrid_host import HostGrid
 
 GRIDS = {"3²": WorldConfig(2, 3), "2³": WorldConfig(3, 2), "1-D": WorldConfig(1, 6), "two cells": WorldConfig(1, 2)}
@@ -275,8 +276,10 @@ def test_marginals_and_histograms_count_the_first_two_coordinates(dim):
     # The same from the frequencies of all cells, in the order in which the world enumerates them.
     p = (found[:, None] == world.cells(config)[None]).all(-1).mean(0)
     np.testing.assert_allclose(world.marginal_of(config, jnp.float32(p)), expected, atol=1e-6)
-    target = np.exp(HostGrid(config).log_reward(world.cells(config)) - world.log_z(config))
-    np.testing.assert_allclose(world.marginal_of(config, jnp.float32(target)), world.marginal(config), rtol=1e-4)
+    target = np.exp(HostGrid(config).log_reward(world.cells(config)) - hypergrid_rewards.log_z(config))
+    np.testing.assert_allclose(
+        world.marginal_of(config, jnp.float32(target)), hypergrid_rewards.marginal(config), rtol=1e-4
+    )
 
 
 # ---- measurements --------------------------------------------------------------------------------------------------
@@ -318,7 +321,7 @@ EIGHT = tables(2, 8)
 
 def test_of_the_exact_solution_the_measurement_finds_no_fault():
     case = exact_case(EIGHT.world, case_for(EIGHT))
-    log_z = world.log_z(EIGHT.world)
+    log_z = hypergrid_rewards.log_z(EIGHT.world)
     columns, picture = evaluation.measure(EIGHT, tabular(EIGHT, case, log_z + 0.25), 0, compiled)
     for name in ("tv", "l1", "kl", "jsd"):
         assert columns[name] == pytest.approx(0, abs=2e-5), name
@@ -326,10 +329,10 @@ def test_of_the_exact_solution_the_measurement_finds_no_fault():
     assert columns["eubo"] == pytest.approx(log_z, abs=2e-5)
     assert columns["logz_error"] == pytest.approx(0.25, abs=1e-5)
     assert columns["correlation"] == pytest.approx(1, abs=1e-5)
-    assert columns["modes"] == columns["mode_cells"] == world.num_modes(EIGHT.world) == 4
+    assert columns["modes"] == columns["mode_cells"] == hypergrid_rewards.num_modes(EIGHT.world) == 4
     rewards = np.exp(case.log_rewards)
     assert columns["mean_return"] == pytest.approx((rewards**2).sum() / rewards.sum(), rel=1e-5)
-    np.testing.assert_allclose(picture, world.marginal(EIGHT.world), rtol=1e-4)
+    np.testing.assert_allclose(picture, hypergrid_rewards.marginal(EIGHT.world), rtol=1e-4)
 
 
 def test_a_mode_counts_as_found_when_it_has_half_of_its_probability():
@@ -368,7 +371,7 @@ def test_a_fresh_network_is_measured_as_numpy_measures_its_distribution():
             jsd=entropy((p + target) / 2) - (entropy(p) + entropy(target)) / 2,
             modes=(p[modes] >= target[modes] / 2).sum(),
             correlation=np.corrcoef(log_p, np.log(target))[0, 1],
-            mean_return=p @ target * np.exp(world.log_z(EIGHT.world)),
+            mean_return=p @ target * np.exp(hypergrid_rewards.log_z(EIGHT.world)),
             logz_error=world.log_z(EIGHT.world),  # it starts at 0
         )
         for name, value in expected.items():
@@ -376,7 +379,7 @@ def test_a_fresh_network_is_measured_as_numpy_measures_its_distribution():
         assert found["l1"] == 2 * found["tv"]
         assert found["kl"] > 0.1
         assert 0.01 < found["jsd"] < np.log(2)
-        assert found["elbo"] < world.log_z(EIGHT.world) < found["eubo"]
+        assert found["elbo"] < hypergrid_rewards.log_z(EIGHT.world) < found["eubo"]
         if seed == 0:
             np.testing.assert_allclose(picture, p.reshape(8, 8), rtol=1e-4)
 
@@ -425,7 +428,7 @@ def test_every_loss_has_its_own_estimate_of_log_z_which_is_right_on_an_exact_flo
     config = tables(2, 3, loss=loss)
     right = exact_case(config.world, case_for(config))
     found = evaluation.measure(config, tabular(config, right), 0, compiled).columns
-    log_z = world.log_z(config.world)
+    log_z = hypergrid_rewards.log_z(config.world)
     for name, value in dict(tv=0, logz_error=0, elbo=log_z, eubo=log_z).items():
         assert found[name] == pytest.approx(value, abs=2e-5), name
     case = case_for(config, 1)
@@ -451,7 +454,7 @@ def test_the_distribution_does_not_depend_on_how_many_cells_are_looked_at_at_onc
 def test_a_mode_of_several_cells_counts_as_a_whole():
     config = tables(1, 20)  # cells 2 and 3 are one mode, 16 and 17 the other
     case = exact_case(config.world, case_for(config))
-    assert world.num_modes(config.world) == 2 and world.num_mode_cells(config.world) == 4
+    assert hypergrid_rewards.num_modes(config.world) == 2 and hypergrid_rewards.num_mode_cells(config.world) == 4
     log_pf = case.log_pf.copy()
     # Whoever would stop in cell 2 goes on, and all of that stops in cell 3: the cell is missed, not the mode.
     log_pf[2] = np.log([1 - 1e-3, 1e-3])
@@ -496,11 +499,11 @@ def test_samples_show_what_is_exactly_so_within_their_noise(tick):
     np.testing.assert_allclose(exactly.picture, p, rtol=1e-4)
     assert np.all(np.abs(picture - p) < 5 * np.sqrt(p * (1 - p) / SAMPLES))
     assert picture.sum() == pytest.approx(1, abs=1e-5)
-    target = world.marginal(SAMPLED.world)
+    target = hypergrid_rewards.marginal(SAMPLED.world)
     for name, sampled in [("tv_marginal", p), ("tv_floor", target)]:
         mean, deviation = tv_from_samples(sampled, target)
         assert abs(found[name] - mean) < 5 * deviation, name
-    assert found["logz_error"] == pytest.approx(world.log_z(SAMPLED.world) - 1, abs=1e-5)
+    assert found["logz_error"] == pytest.approx(hypergrid_rewards.log_z(SAMPLED.world) - 1, abs=1e-5)
 
 
 def test_another_tick_takes_other_samples_and_the_same_tick_the_same():
@@ -516,7 +519,7 @@ def test_of_the_exact_solution_samples_show_the_noise_floor_and_both_bounds_are_
     config = replace(SAMPLED, loss=loss)
     case = exact_case(SAMPLED.world, case_for(SAMPLED))
     found = evaluation.measure(config, tabular(config, case, case.log_z), 0, compiled).columns
-    target = world.marginal(SAMPLED.world)
+    target = hypergrid_rewards.marginal(SAMPLED.world)
     mean, deviation = tv_from_samples(target, target)
     for name in ("tv_marginal", "tv_floor"):
         assert abs(found[name] - mean) < 5 * deviation, name

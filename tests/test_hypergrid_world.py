@@ -12,11 +12,12 @@ import pytest
 from xladder.replay import objects
 from xladder.replay.objects_host import HostObjects
 from xladder.worlds import hypergrid as world
+from xladder.worlds import hypergrid_rewards
 from xladder.worlds.hypergrid_host import HostGrid
 from xladder.worlds.hypergrid_settings import WorldConfig
 
 REWARDS = ("easy", "hard", "torchgfn", "corners", "custom")
-draw_target = jax.jit(world.draw_target, static_argnums=(0, 2))
+draw_target = jax.jit(hypergrid_rewards.draw_target, static_argnums=(0, 2))
 
 
 @partial(jax.jit, static_argnums=0)
@@ -72,12 +73,12 @@ def test_published_numbers_come_out(reward, dim, side, modes, log_z, tv):
     log_rewards, is_mode = of_all_cells(config)
     log_rewards = log_rewards.astype(float)
     assert log_rewards.shape == (config.states,) == (side**dim,)
-    assert world.log_z(config) == pytest.approx(log_z, abs=6e-6)  # half of the last digit, and as much again
+    assert hypergrid_rewards.log_z(config) == pytest.approx(log_z, abs=6e-6)  # the last digit
     assert np.logaddexp.reduce(log_rewards) == pytest.approx(log_z, abs=1e-5)
-    target = np.exp(log_rewards - world.log_z(config))
+    target = np.exp(log_rewards - hypergrid_rewards.log_z(config))
     assert np.abs(target - 1 / config.states).sum() / 2 == pytest.approx(tv, abs=6e-4)
     if modes is not None:
-        assert world.num_mode_cells(config) == is_mode.sum() == modes
+        assert hypergrid_rewards.num_mode_cells(config) == is_mode.sum() == modes
 
 
 def test_the_target_is_the_rewards_divided_by_their_sum():
@@ -118,14 +119,14 @@ def test_rewards_are_as_defined(config):
 @pytest.mark.parametrize("config", [*(WorldConfig(d, h, r) for r in REWARDS[:4] for d, h in GRIDS), *CUSTOM])
 def test_log_z_is_the_sum_over_all_cells(config):
     rewards = [reward_by_definition(config, cell) for cell in world.cells(config)]
-    assert world.log_z(config) == pytest.approx(np.log(np.sum(rewards)), abs=1e-12, rel=1e-12)
+    assert hypergrid_rewards.log_z(config) == pytest.approx(np.log(np.sum(rewards)), abs=1e-12, rel=1e-12)
 
 
 @pytest.mark.parametrize("config", [*(WorldConfig(d, h, r) for r in REWARDS[:4] for d, h in GRIDS[1:]), *CUSTOM])
 def test_the_marginal_is_the_target_summed_over_all_but_two_coordinates(config):
     target = target_by_enumeration(config)
     expected = target[None] if config.dim == 1 else target.reshape(config.side, config.side, -1).sum(-1)
-    np.testing.assert_allclose(world.marginal(config), expected, rtol=1e-10)
+    np.testing.assert_allclose(hypergrid_rewards.marginal(config), expected, rtol=1e-10)
 
 
 def test_log_z_of_a_grid_too_large_to_enumerate_is_finite():
@@ -133,8 +134,8 @@ def test_log_z_of_a_grid_too_large_to_enumerate_is_finite():
     # between 37.8 and 50.4, which are 39 … 49, on two sides 12.
     config = WorldConfig(500, 64)
     terms = [np.log(1e-3) + 500 * np.log(64), np.log(0.5) + 500 * np.log(32), np.log(2.0) + 500 * np.log(12)]
-    assert world.log_z(config) == pytest.approx(np.logaddexp.reduce(terms), rel=1e-12)
-    np.testing.assert_allclose(world.marginal(config).sum(), 1.0, rtol=1e-9)
+    assert hypergrid_rewards.log_z(config) == pytest.approx(np.logaddexp.reduce(terms), rel=1e-12)
+    np.testing.assert_allclose(hypergrid_rewards.marginal(config).sum(), 1.0, rtol=1e-9)
 
 
 @pytest.mark.parametrize("side", [16, 21, 26, 31, 41])
@@ -144,16 +145,21 @@ def test_modes_look_the_same_from_every_corner(side):
     np.testing.assert_array_equal(modes, modes[::-1])
     np.testing.assert_array_equal(modes, modes[:, ::-1])
     np.testing.assert_array_equal(modes, modes.T)
-    assert modes.sum() == world.num_mode_cells(WorldConfig(2, side))
-    assert world.num_modes(WorldConfig(2, side)) == 4
-    for member in world.membership(side):
+    assert modes.sum() == hypergrid_rewards.num_mode_cells(WorldConfig(2, side))
+    assert hypergrid_rewards.num_modes(WorldConfig(2, side)) == 4
+    for member in hypergrid_rewards.membership(side):
         np.testing.assert_array_equal(member, member[::-1])
 
 
 @pytest.mark.parametrize("side", [3, 4, 5, 6, 11])
 def test_some_sides_are_too_short_for_a_band(side):
     config = WorldConfig(2, side)
-    assert world.num_modes(config) == world.num_mode_cells(config) == of_all_cells(config)[1].sum() == 0
+    assert (
+        hypergrid_rewards.num_modes(config)
+        == hypergrid_rewards.num_mode_cells(config)
+        == of_all_cells(config)[1].sum()
+        == 0
+    )
 
 
 @pytest.mark.parametrize("config", [WorldConfig(2, 8, "hard"), WorldConfig(2, 20), WorldConfig(2, 21, "corners")])
@@ -162,7 +168,7 @@ def test_modes_are_the_cells_of_highest_reward(config):
     # At a side of 21 the hills' tops lie half-way between two values, so that both are modes.
     best = np.isclose(rewards, rewards.max(), rtol=1e-9)
     np.testing.assert_array_equal(of_all_cells(config)[1], best)
-    assert world.num_mode_cells(config) == best.sum()
+    assert hypergrid_rewards.num_mode_cells(config) == best.sum()
 
 
 @pytest.mark.parametrize(
@@ -171,11 +177,11 @@ def test_modes_are_the_cells_of_highest_reward(config):
 def test_modes_are_regions_of_neighbouring_cells(config):
     """One in every corner, as papers count them; the same by closed form and by a search over all cells."""
     known = config.build().enumeration()
-    assert world.num_modes(config) == known.num_regions == 2**config.dim
+    assert hypergrid_rewards.num_modes(config) == known.num_regions == 2**config.dim
     target = np.exp(known.log_target)
     masses = [target[known.regions == region].sum() for region in range(known.num_regions)]
-    np.testing.assert_allclose(np.sort(world.mode_masses(config)), np.sort(masses), rtol=1e-9)
-    mine = np.asarray(world.mode_of(config, jnp.asarray(world.cells(config))))
+    np.testing.assert_allclose(np.sort(hypergrid_rewards.mode_masses(config)), np.sort(masses), rtol=1e-9)
+    mine = np.asarray(hypergrid_rewards.mode_of(config, jnp.asarray(world.cells(config))))
     pairs = set(zip(mine.tolist(), known.regions.tolist(), strict=True))
     assert len(pairs) == 2**config.dim + 1 and (2**config.dim,) * 2 in pairs  # one of theirs for each of ours
     np.testing.assert_array_equal(known.regions < known.num_regions, known.modes)
@@ -277,7 +283,7 @@ def test_the_twin_on_the_host_agrees(reward):
     # Levels are looked up alike; the hills are added in float32 on one side, some 1e-7 of numbers below 20.
     np.testing.assert_allclose(said["log_reward"], theirs, rtol=0, atol=5e-6 if reward == "corners" else 0)
     assert len(np.unique(theirs)) >= 3
-    assert world.peaks(grid.config)[states].all(1).any()
+    assert hypergrid_rewards.peaks(grid.config)[states].all(1).any()
 
 
 # ---- samples of the target -----------------------------------------------------------------------------------------
@@ -305,11 +311,11 @@ def test_samples_of_the_target_follow_it(config):
 def test_samples_never_leave_the_grid_or_enter_cells_that_weigh_nothing(monkeypatch):
     config = WorldConfig(2, 20, "custom", 1e-30, 0.0, 1.0)  # all there is lies in the band
     found = np.asarray(draw_target(config, jax.random.key(0), 2000))
-    band = np.flatnonzero(world.membership(20)[1])
+    band = np.flatnonzero(hypergrid_rewards.membership(20)[1])
     np.testing.assert_array_equal(np.unique(found), band)
     for draw, place in [(0.0, band[0]), (np.nextafter(np.float32(1), np.float32(0)), band[-1])]:
         monkeypatch.setattr(jax.random, "uniform", lambda key, shape, draw=draw: jnp.full(shape, draw, jnp.float32))
-        assert np.all(np.asarray(world.draw_target(config, jax.random.key(0), 3)) == place)
+        assert np.all(np.asarray(hypergrid_rewards.draw_target(config, jax.random.key(0), 3)) == place)
 
 
 # ---- the memory of objects -----------------------------------------------------------------------------------------

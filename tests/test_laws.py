@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.conftest import TINY, TINY_BITS, TINY_GRAPHS, TINY_GRID, TINY_SEQUENCES, TINY_VALUES
+from tests.conftest import TINY, TINY_BITS, TINY_GRAPHS, TINY_GRID, TINY_ISING, TINY_SEQUENCES, TINY_SETS, TINY_VALUES
 from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings, user_code
@@ -39,6 +39,8 @@ SMALL = {
     "hypergrid": TINY_GRID,
     "bits": TINY_SEQUENCES,
     "dags": TINY_GRAPHS,
+    "ising": TINY_ISING,
+    "sets": TINY_SETS,
     "cartpole": SEVERAL_STEPS,
     "atari/breakout": PONG,
     "gym/CartPole-v1": GYM,
@@ -70,11 +72,13 @@ QUICK = {
     ("flow/bits", "torch"),
     ("bits", "fused"),
     ("dags", "fused"),
+    ("ising", "torch"),
+    ("sets", "torch"),
 }
 QUICK |= {("iowa", "torch")}
 SLOW |= {
     (w, r)
-    for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits", "dags")
+    for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits", "dags", "ising", "sets")
     for r in RUNGS
     if (w, r) not in QUICK
 }

@@ -1,5 +1,6 @@
 """Worlds and rewards of one's own for GFlowNets: equal on every rung, exactly evaluated, and refused if bad."""
 
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -238,12 +239,14 @@ BAD = {
         dict(backward=lambda self, s, a: {**s, "length": s["length"] - 1}),
         "`backward` is not the inverse of `forward`",
     ),
+    "too short": (dict(min_steps=2), "a trajectory can have 1 steps, stop included, but `min_steps` is 2"),
     "too long": (dict(max_steps=3), "a trajectory can have 4 steps, stop included, but `max_steps` is 3"),
     "not a number": (
         dict(log_reward=lambda self, s: jnp.log(s["length"] - 1.0)),
         "`log_reward` gives nan for the object",
     ),
     "no reward": (dict(log_reward=lambda self, s: jnp.log(s["length"] * 1.0)), "-inf for the object [0, 0, 0, 0]"),
+    "no reward anywhere": (dict(log_reward=lambda self, s: -jnp.inf), "and nothing finite for every object tried"),
     "not jittable": (dict(log_reward=lambda self, s: float(s["length"])), "`log_reward` fails inside `jit`"),
     "no number of actions": (dict(num_actions=None), "`num_actions` is None"),
     "whole numbers": (dict(encode=lambda self, s: s["letters"]), "`num_inputs` has to say how many"),
@@ -254,6 +257,51 @@ BAD = {
 @pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)
 def test_bad_worlds_are_told_what_is_wrong_with_them(changes, said):
     assert any(said in fault for fault in check_world(altered(**changes))), check_world(altered(**changes))
+
+
+class Stairs(FlowWorld):
+    """0 → 1 → 2 → 3, and 11 → 12 → 13 beside them."""
+
+    num_actions, max_steps, listed = 2, 4, (0, 1, 2, 3)
+
+    def initial(self):
+        return jnp.zeros(1, jnp.int32)
+
+    def forward_mask(self, state):
+        return jnp.append((state < 3) | (state == 11) | (state == 12), True)
+
+    def backward_mask(self, state):
+        return state > 0
+
+    def forward(self, state, action):
+        return state + 1
+
+    def backward(self, state, action):
+        return state - 1
+
+    def log_reward(self, state):
+        return -0.5 * state[0]
+
+    def states(self):
+        return np.array(self.listed, np.int32)[:, None]
+
+
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (
+            (0, 1, 2, 3, 12, 13),
+            r"`states` lists \[12\] and 1 more, to which no steps from the initial state lead",
+        ),
+        ((1, 2, 3), r"`states` does not list the initial state \[0\]"),
+        ((0, 1, 2), r"`states` does not list \[3\], to which `forward` leads"),
+        ((0, 1, 2, 3, 3), "`states` lists some states more than once"),
+    ],
+)
+def test_a_list_of_states_is_checked(listed, said):
+    faults = check_world(type("Listed", (Stairs,), {"listed": listed})())
+    assert any(re.search(said, fault) for fault in faults), faults
+    assert check_world(Stairs()) == []
 
 
 def test_good_worlds_are_left_alone_and_bad_ones_have_no_plan():

@@ -68,6 +68,8 @@ class FlowWorld(ABC):
     """Number of forward actions, A, including stop, which is the last."""
     max_steps: int
     """Steps of the longest trajectory, including stop."""
+    min_steps: int = 1
+    """Steps of the shortest trajectory, including stop, if that is known: updates are then compiled for fewer sizes."""
     num_inputs: int | None = None
     """Number of one-hot inputs, if `encode` returns integers."""
     modes_counted: int = 0
@@ -141,6 +143,14 @@ class FlowWorld(ABC):
     def chart(self, state: State) -> jax.Array:
         """float [H, W]: features of an object, not negative, whose mean over objects is drawn beside the target's."""
         raise NotImplementedError
+
+    def known_chart(self) -> np.ndarray | None:
+        """float [H, W]: the mean of `chart` over the target, if it is known without enumerating the states."""
+        return None
+
+    def image(self, state: Any) -> np.ndarray | None:
+        """float [H, W]: a picture of an object, given as NumPy arrays. None: objects are not drawn."""
+        return None
 
 
 class Sampler(Protocol):
@@ -263,6 +273,8 @@ class BoundWorld(ABC):
     """Number of forward actions, A, including stop, which is the last."""
     max_steps: int
     """Steps of the longest trajectory, including stop."""
+    min_steps: int = 1
+    """At least as few steps as the shortest trajectory has, including stop."""
     num_inputs: int
     """Number of network inputs: features, or one-hot inputs."""
     below: int | None = None
@@ -359,6 +371,10 @@ class BoundWorld(ABC):
     def metrics(self, sampler: Sampler) -> Mapping[str, jax.Array]:
         """The metrics of the world's own, float [] each, from a sampler of states int32 [B, D]."""
         return {}
+
+    def image(self, state: np.ndarray) -> np.ndarray | None:
+        """float [H, W]: a picture of an object int32 [D]; None if objects are not drawn."""
+        return None
 
     # Figures: of a grid the marginal of the first two coordinates, of other worlds the mean of `FlowWorld.chart`.
 

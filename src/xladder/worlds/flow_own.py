@@ -36,6 +36,7 @@ class OwnWorld(BoundWorld):
         self._ends = np.cumsum([int(np.prod(shape)) for shape, _ in self._leaves])
         self.state_size = int(self._ends[-1])
         self.num_actions, self.max_steps = int(world.num_actions), int(world.max_steps)
+        self.min_steps = int(world.min_steps)
         self.modes_counted, self.chart_text, self.chart_axes = world.modes_counted, world.chart_text, world.chart_axes
         encoded = jax.eval_shape(self.encode, jax.ShapeDtypeStruct((self.state_size,), jnp.int32))
         whole = jnp.issubdtype(encoded.dtype, jnp.integer)
@@ -111,13 +112,20 @@ class OwnWorld(BoundWorld):
         return self.modes_counted or super().num_modes()
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
-        """float64 [H, W]: the mean chart of the target, if it can be enumerated."""
-        known = self.enumeration() if self.chart_text else None
-        if known is None:
+        """float64 [H, W]: the mean chart of the target, from the enumeration or as the world knows it."""
+        if not self.chart_text:
             return None
+        known = self.enumeration()
+        if known is None:
+            return self.world.known_chart()
         with jax.ensure_compile_time_eval():
             p = jnp.asarray(np.exp(known.log_target), jnp.float32)
             return np.asarray(jax.jit(self.marginal)(p, jnp.asarray(known.states)), np.float64)
+
+    def image(self, state: np.ndarray) -> np.ndarray | None:
+        """float [H, W]: a picture of an object; None if objects are not drawn."""
+        with jax.ensure_compile_time_eval():
+            return self.world.image(jax.tree.map(np.asarray, self.unflatten(jnp.asarray(state, jnp.int32))))
 
     def marginal(self, p: jax.Array, states: jax.Array) -> jax.Array | None:
         """float32 [H, W]: the mean chart, from the probability of all states; None if there is none."""

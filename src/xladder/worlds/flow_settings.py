@@ -63,6 +63,10 @@ class FlowSettings:
         """Published metrics of the world's own → what each is, in a few words."""
         return self.build().metric_texts()
 
+    def warnings(self) -> list[str]:
+        """What may surprise in a run with these settings, a sentence each."""
+        return []
+
     @abstractmethod
     def check(self) -> None:
         """Raise a `UsageError` that says what is wrong with these settings, or with the world they name."""

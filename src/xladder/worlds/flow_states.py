@@ -75,13 +75,17 @@ def find_states(world: BoundWorld, most: int) -> np.ndarray | None:
 
 def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
     """Enumerate a world whose states are int32 [N, D]; modes are the objects with the highest reward."""
-    edges, place = edges_of(world)(states), finder(states)
+    find_edges, place = edges_of(world), finder(states)
     count, moves = len(states), world.num_actions - 1
     children, parents = np.full((2, count, moves), count, np.int32)
-    forward, backward = edges.forward_mask[:, :-1], edges.backward_mask
-    children[forward] = place(edges.after[forward])
-    parents[backward] = place(edges.before[backward])
-    terminal = edges.forward_mask[:, -1]
+    terminal = np.zeros(count, bool)
+    for begin in range(0, count, AT_ONCE):  # the neighbours of all states at once would not fit into memory
+        rows = slice(begin, begin + AT_ONCE)
+        edges = find_edges(states[rows])
+        forward, backward = edges.forward_mask[:, :-1], edges.backward_mask
+        children[rows][forward] = place(edges.after[forward])
+        parents[rows][backward] = place(edges.before[backward])
+        terminal[rows] = edges.forward_mask[:, -1]
     log_rewards = np.full(count, NOTHING)
     host = JittedHost(world)
     objects = np.flatnonzero(terminal)

@@ -6,7 +6,7 @@ Shapes: B states, D coordinates, H values of each, A = D + 1 forward actions.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,18 +57,29 @@ class HostGrid:
     def log_reward(self, states: np.ndarray) -> np.ndarray:
         """float32 [B]: the log-rewards. A custom reward is called as it is: it has no twin."""
         if self.config.own_reward:
-            from xladder.worlds.hypergrid import own_log_rewards
+            from xladder.worlds.own_rewards import log_rewards
 
-            return own_log_rewards(self.config, states)
+            return log_rewards(self.config.reward, states)
         edge = self.config.side - 1
         middle = np.abs(2 * states - edge)
         if self.config.reward == "corners":
             square = (middle / edge - HILL_MEAN) ** 2 / HILL_VARIANCE
             return (-0.5 * (square + np.log(2 * np.pi * HILL_VARIANCE))).sum(1).astype(np.float32)
+        return np.log(self._reward(states, middle, edge)).astype(np.float32)
+
+    def _reward(self, states: np.ndarray, middle: np.ndarray, edge: int) -> Any:
+        """float64 [B]: the reward, from twice the distance to the centre, int [B, D], and its value at the edge."""
         r0, r1, r2 = self.config.levels
-        outer = (2 * middle > edge).all(1)
+        if self.config.reward == "cosine":
+            away = middle / (2 * edge)
+            return r0 + r1 * ((1 + np.cos(50 * away)) * np.exp(-12.5 * away**2) / (2 * np.pi) ** 0.5).prod(1)
+        if self.config.reward == "sparse":
+            target = np.isin(states, [1, edge - 1]).all(1)
+            return r0 + r2 * (target if edge == 2 else target & (states != 1).any(1))
         band = ((3 * edge < 5 * middle) & (5 * middle < 4 * edge)).all(1)
-        return np.log(r0 + r1 * outer + r2 * band).astype(np.float32)
+        if self.config.reward == "deceptive":
+            return r0 + r1 * (5 * middle <= edge).any(1) + r2 * band
+        return r0 + r1 * (2 * middle > edge).all(1) + r2 * band
 
 
 @lru_cache(maxsize=8)

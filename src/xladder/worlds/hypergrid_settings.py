@@ -11,8 +11,17 @@ if TYPE_CHECKING:
     from xladder.worlds.hypergrid import Hypergrid
     from xladder.worlds.hypergrid_host import HostGrid
 
-# Published rewards: R0 everywhere, plus R1 where all coordinates are outer, plus R2 where all are in the band.
-REWARDS = {"easy": (1e-3, 0.5, 2.0), "hard": (1e-4, 1.0, 3.0), "torchgfn": (0.1, 0.5, 2.0)}
+# R0, R1 and R2 of published rewards; `hypergrid_rewards` has the formulas.
+REWARDS = {
+    "easy": (1e-3, 0.5, 2.0),
+    "hard": (1e-4, 1.0, 3.0),
+    "torchgfn": (0.1, 0.5, 2.0),
+    "cosine": (0.1, 0.5, 0.0),
+    "sparse": (1e-12, 0.0, 1.0),
+    "deceptive": (1e-5, 0.1, 2.0),
+}
+UNEVEN = ("sparse", "deceptive")  # coordinates are not all alike: their sums take D² · H numbers
+MOST_UNEVEN = 100  # coordinates
 MOST_STEPS = 2**15  # per trajectory: each is a row in the program
 
 
@@ -27,7 +36,8 @@ class WorldConfig(FlowSettings):
     side: int = 8
     """Values per coordinate, H."""
     reward: str = "easy"
-    """easy, hard, torchgfn, custom (r0, r1, r2): plateaus with peaks; corners: hills; or your own, module:function."""
+    """easy, hard, torchgfn, custom (r0, r1, r2): plateaus with peaks; corners: hills; cosine: waves; sparse: single
+    cells; deceptive: peaks away from a plateau; or your own, module:function."""
     r0: float = 1e-3
     """For a custom reward: the reward of every cell."""
     r1: float = 0.5
@@ -90,6 +100,12 @@ class WorldConfig(FlowSettings):
             f"it has to be one of {', '.join(known)}, or your own function, `module:function`",
         )
         need(
+            self.reward not in UNEVEN or self.dim <= MOST_UNEVEN,
+            "world.dim",
+            self.dim,
+            f"with the reward {self.reward} at most {MOST_UNEVEN} coordinates are supported",
+        )
+        need(
             0.0 < self.r0 < float("inf"),
             "world.r0",
             self.r0,
@@ -99,6 +115,21 @@ class WorldConfig(FlowSettings):
             need(0.0 <= more < float("inf"), flag, more, "it has to be a number, and cannot be negative")
         if self.own_reward:
             self.build().check_reward()
+
+    def warnings(self) -> list[str]:
+        """Say so if no cell is a mode."""
+        if self.own_reward:
+            return []
+        from xladder.worlds.hypergrid_rewards import num_mode_cells
+
+        if num_mode_cells(self) != 0:
+            return []
+        why = "lies in the band" if self.reward != "cosine" else "is near enough to the top of a wave"
+        more = " Sides 7 to 10 and from 12 on have some." if self.reward != "cosine" else ""
+        return [
+            f"No cell of this grid is a mode: with {self.side} values (`--world.side`), none {why} of the reward "
+            f"{self.reward}.{more}"
+        ]
 
     def size_in_words(self) -> str:
         """The number of cells, for messages."""

@@ -87,6 +87,8 @@ FLOW_WORLDS = {
     "hypergrid": "a GFlowNet learns to sample the cells of a grid in proportion to their reward",
     "dags": "a GFlowNet learns the posterior over the structure of a Bayesian network, edge by edge",
     "bits": "a GFlowNet learns to sample sequences of bits near hidden ones, word by word",
+    "ising": "a GFlowNet learns to sample lattices of spins by their Boltzmann weight, spin by spin",
+    "sets": "a GFlowNet learns to sample sets in proportion to their reward, item by item",
 }
 """The built-in worlds in which objects are built step by step → what is learned there."""
 WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", *FLOW_WORLDS)

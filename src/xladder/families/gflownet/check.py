@@ -73,7 +73,7 @@ def _faults(world: FlowWorld) -> list[str]:
 
 def _methods(world: FlowWorld) -> Iterator[str]:
     """Check that every method runs inside `jit` and returns the right shapes, in the initial state."""
-    for field, least in [("num_actions", 2), ("max_steps", 1), ("num_inputs", 1)]:
+    for field, least in [("num_actions", 2), ("max_steps", 1), ("min_steps", 1), ("num_inputs", 1)]:
         try:
             value: Any = getattr(world, field, None)
         except (Exception, SystemExit) as error:
@@ -163,6 +163,7 @@ def _states(world: OwnWorld, host: JittedHost, states: np.ndarray, known: Enumer
             yield f"`states` does not list {show(edges.after[lost][0])}, to which `forward` leads."
         if len(np.unique(known.place(states))) < len(states):
             yield "`states` lists some states more than once."
+        yield from _unreached(world, first, known)
     terminal = states[edges.forward_mask[:, -1]]
     if not len(terminal):
         yield "stop is allowed nowhere: the last entry of `forward_mask` is never true."
@@ -170,9 +171,10 @@ def _states(world: OwnWorld, host: JittedHost, states: np.ndarray, known: Enumer
     rewards = host.log_reward(terminal)
     bad = ~np.isfinite(rewards)
     if bad.any():
+        which = "every object tried" if bad.all() else f"{bad.sum():,} of {len(bad):,}"
         yield (
-            f"`log_reward` gives {rewards[bad][0]:g} for the object {show(terminal[bad][0])}, and for {bad.sum():,} of "
-            f"{len(bad):,}: the logarithm of every reward has to be finite."
+            f"`log_reward` gives {rewards[bad][0]:g} for the object {show(terminal[bad][0])}, and nothing finite for "
+            f"{which}: the logarithm of every reward has to be finite."
         )
     seen = host.encode(states)
     if seen.dtype.kind == "i" and ((seen < 0) | (seen >= world.num_inputs)).any():
@@ -181,6 +183,32 @@ def _states(world: OwnWorld, host: JittedHost, states: np.ndarray, known: Enumer
         yield f"`encode` gives {show(seen[odd][0])} for state {show(states[odd][0])}, and there are {inputs}."
     elif not np.isfinite(seen).all():
         yield f"`encode` gives no finite numbers for state {show(states[~np.isfinite(seen).all(1)][0])}."
+
+
+def _unreached(world: OwnWorld, first: np.ndarray, known: Enumeration) -> Iterator[str]:
+    """Check that every state of a list can be reached from the initial one."""
+    count, begin = len(known.states), int(known.place(first[None])[0])
+    if begin == count:
+        yield f"`states` does not list the initial state {show(first)}."
+        return
+    reached, new, steps = np.zeros(count + 1, bool), np.array([begin]), 1
+    reached[count] = True  # stands for actions that are not allowed
+    while len(new):
+        if steps < world.min_steps and known.terminal[new].any():
+            yield _too_short(world, steps)
+            return
+        steps += 1
+        reached[new] = True
+        after = np.unique(known.children[new])
+        new = after[~reached[after]]
+    if not reached.all():
+        lost = np.flatnonzero(~reached)
+        more = f" and {len(lost) - 1:,} more" if len(lost) > 1 else ""
+        yield f"`states` lists {show(known.states[lost[0]])}{more}, to which no steps from the initial state lead."
+
+
+def _too_short(world: BoundWorld, steps: int) -> str:
+    return f"a trajectory can have {steps} steps, stop included, but `min_steps` is {world.min_steps}."
 
 
 def _inverses(world: OwnWorld, states: np.ndarray, edges: Edges, known: Enumeration | None) -> Iterator[str]:
@@ -233,6 +261,8 @@ def walk(world: BoundWorld) -> np.ndarray:
     for _ in range(min(world.max_steps, MOST_WALKED)):
         found.append(state)
         moves = host.forward_mask(state)[:, :-1]
+        if len(found) < world.min_steps and host.forward_mask(state)[:, -1].any():
+            raise UsageError(_too_short(world, len(found)))
         if not moves.any():
             break
         action = np.where(moves, rng.random(moves.shape), -1.0).argmax(1)

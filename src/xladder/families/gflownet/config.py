@@ -367,6 +367,10 @@ def measured(config: GFlowNetConfig) -> dict[str, float]:
 
 def note(config: GFlowNetConfig) -> str:
     """A note to print before the run starts, or an empty string."""
+    return " ".join(filter(None, [_how_evaluated(config), *config.world.warnings()]))
+
+
+def _how_evaluated(config: GFlowNetConfig) -> str:
     if config.exact:
         return ""
     world = config.world

@@ -10,13 +10,16 @@ import numpy as np
 
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
-from xladder.families.gflownet.evaluation import distribution, log_target, target_picture
+from xladder.families.gflownet.evaluation import distribution, draw_objects, log_target, target_picture
 from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
+from xladder.pictures.objects import draw_objects as draw_images
 from xladder.pictures.scenes import MOST_MAPS, make_maps, pack
 
 if TYPE_CHECKING:
     from xladder.pictures.scenes import Scene
     from xladder.results import Result
+
+DRAWN = 16  # objects that are drawn
 
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
@@ -38,7 +41,20 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
         objects = known.terminal
         log_rewards, log_z = log_target(result.config, compiled)
         draw_scatter(drawn["scatter"], log_rewards[objects], log_p[objects], log_z, title)
+    if world.image(np.asarray(world.initial())) is not None:
+        drawn["objects"] = folder / "objects.png"
+        _draw_samples(result, drawn["objects"], title)
     return drawn
+
+
+def _draw_samples(result: Result, path: Path, title: str) -> None:
+    """Draw some objects that the first seed's sampler builds."""
+    world = result.config.world.build()
+    table = draw_objects(result.config, pick(result.params, 0), DRAWN, 0, compiled)
+    states = np.stack([table[f"{world.state_name}_{d + 1}"] for d in range(world.state_size)], axis=1)
+    images = np.stack([np.asarray(world.image(state)) for state in states])
+    captions = [f"log R {value:.2f}" for value in table["log_reward"]]
+    draw_images(path, images, captions, f"{title}: {DRAWN} samples of seed {result.seeds[0]}")
 
 
 def scenes(result: Result) -> list[Scene]:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xladder.families.gflownet import bits_presets, dags_presets, hypergrid_presets, own_presets
+from xladder.families.gflownet import (
+    bits_presets,
+    dags_presets,
+    hypergrid_presets,
+    ising_presets,
+    own_presets,
+    sets_presets,
+)
 from xladder.families.gflownet.config import GFlowNetConfig
 
 WORLDS: dict[str, Mapping[str, GFlowNetConfig]] = {
     "hypergrid": hypergrid_presets.PRESETS,
     "bits": bits_presets.PRESETS,
     "dags": dags_presets.PRESETS,
+    "ising": ising_presets.PRESETS,
+    "sets": sets_presets.PRESETS,
 }
 
 

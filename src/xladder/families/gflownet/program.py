@@ -117,7 +117,8 @@ class Program(Portable):
         """The possible numbers of rows of an update, ascending; the last fits the longest possible batch."""
         size = self.config.learner.batch_size // self.data_parallel.size
         buckets = [self.config.world.steps * size]
-        while buckets[-1] / BUCKET_GROWTH > max(SMALLEST_BUCKET, size):
+        least = max(SMALLEST_BUCKET, size * self.config.world.build().min_steps)
+        while buckets[-1] / BUCKET_GROWTH > least:
             buckets.append(-int(-buckets[-1] // BUCKET_GROWTH))
         return tuple(reversed(buckets))
 

@@ -93,7 +93,7 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     values = metrics[name]
     known = np.flatnonzero(np.isfinite(values).any(0))
     if not len(known):
-        return []
+        return config.world.warnings()
     first, last = values[:, known[0]], _last(values)
     lines = [f"{how}: {_in_words(first, 3)} at the first evaluation, {_in_words(last, 4)} at the last"]
     if config.conditional:
@@ -105,7 +105,7 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     if config.world.modes_counted:
         found = _in_words(metrics["modes_found"][:, -1], 0)
         lines.append(f"modes found while training: {found} of {config.world.modes_counted}")
-    return lines
+    return lines + config.world.warnings()
 
 
 def ranked_by(config: GFlowNetConfig) -> str:
