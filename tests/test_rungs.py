@@ -140,7 +140,8 @@ def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
     codes = jax.random.randint(jax.random.key(2), (n, turns, tiny.learner.n_frames, learner.cells), 0, 6, jnp.int8)
 
     def choose(agent, draw, codes):
-        return learner.act(agent, codes, draw.explore, draw.action, learner.embed(agent.params, draw.taus))
+        recalled, embedding = learner.recall(agent.params, codes[:-1]), learner.embed(agent.params, draw.taus)
+        return learner.act(agent, recalled, codes[-1], draw.explore, draw.action, embedding)
 
     at_once = jax.jit(jax.vmap(jax.vmap(choose, in_axes=(None, 0, 0))))(agents, draws, codes)
     single = jax.jit(choose)

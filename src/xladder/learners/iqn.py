@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -20,7 +21,7 @@ from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.encoding import Encoding
 from xladder.core.types import Array, Params
 from xladder.learners.value import ValueLearner
-from xladder.nets.codes import CodesTorso
+from xladder.nets.codes import CodesTorso, multiply
 from xladder.nets.heads import Head
 from xladder.nets.value import ValueNet
 from xladder.replay import frames
@@ -157,11 +158,29 @@ class IQNLearner:
         values: Any = self.net.apply({"params": params}, codes, embedding, method="mean_of_embedded")
         return jnp.argmax(values).astype(jnp.int8)
 
+    def recall(self, params: Params, before: jax.Array) -> jax.Array:
+        """float32 [H]: what the first layer makes of the frames before the present one, int8 [F − 1, V]."""
+        layer = params["torso"]
+        return multiply(before, layer["kernel"], self.encoding) + layer["bias"]
+
     def act(
-        self, agent: Agent, codes: jax.Array, explore: jax.Array, action: jax.Array, embedding: jax.Array
+        self,
+        agent: Agent,
+        recalled: jax.Array,
+        view: jax.Array,
+        explore: jax.Array,
+        action: jax.Array,
+        embedding: jax.Array,
     ) -> jax.Array:
-        """int8 []: the random `action` with probability ε, else the greedy one."""
-        return jnp.where(explore < agent.epsilon, action, self.greedy(agent.params, codes, embedding))
+        """int8 []: the random `action` with probability ε, else the greedy one for a view, int8 [V].
+
+        `recalled` is known before the view is. So when agents act in turn, only the view's part of the first layer is
+        left to compute in each agent's turn.
+        """
+        kernel = agent.params["torso"]["kernel"]
+        features = nn.relu(recalled + multiply(view[None], kernel, self.encoding, self.config.n_frames - 1))
+        values: Any = self.net.apply({"params": agent.params}, features, embedding, method="mean_of_features")
+        return jnp.where(explore < agent.epsilon, action, jnp.argmax(values).astype(jnp.int8))
 
     def update(self, agent: Agent, batch: Batch, draws: UpdateDraws) -> tuple[Agent, jax.Array]:
         """One gradient step on a batch, then the soft update of the target. Also returns the loss."""

@@ -37,6 +37,22 @@ def _channels(codes: jax.Array, part: Part) -> jax.Array:
     return hot.astype(jnp.float32)
 
 
+def multiply(codes: jax.Array, kernel: jax.Array, encoding: Encoding, first: int = 0) -> jax.Array:
+    """float32 […, H]: what some frames of a state, int8 […, F, V], contribute to `encode(state) @ kernel`.
+
+    `first` is the place of the first of them in the state. Rows are looked up if most entries are zero.
+    """
+    if codes.shape[-2] == 0:
+        return jnp.zeros((*codes.shape[:-2], kernel.shape[-1]), jnp.float32)
+    size = encoding.num_inputs
+    entries = sum(part.block.cells * _entries(part)[0].shape[1] for part in encoding.parts)
+    if entries > DENSE * size:
+        return encode(codes, encoding) @ kernel[first * size : (first + codes.shape[-2]) * size]
+    found = [_rows(codes, part, size, first) for part in encoding.parts]
+    rows, weights = (jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))  # […, F, R]
+    return jnp.einsum("...fr,...frh->...h", weights, kernel[rows])
+
+
 class CodesTorso(nn.Module):
     """A dense layer with ReLU on `encode(codes)`, as a product or, for few states, as a sum of looked-up rows."""
 
@@ -49,8 +65,7 @@ class CodesTorso(nn.Module):
 
     def look_up(self, codes: jax.Array) -> jax.Array:
         """The same output as `__call__`, by lookup: cheaper for few states, if most entries are zero."""
-        entries = sum(part.block.cells * _entries(part)[0].shape[1] for part in self.encoding.parts)
-        return self._layer(codes, lookup=entries <= DENSE * self.encoding.num_inputs)
+        return self._layer(codes, lookup=True)
 
     @nn.compact
     def _layer(self, codes: jax.Array, lookup: bool) -> jax.Array:
@@ -60,19 +75,17 @@ class CodesTorso(nn.Module):
         bias = self.param("bias", init, (self.width,), jnp.float32)
         if not lookup:
             return nn.relu(affine(encode(codes, self.encoding), kernel, bias))
-        found = [_rows(codes, part, self.encoding.num_inputs) for part in self.encoding.parts]
-        rows, weights = (jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))  # […, F, R]
-        lead = range(codes.ndim - 2)
-        return nn.relu(jnp.einsum("...fr,...frh->...h", weights, kernel[rows]) + jnp.expand_dims(bias, lead))
+        return nn.relu(multiply(codes, kernel, self.encoding) + jnp.expand_dims(bias, range(codes.ndim - 2)))
 
 
-def _rows(codes: jax.Array, part: Part, num_inputs: int) -> tuple[jax.Array, jax.Array]:
+def _rows(codes: jax.Array, part: Part, num_inputs: int, first_frame: int) -> tuple[jax.Array, jax.Array]:
     """Rows of the kernel and their weights, int32 and float32 […, F, R], for one block."""
     frames, cells = codes.shape[-2], part.block.cells
     seen = codes[..., part.first_cell : part.first_cell + cells]
     codes = seen.astype(jnp.int32)
     lead = range(codes.ndim - 2)
-    first = jnp.expand_dims((jnp.arange(frames) * num_inputs)[:, None], lead) + part.first_input
+    frame = first_frame + jnp.arange(frames)
+    first = jnp.expand_dims((frame * num_inputs)[:, None], lead) + part.first_input
     cell = jnp.expand_dims(jnp.arange(cells), range(codes.ndim - 1))
     if part.one_hot:
         return first + codes * cells + cell, (seen != 0).astype(jnp.float32)

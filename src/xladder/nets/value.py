@@ -35,5 +35,9 @@ class ValueNet(nn.Module):
         torso = getattr(self.torso, "look_up", self.torso)  # cheaper for few states, if the torso has it
         return self.head.mean_of_embedded(torso(self._parts(states)), embedding, noise)
 
+    def mean_of_features(self, features: jax.Array, embedding: jax.Array) -> jax.Array:
+        """The same from what the torso makes of a state, float32 […, E]."""
+        return self.head.mean_of_embedded(features, embedding)
+
     def _parts(self, states: jax.Array) -> Any:
         return unflatten(states, self.fields) if self.fields else states

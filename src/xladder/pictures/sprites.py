@@ -11,8 +11,11 @@ from pathlib import Path
 
 from PIL import Image, ImageDraw, ImageFont
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, and two more for more agents.
-AGENT_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6F4E9C", "#50565E")
+# Okabe and Ito's colours, which colour-blind readers can tell apart, and others for more agents.
+AGENT_COLOURS = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),
+    *("#6F4E9C", "#50565E", "#F0E442", "#8C2F1E", "#A6C036", "#7FD6C2"),
+)
 ITEM_COLOURS = ("#B5489A", "#3B7D4F", "#C98A00", "#3D6FB6", "#7A5C3E", "#5E5E5E")
 GROUND = ("#E8DCC2", "#E3D6B9")  # two shades, as on a chessboard
 SCALE = 3  # drawn at this multiple of the size and then scaled down

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from xladder.sorrel.examples import example_env as example_env
     from xladder.sorrel.models import JaxDQN as JaxDQN
     from xladder.sorrel.models import JaxIQN as JaxIQN
     from xladder.sorrel.models import ThreadsafeJaxIQN as ThreadsafeJaxIQN
@@ -23,6 +24,7 @@ _MODULES = {
     "ThreadsafeJaxIQN": "models",
     "Together": "together",
     "act_together": "together",
+    "example_env": "examples",
     "wrap": "wrapping",
 }
 __all__ = list(_MODULES)

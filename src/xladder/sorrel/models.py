@@ -7,10 +7,10 @@ streams of their own.
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import jax
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from sorrel.buffers import Buffer
 from sorrel.models.base_model import BaseModel
+from sorrel.models.pytorch import PyTorchDQN, PyTorchIQN
 from sorrel.models.pytorch.dqn import QNetwork
 from sorrel.models.pytorch.iqn import IQN
 from sorrel.models.threadsafe_base_model import ThreadsafeBaseModel
@@ -37,41 +38,61 @@ _SEEN: Counter[int] = Counter()  # models by seed: those with the same one must 
 
 
 class JaxModel(BaseModel):
-    """What both kinds of models share: two networks, Adam, a replay memory, and an ε-greedy policy."""
+    """What both kinds of models share: two networks, Adam, a replay memory, and an ε-greedy policy.
+
+    Args:
+        input_size: The shape of an observation.
+        action_space: Number of actions.
+        layer_size: Width of the hidden layers.
+        epsilon: Probability of a random action.
+        device: Where it learns: `cpu`, `cuda`, `cuda:1`, …, or a `torch.device`.
+        seed: Determines the initial weights, which are those of sorrel's model, and the noise.
+        n_frames: Observations that make a state.
+        sync_freq: Epochs between hard updates of the target network.
+        batch_size: Transitions per update.
+        memory_size: Capacity of the replay memory.
+        LR: Adam's learning rate.
+        GAMMA: Discount.
+        TAU: Of the soft target update; IQN only.
+        n_quantiles: Quantiles per state; IQN only.
+        n_step, model_update_freq: Not used, as in sorrel; IQN only.
+    """
 
     kind: ClassVar[Literal["iqn", "dqn"]]
+    original: ClassVar[type]
+    """sorrel's model: arguments and defaults are read from it."""
     joins: ClassVar[bool] = True
     """Whether its updates may be computed together with those of other models."""
-    n_quantiles = 0
-    TAU = 0.0
+    layer_size: int
+    device: Any
+    seed: int
+    n_frames: int
+    sync_freq: int
+    batch_size: int
+    LR: float
+    GAMMA: float
+    TAU: float = 0.0
+    n_quantiles: int = 0
 
-    def __init__(
-        self,
-        input_size: Sequence[int],
-        action_space: int,
-        layer_size: int,
-        epsilon: float,
-        device: Any,
-        seed: int,
-        n_frames: int,
-        sync_freq: int,
-        batch_size: int,
-        memory_size: int,
-        LR: float,
-        GAMMA: float,
-    ):
-        self.input_size, self.action_space, self.layer_size = input_size, action_space, layer_size
-        self.epsilon, self.device, self.seed = epsilon, device, seed
-        self.n_frames, self.sync_freq, self.batch_size = n_frames, sync_freq, batch_size
-        self.LR, self.GAMMA = LR, GAMMA
-        self.memory: Buffer = self._make_memory(memory_size, (int(np.prod(input_size)),), n_frames)
-        self.jax_device = find_device(device)
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the arguments of sorrel's model in help and in editors."""
+        super().__init_subclass__(**kwargs)
+        cls.__signature__ = inspect.signature(cls.original)
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        given = inspect.signature(self.original).bind(*args, **kwargs)
+        given.apply_defaults()
+        for name, value in given.arguments.items():
+            setattr(self, name, value)
+        inputs = (int(np.prod(self.input_size)),)
+        self.memory: Buffer = self._make_memory(given.arguments["memory_size"], inputs, self.n_frames)
+        self.jax_device = find_device(self.device)
         # The same weights as sorrel's model of this seed: they are drawn by sorrel's own network.
         self._learned: Learned | Row = self._place(bridge.to_jax(self.kind, self._initial_network().state_dict()))
         self._policy: Policy | None = None
         self._updates = 0
-        entropy = np.random.SeedSequence([int(seed) % 2**64, _SEEN[seed]])
-        _SEEN[seed] += 1
+        entropy = np.random.SeedSequence([int(self.seed) % 2**64, _SEEN[self.seed]])
+        _SEEN[self.seed] += 1
         self._key = jax.random.wrap_key_data(jax.device_put(entropy.generate_state(2), self.jax_device))
         self._generator = np.random.Generator(np.random.SFC64(entropy.spawn(1)[0]))
         self.joint = Joint()
@@ -232,63 +253,10 @@ class JaxModel(BaseModel):
 
 
 class JaxIQN(JaxModel):
-    """sorrel's IQN ("iRainbow") in JAX, with the arguments of `PyTorchIQN`.
-
-    Args:
-        input_size: The shape of an observation.
-        action_space: Number of actions.
-        layer_size: Width of the hidden layers.
-        epsilon: Probability of a random action.
-        device: Where it learns: `cpu`, `cuda`, `cuda:1`, …, or a `torch.device`.
-        seed: Determines the initial weights, which are those of `PyTorchIQN`, and the noise.
-        n_frames: Observations that make a state.
-        n_step: Not used, as in sorrel.
-        sync_freq: Epochs between hard updates of the target network.
-        model_update_freq: Not used, as in sorrel.
-        batch_size: Transitions per update.
-        memory_size: Capacity of the replay memory.
-        LR: Adam's learning rate.
-        TAU: Of the soft target update.
-        GAMMA: Discount.
-        n_quantiles: Quantiles per state.
-    """
+    """sorrel's IQN ("iRainbow") in JAX, with the arguments of `PyTorchIQN`: see `JaxModel`."""
 
     kind = "iqn"
-
-    def __init__(
-        self,
-        input_size: Sequence[int],
-        action_space: int,
-        layer_size: int,
-        epsilon: float,
-        device: Any,
-        seed: int,
-        n_frames: int,
-        n_step: int = 3,
-        sync_freq: int = 200,
-        model_update_freq: int = 4,
-        batch_size: int = 64,
-        memory_size: int = 1024,
-        LR: float = 0.001,
-        TAU: float = 0.001,
-        GAMMA: float = 0.99,
-        n_quantiles: int = 12,
-    ):
-        self.n_step, self.model_update_freq, self.TAU, self.n_quantiles = n_step, model_update_freq, TAU, n_quantiles
-        super().__init__(
-            input_size,
-            action_space,
-            layer_size,
-            epsilon,
-            device,
-            seed,
-            n_frames,
-            sync_freq,
-            batch_size,
-            memory_size,
-            LR,
-            GAMMA,
-        )
+    original = PyTorchIQN
 
     def _initial_network(self) -> IQN:
         return IQN(self.input_size, self.action_space, self.layer_size, self.seed, self.n_quantiles, self.n_frames)
@@ -298,54 +266,10 @@ class JaxIQN(JaxModel):
 
 
 class JaxDQN(JaxModel):
-    """sorrel's DQN in JAX, with the arguments of `PyTorchDQN`.
-
-    Args:
-        input_size: The shape of an observation.
-        action_space: Number of actions.
-        layer_size: Width of the hidden layers.
-        epsilon: Probability of a random action.
-        device: Where it learns: `cpu`, `cuda`, `cuda:1`, …, or a `torch.device`.
-        seed: Determines the initial weights, which are those of `PyTorchDQN`.
-        n_frames: Observations that make a state.
-        sync_freq: Epochs between updates of the target network.
-        batch_size: Transitions per update.
-        memory_size: Capacity of the replay memory.
-        LR: Adam's learning rate.
-        GAMMA: Discount.
-    """
+    """sorrel's DQN in JAX, with the arguments of `PyTorchDQN`: see `JaxModel`."""
 
     kind = "dqn"
-
-    def __init__(
-        self,
-        input_size: Sequence[int],
-        action_space: int,
-        layer_size: int,
-        epsilon: float,
-        device: Any,
-        seed: int,
-        n_frames: int = 1,
-        sync_freq: int = 200,
-        batch_size: int = 64,
-        memory_size: int = 1024,
-        LR: float = 0.001,
-        GAMMA: float = 0.99,
-    ):
-        super().__init__(
-            input_size,
-            action_space,
-            layer_size,
-            epsilon,
-            device,
-            seed,
-            n_frames,
-            sync_freq,
-            batch_size,
-            memory_size,
-            LR,
-            GAMMA,
-        )
+    original = PyTorchDQN
 
     def _initial_network(self) -> QNetwork:
         bridge.torch.manual_seed(self.seed)

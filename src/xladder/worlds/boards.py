@@ -84,3 +84,12 @@ class BoardWorld(TurnWorld):
         """[V]: what an agent at a position sees of a board."""
         window = jnp.asarray(self.window())
         return board[window if self.config.full_view else position + window]
+
+
+def put(cells: jax.Array, place: jax.Array | int, value: jax.Array) -> jax.Array:
+    """`cells` with another value in one place.
+
+    Every cell is compared, because XLA fuses that with what is computed before and after it. A scatter would be a
+    kernel of its own, and a turn on a GPU is as long as its kernels are many.
+    """
+    return jnp.where(jnp.arange(cells.size) == place, value, cells)

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.worlds.boards import MOVES, BoardWorld
+from xladder.worlds.boards import MOVES, BoardWorld, put
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.cleanup_presets import WorldConfig
@@ -100,6 +100,13 @@ class Cleanup(BoardWorld):
         ahead, beside = forward * (1 + reach), forward * reach
         return np.concatenate([ahead, beside + aside, beside - aside], axis=1).astype(np.int32)
 
+    def beam_shapes(self) -> np.ndarray:
+        """bool [4, 2·C]: whether a beam lights the cell at an offset from its agent, by direction and C + offset."""
+        cells = self.terrain().size
+        shapes = np.zeros((4, 2 * cells), bool)
+        np.put_along_axis(shapes, self.beam_offsets() + cells, True, axis=1)
+        return shapes
+
     def draw_reset(self, key: jax.Array) -> ResetDraws:
         """Distinct initial cells of agents and of apples."""
         agents, apples = (jax.random.fold_in(key, i) for i in range(2))
@@ -161,10 +168,11 @@ class Cleanup(BoardWorld):
         direction = jnp.where(fires, state.directions[agent], looks)
         target = position + jnp.asarray(np.append(self.strides(), np.zeros(2, np.int32)))[action]
 
-        lit = position + jnp.asarray(self.beam_offsets())[direction]
-        fits = fires & (state.ground[lit] != WALL) & (state.ground[lit] != OUTSIDE)
-        beam = jnp.where(action == MOVES, jnp.int8(CLEAN), jnp.int8(ZAP))
-        beams = state.beams.at[lit].set(jnp.where(fits, beam, state.beams[lit]))
+        # Which cells are lit is looked up for all of them: a scatter would be a kernel of its own.
+        cells = state.ground.size
+        lit = jnp.asarray(self.beam_shapes())[direction, jnp.arange(cells) - position + cells]
+        lit &= fires & (state.ground != WALL) & (state.ground != OUTSIDE)
+        beams = jnp.where(lit, jnp.where(action == MOVES, jnp.int8(CLEAN), jnp.int8(ZAP)), state.beams)
 
         ate = state.ground[target] == APPLE
         zapped = (beams[target] == ZAP) | (beams[target] == OLD_ZAP)
@@ -173,9 +181,9 @@ class Cleanup(BoardWorld):
 
         enters = (state.agents[target] == 0) & (state.ground[target] != WALL)
         here = jnp.where(enters, target, position)
-        agents = state.agents.at[position].set(jnp.int8(0)).at[here].set(jnp.int8(1))
-        directions = state.directions.at[agent].set(direction)
-        return State(state.ground, agents, beams, state.positions.at[agent].set(here), directions), event
+        agents = put(put(state.agents, position, jnp.int8(0)), here, jnp.int8(1))
+        directions = put(state.directions, agent, direction)
+        return State(state.ground, agents, beams, put(state.positions, agent, here), directions), event
 
     def reward(self, events: jax.Array) -> jax.Array:
         """float32: the values of apples and zapping beams."""

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.worlds.boards import BoardWorld
+from xladder.worlds.items import ItemWorld, State
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.iowa_presets import WorldConfig
@@ -39,16 +39,11 @@ class TurnDraws(NamedTuple):
     luck: jax.Array  # float32 [T, C]: a deck loses if this is below its probability of losing
 
 
-class State(NamedTuple):
-    """The board and the agents' positions."""
-
-    board: jax.Array  # int8 [C]
-    positions: jax.Array  # int32 [N], indices into the board
-
-
 @dataclass(frozen=True)
-class Iowa(BoardWorld):
+class Iowa(ItemWorld):
     """The board as pure functions of its state."""
+
+    floor, wall, outside = SAND, WALL, OUTSIDE
 
     config: WorldConfig
 
@@ -57,21 +52,12 @@ class Iowa(BoardWorld):
         """The code of a cell with an agent on it."""
         return FIRST_DECK + OUTCOMES * len(self.config.deck_names)
 
-    def draw_reset(self, key: jax.Array) -> jax.Array:
-        """int32 [N]: distinct initial cells, uniform over the inside."""
-        return self.draw_starts(key, self.inside(), self.num_agents)
-
     def draw_turns(self, key: jax.Array, turns: int) -> TurnDraws:
         """The decks that appear, and the luck of all decks."""
-        shape = (turns, self.framed(SAND, WALL, OUTSIDE).size)
+        shape = (turns, self.empty_board().size)
         appears, kind, luck = jax.random.uniform(key, (3, *shape))
         deck = FIRST_DECK + OUTCOMES * (kind * len(self.config.deck_names)).astype(jnp.int8)
         return TurnDraws(jnp.where(appears < self.config.spawn_prob, deck, jnp.int8(SAND)), luck)
-
-    def reset(self, draws: jax.Array) -> State:
-        """An empty board with the agents on the cells drawn, int32 [N]."""
-        board = jnp.asarray(self.framed(inside=SAND, wall=WALL, outside=OUTSIDE))
-        return State(board.at[draws].set(jnp.int8(self.agent_code)), draws)
 
     def begin_turn(self, state: State, draws: TurnDraws) -> State:
         """Draw the outcomes of the decks, and place new ones on cells that are empty."""
@@ -81,24 +67,6 @@ class Iowa(BoardWorld):
         loses = draws.luck < jnp.asarray(np.array(self.config.loss_probs, np.float32))[deck]
         outcome = FIRST_DECK + OUTCOMES * deck + jnp.where(loses, jnp.int8(LOSS), jnp.int8(GAIN))
         return state._replace(board=jnp.where(is_deck, outcome, jnp.where(board == SAND, draws.decks, board)))
-
-    def view(self, state: State, agent: jax.Array | int) -> jax.Array:
-        """int8 [V]: the codes of the cells that one agent sees."""
-        return self.see(state.board, state.positions[agent])
-
-    def move(self, state: State, agent: jax.Array | int, action: jax.Array) -> tuple[State, jax.Array]:
-        """Move one agent. Returns the new state and the code of the cell it moved towards, int8 []."""
-        position = state.positions[agent]
-        target = position + jnp.asarray(self.strides())[action]
-        found = state.board[target]
-        enters = (found != WALL) & (found != self.agent_code)
-        target = jnp.where(enters, target, position)
-        board = state.board.at[position].set(jnp.int8(SAND)).at[target].set(jnp.int8(self.agent_code))
-        return State(board, state.positions.at[agent].set(target)), found
-
-    def reward(self, events: jax.Array) -> jax.Array:
-        """float32: the values of cell codes of any shape."""
-        return jnp.asarray(np.array([cell.value for cell in self.config.cells()], np.float32))[events]
 
     def count(self, events: jax.Array) -> jax.Array:
         """int32 [K]: how often each deck was moved towards."""

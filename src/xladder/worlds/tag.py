@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from xladder.worlds.boards import BoardWorld
+from xladder.worlds.boards import BoardWorld, put
 
 if TYPE_CHECKING:
     from xladder.families.multi_agent.tag_presets import WorldConfig
@@ -78,19 +77,21 @@ class Tag(BoardWorld):
         position = state.positions[agent]
         target = position + jnp.asarray(self.strides())[action]
         here = jnp.where(state.board[target] == EMPTY, target, position)
-        positions = state.positions.at[agent].set(here)
+        positions = put(state.positions, agent, here)
 
-        up, down, left, right = self.strides()
-        neighbours = here + jnp.asarray(np.array([up, right, down, left], np.int32))
-        near = state.board[neighbours] == NOT_IT  # where the agent came from has another code, if it is it
-        was_it = jnp.equal(state.it, agent)
-        tags = was_it & near.any()
-        other = neighbours[jnp.argmax(near)]
-        it = jnp.where(tags, jnp.argmax(positions == other).astype(jnp.int32), state.it)
+        was_it, tags, other = jnp.equal(state.it, agent), jnp.bool_(False), here
+        up, down, left, right = (int(stride) for stride in self.strides())
+        for offset in (up, right, down, left):  # scalar by scalar: a reduction would be a kernel of its own
+            # Where the agent came from has another code, if it is it.
+            first = was_it & ~tags & (state.board[here + offset] == NOT_IT)
+            tags, other = tags | first, jnp.where(first, here + offset, other)
+        it = state.it
+        for i in range(self.num_agents):
+            it = jnp.where(tags & (positions[i] == other), jnp.int32(i), it)
 
-        own = jnp.where(was_it & ~tags, jnp.int8(IT), jnp.int8(NOT_IT))
-        board = state.board.at[position].set(jnp.int8(EMPTY)).at[here].set(own)
-        board = board.at[other].set(jnp.where(tags, jnp.int8(IT), board[other]))
+        board = put(state.board, position, jnp.int8(EMPTY))
+        board = put(board, here, jnp.where(was_it & ~tags, jnp.int8(IT), jnp.int8(NOT_IT)))
+        board = jnp.where(tags, put(board, other, jnp.int8(IT)), board)
         event = jnp.where(tags, jnp.int8(TAGGED), jnp.where(was_it, jnp.int8(STAYED_IT), jnp.int8(WAS_FREE)))
         return State(board, positions, it), event
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from xladder.families.multi_agent.config import Config
 
 MOST_UNROLLED = 8  # agents that are unrolled, so that no agent's weights are copied out of the stack
+UNROLLED_ACTIONS = 25  # of all agents, in the body of the loop over turns: with more, XLA takes minutes to compile
 
 
 class Counters(NamedTuple):
@@ -94,7 +95,9 @@ class Program(Portable):
         no better than a plain one and overflows the cache. On a GPU all learn at once, with matrix widths that are
         multiples of the tensor cores' size, and several turns are unrolled, because the loop itself is the bottleneck.
         """
-        return cls(config, mapped=False) if platform == "cpu" else cls(config, mapped=True, align=32, unroll=5)
+        if platform == "cpu":
+            return cls(config, mapped=False)
+        return cls(config, mapped=True, align=32, unroll=turns_at_once(config.world.num_agents, config.world.max_turns))
 
     @property
     def world(self) -> TurnWorld:
@@ -194,7 +197,8 @@ class Program(Portable):
         def step(carry: tuple[State, jax.Array], drawn: Any) -> tuple[Any, Any]:
             (state, stack), (begin, draw, embedding) = carry, drawn
             state = world.begin_turn(state, begin)
-            state, views, actions, events = turn(state, stack, agents, draw, embedding)
+            recalled = jax.vmap(self.learner.recall)(agents.params, stack)
+            state, views, actions, events = turn(state, recalled, agents, draw, embedding)
             stack = jnp.concatenate([stack, views[:, None]], axis=1)[:, 1:]
             return (state, stack), (views, actions, events, state)
 
@@ -236,32 +240,36 @@ class Program(Portable):
         return jax.lax.cond(ready, learn, lambda agents: (agents, nothing), agents)
 
     def _turn_together(
-        self, state: State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+        self, state: State, recalled: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
     ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
         """One turn: all agents observe and choose, then all move in order."""
         world = self.world
         views = jax.vmap(lambda i: world.view(state, i))(jnp.arange(world.num_agents))
-        codes = jnp.concatenate([stack, views[:, None]], axis=1)  # [N, F, V]
-        actions = jax.vmap(self.learner.act)(agents, codes, draw.explore, draw.action, embedding)
+        actions = jax.vmap(self.learner.act)(agents, recalled, views, draw.explore, draw.action, embedding)
         state, events = world.move_all(state, actions)
         return state, views, actions, events
 
     def _turn_in_turn(
-        self, state: State, stack: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
+        self, state: State, recalled: jax.Array, agents: Agent, draw: ActDraws, embedding: jax.Array
     ) -> tuple[State, jax.Array, jax.Array, jax.Array]:
         """One turn in which each agent sees the moves of those before it."""
         world = self.world
 
         def one(state: State, item: Any) -> tuple[State, Any]:
-            i, stack, agent, draw, embedding = item
+            i, agent, recalled, draw, embedding = item
             view = world.view(state, i)
-            codes = jnp.concatenate([stack, view[None]])
-            action = self.learner.act(agent, codes, draw.explore, draw.action, embedding)
+            action = self.learner.act(agent, recalled, view, draw.explore, draw.action, embedding)
             state, event = world.move(state, i, action)
-            return state, (view, action, event)
+            # Without a barrier XLA computes a cell anew from all moves before, wherever it is read.
+            return jax.lax.optimization_barrier(state), (view, action, event)
 
         order = jnp.arange(world.num_agents)
         state, (views, actions, events) = jax.lax.scan(
-            one, state, (order, stack, agents, draw, embedding), unroll=min(world.num_agents, MOST_UNROLLED)
+            one, state, (order, agents, recalled, draw, embedding), unroll=min(world.num_agents, MOST_UNROLLED)
         )
         return state, views, actions, events
+
+
+def turns_at_once(agents: int, turns: int) -> int:
+    """How many turns of an epoch to unroll: the most that divide it and are not too many actions."""
+    return max(n for n in range(1, turns + 1) if turns % n == 0 and (n == 1 or n * agents <= UNROLLED_ACTIONS))
