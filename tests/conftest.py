@@ -101,9 +101,9 @@ TINY_GYM = gym.Config(
     world=gym.WorldConfig(num_envs=2), learner=replace(TINY_VALUES, steps_per_update=4), steps=80, evaluate_episodes=0
 )
 TINY_ATARI = replace(
-    atari.CLEANRL,
-    world=replace(atari.CLEANRL.world, num_envs=2, threads=2),
-    learner=replace(atari.CLEANRL.learner, width=16, batch_size=4, memory=64, learning_starts=16),
+    atari.PROTOCOLS["cleanrl"],
+    world=replace(atari.PROTOCOLS["cleanrl"].world, num_envs=2, threads=2),
+    learner=replace(atari.PROTOCOLS["cleanrl"].learner, width=16, batch_size=4, memory=64, learning_starts=16),
     frames=640,
     evaluate_episodes=0,
 )

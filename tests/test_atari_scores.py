@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from xladder.families.value import atari_scores
+from xladder.families.value.atari_humans import NATURE_DQN, TABLE49, TABLE57
 from xladder.families.value.atari_scores import GAMES, Published, format_placing, key_of, normalised, place, published
 from xladder.worlds.names import ATARI_GAMES
 
@@ -22,34 +23,69 @@ def test_normalised_by_hand():
     assert normalised("beam_rider", 0.0)["human49"] == pytest.approx(-363.9 / (5775 - 363.9))
 
 
-def test_tables_are_not_mixed(monkeypatch):
+def test_tables_are_not_mixed():
     assert normalised("chess", 3.0) == {"human49": None, "human57": None}
-    only_in_57 = GAMES["pong"]._replace(human49=None)
-    monkeypatch.setattr(atari_scores, "GAMES", {"pong": only_in_57})
-    assert normalised("pong", 14.6) == {"human49": None, "human57": pytest.approx(1.0)}
+    # Only the larger table has Berzerk: random 123.7, human 2630.4.
+    assert normalised("berzerk", 2630.4) == {"human49": None, "human57": pytest.approx(1.0)}
+    # Each has its own random play, too: 2,090.9, rounded to 2,091 in the other.
+    assert normalised("centipede", 2091.0)["human49"] == 0.0 < normalised("centipede", 2091.0)["human57"]
 
 
 @pytest.mark.parametrize("spelling", ["Ms. Pacman", "ms_pacman", "MsPacman", "atari/ms_pacman", "atari/MsPacman"])
 def test_a_game_has_many_spellings(spelling):
-    assert GAMES[key_of(spelling)].name == "Ms. Pacman"
+    assert GAMES[key_of(spelling)] == "ms_pacman"
 
 
 def test_every_game_is_one_that_the_emulator_has():
-    assert len(GAMES) == 14
-    assert GAMES.keys() <= {key_of(game) for game in ATARI_GAMES}
+    assert len(GAMES) == 57
+    assert set(GAMES.values()) <= set(ATARI_GAMES)
 
 
-@pytest.mark.parametrize("game", GAMES)
+# Normalised DQN in per cent, the last column of extended data table 2 in Mnih et al. 2015: it checks the other three.
+PERCENT = """
+alien 42.7 amidar 43.9 assault 246.2 asterix 70.0 asteroids 7.3 atlantis 449.9 bank_heist 57.7 battle_zone 67.6
+beam_rider 119.8 bowling 14.7 boxing 1707.9 breakout 1327.2 centipede 63.0 chopper_command 64.8 crazy_climber 419.5
+demon_attack 294.2 double_dunk 17.1 enduro 97.5 fishing_derby 93.5 freeway 102.4 frostbite 6.2 gopher 400.4 gravitar 5.3
+hero 76.5 ice_hockey 79.3 jamesbond 145.0 kangaroo 224.2 krull 277.0 kung_fu_master 102.4 montezuma_revenge 0.0
+ms_pacman 13.0 name_this_game 278.3 pong 132.0 private_eye 2.5 qbert 78.5 riverraid 57.3 road_runner 232.9
+robotank 509.0 seaquest 25.9 space_invaders 121.5 star_gunner 598.1 tennis 143.2 time_pilot 100.9 tutankham 112.2
+up_n_down 92.7 venture 32.0 video_pinball 2539.4 wizard_of_wor 67.5 zaxxon 54.1
+"""
+
+
+def test_the_table_of_49_games_gives_the_percentages_that_are_printed_beside_it():
+    words = PERCENT.split()
+    printed = dict(zip(words[::2], map(float, words[1::2]), strict=True))
+    assert printed.keys() == TABLE49.keys() == NATURE_DQN.keys()
+    for game, percent in printed.items():
+        # Scores are rounded to a tenth, and large ones to 1, which counts where a scale is short.
+        scale, unit = TABLE49[game].human - TABLE49[game].random, 0.5 if TABLE49[game].human > 1000 else 0.05
+        slack = 0.06 + 200 * unit / scale * max(1.0, percent / 100)
+        assert 100 * normalised(game, NATURE_DQN[game])["human49"] == pytest.approx(percent, abs=slack), game
+
+
+def test_checksums_of_both_tables():
+    """Sums, counted when the numbers were typed in, of columns that were compared with two other copies each."""
+    assert len(TABLE57) == 57 and len(TABLE49) == 49 and TABLE49.keys() < TABLE57.keys()
+    assert sum(a.random + a.human for a in TABLE57.values()) == pytest.approx(657_359.1)
+    total = sum(a.random + a.human + NATURE_DQN[game] for game, a in TABLE49.items())
+    assert total == pytest.approx(1_015_242.1)
+    # The random scores are the same ones, rounded; so a row that slipped would show.
+    assert all(abs(TABLE49[game].random - TABLE57[game].random) <= 0.5 for game in TABLE49)
+    assert all(anchor.human > anchor.random for table in (TABLE49, TABLE57) for anchor in table.values())
+
+
+@pytest.mark.parametrize("game", sorted(atari_scores.DOPAMINE))
 def test_tables_are_consistent(game):
-    row = GAMES[game]
-    assert row.random < min(row.human49, row.human57, row.nature, *row.dopamine)
+    row, name = atari_scores.DOPAMINE[game], GAMES[game]
+    assert TABLE57[name].random < min(NATURE_DQN[name], *row)
     points = published(game)
     assert len({(point.protocol, point.frames) for point in points}) == len(points)  # one figure for each
     assert {point.protocol for point in points} <= atari_scores.REPORTED.keys()
     at = {(point.protocol, point.frames): point for point in points}
     # Figures with a spread are the same ones as in the table of all games.
-    assert [at["dopamine", frames].score for frames in (10 * M, 40 * M, 200 * M)] == list(row.dopamine)
-    assert at["nature", 200 * M] == Published("nature", 200 * M, row.nature)
+    assert [at["dopamine", frames].score for frames in (10 * M, 40 * M, 200 * M)] == list(row)
+    assert at["nature", 200 * M] == Published("nature", 200 * M, NATURE_DQN[name])
     assert all((point.spread is None) == (point.seeds is None) for point in points)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 
 import jax
@@ -11,6 +12,7 @@ import pytest
 
 from tests.conftest import assert_trees_equal
 from xladder.errors import UsageError
+from xladder.families.value.stepping import Stepper
 from xladder.worlds.atari import AtariState, AtariXla
 from xladder.worlds.atari_host import (
     AtariEnvs,
@@ -87,6 +89,56 @@ def test_the_step_after_a_game_ignores_its_action():
     assert not steps.reward[first].any() and not steps.terminated[first].any()
     other[first + 1] = 3
     assert np.any(played("breakout", 1, 0, other)[1].frame != steps.frame)
+
+
+IDLE = np.zeros(1, np.int32)
+FIRES = {"life_loss": True, "fire_after_life": True, "num_threads": 1}
+
+
+def idle(envs, steps):
+    """What is recorded when the policy does nothing in Breakout, where a ball has to be served with FIRE."""
+    stepper, made = Stepper(envs, 1), []
+    for _ in range(steps):
+        stepper.send([IDLE])
+        made.append(stepper.recv())
+    return [(int(m.actions[0]), bool(m.step.terminated[0]), bool(m.step.is_first[0])) for m in made]
+
+
+def test_fire_is_pressed_after_a_lost_life_and_recorded_as_what_was_done():
+    envs = AtariEnvs("breakout", 1, 0, **FIRES)
+    made = idle(envs, 250)
+    lost = [after for (_, ended, _), after in pairwise(made) if ended and not after[2]]
+    assert len(lost) >= 4 and all(action == FIRE for action, _, _ in lost)
+    assert sum(action == FIRE and not is_first for action, _, is_first in made) == len(lost)  # and nowhere else
+    assert any(is_first for _, _, is_first in made)  # the game comes to its end, all lives being played
+    envs.close()
+    without = AtariEnvs("breakout", 1, 0, **FIRES | {"fire_after_life": False})
+    assert without.forced is None
+    assert not any(action or is_first for action, _, is_first in idle(without, 250))  # it waits for ever
+    without.close()
+    freeway = AtariEnvs("freeway", 1, 0, **FIRES)  # it has no such button
+    assert freeway.forced is None
+    freeway.close()
+
+
+def test_a_resumed_game_still_presses_fire_and_a_program_does_too():
+    envs, other = (AtariEnvs("breakout", 1, 0, **FIRES) for _ in range(2))
+    stepper = Stepper(envs, 1)
+    while not (envs.forced >= 0).any():
+        stepper.send([IDLE])
+        stepper.recv()
+    other.take_state(envs.state())
+    assert other.forced.tolist() == envs.forced.tolist() == [FIRE]
+    inside, steps = AtariXla("breakout", 1, 0, **FIRES), int(envs.place().steps[0])
+
+    def step(state, _):
+        return inside.step(None, state, inside.force(state, jnp.asarray(IDLE)))
+
+    state, answers = jax.jit(lambda state: jax.lax.scan(step, state, None, steps))(inside.reset(None)[0])
+    assert bool(state.lost[0]) and bool(answers.terminated[-1, 0])
+    assert inside.force(state, jnp.asarray(IDLE)).tolist() == [FIRE]
+    for one in (envs, other, inside):
+        one.close()
 
 
 def test_rewards_are_as_the_game_gives_them():

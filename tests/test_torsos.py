@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +35,7 @@ CASES = {
     "mlp_of_grids": (torsos.Mlp((12,), axes=3), torsos_torch.Mlp(2 * 4 * 3, (12,)), (2, 4, 3), grids),
     "mlp_norm": (torsos.Mlp((24, 16), norm=True), torsos_torch.Mlp(2 * 5, (24, 16), norm=True), (2, 5), vectors),
     "nature": (torsos.NatureCnn(), torsos_torch.NatureCnn(), (4, 84, 84), pictures),
+    "nature_same": (torsos.NatureCnn(padded=True), torsos_torch.NatureCnn(2, padded=True), (2, 44, 41), pictures),
     "nature_odd": (torsos.NatureCnn(), torsos_torch.NatureCnn(frames=1), (1, 45, 50), pictures),
     "nature_norm": (torsos.NatureCnn(norm=True), torsos_torch.NatureCnn(2, norm=True), (2, 44, 40), pictures),
     "minatar": (torsos.MinAtarCnn(), torsos_torch.MinAtarCnn(4), (1, 10, 10, 4), grids),
@@ -187,11 +189,29 @@ def test_weights_begin_uniform_within_the_bound_of_pytorch(name, layer, inputs):
     assert kernel.std() == pytest.approx(bound / np.sqrt(3), rel=0.1)  # of a uniform distribution
 
 
-@pytest.mark.parametrize(("name", "count"), [("nature", 3136), ("minatar", 1024)])
+@pytest.mark.parametrize(("name", "count"), [("nature", 3136), ("nature_same", 7744), ("minatar", 1024)])
 def test_features_are_as_many_as_published(name, count):
     net, _, shape, _ = CASES[name]
+    shape = (4, 84, 84) if name == "nature_same" else shape  # Dopamine's
     outputs = jax.eval_shape(net.init_with_output, jax.random.key(0), jnp.zeros(shape, jnp.uint8))[0]
     assert outputs.shape == (count,)
+
+
+def test_padded_convolutions_are_flax_s_own():
+    """Dopamine's are `flax.linen.Conv` with its default padding, SAME."""
+
+    class Flax(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            for layer, (width, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
+                x = nn.relu(nn.Conv(width, (size, size), (stride, stride), name=f"conv_{layer}")(x))
+            return x.transpose(2, 0, 1).reshape(-1)
+
+    x = pictures(np.random.default_rng(0), 1, 45, 38)
+    net = torsos.NatureCnn(padded=True)
+    params = make_params(net, x)
+    theirs = Flax().apply({"params": params}, jnp.asarray(x.transpose(1, 2, 0), jnp.float32) / 255)
+    np.testing.assert_allclose(net.apply({"params": params}, x), theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_255_stands_for_1():

@@ -219,7 +219,7 @@ def test_it_is_said_what_the_published_score_is(preset, frames, score, verdict, 
     found = judged(preset, frames, score)
     assert found["verdict"] == verdict and said in found["placing"]
     caveat, *others = found["caveats"]
-    assert [other[:20] for other in others] == ["CleanRL presses FIRE"] * (preset == "cleanrl")
+    assert [other[:26] for other in others] == ["The settings are those of "]
     assert f"The published score is the {published}" in caveat and "differ in method" in caveat
     # Random play scores −20.7, and humans 9.3 by one table and 14.6 by the other.
     assert found["human49"] == pytest.approx((score + 20.7) / 30.0)
@@ -229,7 +229,7 @@ def test_it_is_said_what_the_published_score_is(preset, frames, score, verdict, 
 def test_another_number_of_frames_is_not_judged():
     found = judged("cleanrl", 10 * M, 20.4)
     assert found["verdict"] == "nothing" and "the nearest is 20.4 ± 0.3 after 40M frames" in found["placing"]
-    assert found["caveats"] == []
+    assert [line[:26] for line in found["caveats"]] == ["The settings are those of "]
 
 
 @pytest.mark.parametrize(
@@ -246,9 +246,10 @@ def test_how_many_copies_play_is_no_rule():
 
 
 def test_another_learner_than_the_published_one_is_named():
-    found = judged("rainbow", 40 * M, 20.4, protocol="cleanrl")
+    found = judged("c51", 40 * M, 20.4, protocol="cleanrl")
     assert found["verdict"] == "inside"
-    assert "`learner.head` categorical" in found["caveats"][2] and "more" in found["caveats"][2]
+    assert "`learner.head` categorical" in found["caveats"][1] and "more" in found["caveats"][1]
+    assert "c51_atari_jax.py" in found["caveats"][2]
 
 
 def test_games_without_published_scores_have_none():

@@ -99,7 +99,7 @@ def torch_of(learner, online, target):
     """The PyTorch learner round tables instead of its own networks."""
     other = TorchLearner.__new__(TorchLearner)
     other.config, other.device, other.masked = learner.config, "cpu", False
-    implicit = learner.config.head == "implicit"
+    implicit = learner.config.head in ("implicit", "sorrel")
     other.net, other.target = TorchTable(online, implicit), TorchTable(target, implicit).requires_grad_(False)
     return other
 
@@ -138,11 +138,13 @@ QUANTILES_ONLINE = table([[0, 2], [9, 9]], [[0, 0], [1, 1]])
 QUANTILES_TARGET = table([[7, 7], [7, 7]], [[0, 4], [1, 1.5]])
 QUANTILES_BATCH = batch_of((0, 0, 1.0, 0.5), (0, 0, 1.0, 0.0))
 
-# Quantiles that are drawn: base + slope · τ. By its own fractions, 0.1 and 0.3, the online network prefers action 1
-# (0.3 to a mean of 0.2); by the target network's, 0.5 and 1, it would prefer action 0 (0.75).
+# Quantiles that are drawn: base + slope · τ. The next action is chosen at fractions 0.1 and 0.3. There the online
+# network prefers action 1 (0.3 to a mean of 0.2), where at 0.5 and 1 it would prefer action 0 (0.75). The target
+# network prefers action 1 there (1 to 0.8), where at 0.5 and 1 it would prefer action 0 (3); with a lower base, 0.
 DRAWN = {"head": "implicit", "quantiles": 2}
 DRAWN_ONLINE = table([[1, 2], [9, 9]], [[0, 1], [0.3, 0]])
 DRAWN_TARGET = table([[7, 7], [7, 7]], [[0, 4], [1, 0]])
+DRAWN_LOWER = table([[7, 7], [7, 7]], [[0, 4], [0.5, 0]])
 DRAWN_TAUS = ((0.1, 0.3), (0.5, 1.0), (0.2, 0.6))
 
 # Temperature ½. In the next state q = 0 and ½ ln 3, so π = ¼ and ¾. State 0 leaves both actions even, and in state 2
@@ -175,27 +177,35 @@ CASES = {
         ATOMS | {"double": True}, ATOMS_ONLINE, ATOMS_TARGET, ATOMS_BATCH, [1.7 * LN2, 1.5 * LN2, LN2]
     ),
     # Aims 1 and 3, predictions 0 and 2. Errors of the first: 1, 3, with weights ¼; of the second: −1 with ¼, 1 with ¾.
-    # ¼ · (0.5 + 2.5) + ¼ · 0.5 + ¾ · 0.5 = 1.25. An end: aims 1; 0.5 · ¼ four times. Both a mean over four pairs.
-    "quantile": Case(QUANTILES, QUANTILES_ONLINE, QUANTILES_TARGET, QUANTILES_BATCH, [1.25 / 4, 0.5 / 4]),
+    # ¼ · (0.5 + 2.5) + ¼ · 0.5 + ¾ · 0.5 = 1.25. An end: aims 1; 0.5 · ¼ four times. Both are means over two targets.
+    "quantile": Case(QUANTILES, QUANTILES_ONLINE, QUANTILES_TARGET, QUANTILES_BATCH, [1.25 / 2, 0.5 / 2]),
     # Aims 1.5 and 1.75: ¼ · (1 + 1.25) + ¼ · (½ · 0.25 + ½ · 0.0625)
     "quantile, double": Case(
         QUANTILES | {"double": True},
         QUANTILES_ONLINE,
         QUANTILES_TARGET,
         QUANTILES_BATCH,
-        [(0.5625 + 0.0390625) / 4, 0.5 / 4],
+        [(0.5625 + 0.0390625) / 2, 0.5 / 2],
     ),
     # Predictions 1 + 2 · 0.2 = 1.4 and 2.2; the target's action 0 has 2 and 4: aims 2 and 3.
     # 0.2 · (½ · 0.36 + 1.6 − ½) + 0.4 · ½ · 0.04 + 0.6 · ½ · 0.64 = 0.256 + 0.2
     # An end: aims 1; 0.8 · ½ · 0.16 · 2 + 0.4 · 0.7 · 2 = 0.688
-    "implicit": Case(DRAWN, DRAWN_ONLINE, DRAWN_TARGET, QUANTILES_BATCH, [0.456 / 4, 0.688 / 4], taus=DRAWN_TAUS),
+    "implicit": Case(DRAWN, DRAWN_ONLINE, DRAWN_LOWER, QUANTILES_BATCH, [0.456 / 2, 0.688 / 2], taus=DRAWN_TAUS),
+    # sorrel's mean over the two predictions.
+    "sorrel": Case(
+        DRAWN | {"head": "sorrel"}, DRAWN_ONLINE, DRAWN_LOWER, QUANTILES_BATCH, [0.456 / 4, 0.688 / 4], taus=DRAWN_TAUS
+    ),
+    # The target network's own choice is action 1: aims 1.5, as below.
+    "implicit, chosen at other fractions": Case(
+        DRAWN, DRAWN_ONLINE, DRAWN_TARGET, QUANTILES_BATCH, [0.198 / 2, 0.688 / 2], taus=DRAWN_TAUS
+    ),
     # Action 1 of the target is 1 at all fractions: aims 1.5. 0.2 · ½ · 0.01 · 2 + 0.4 · ½ · 0.49 · 2 = 0.198
     "implicit, double": Case(
         DRAWN | {"double": True},
         DRAWN_ONLINE,
         DRAWN_TARGET,
         QUANTILES_BATCH,
-        [0.198 / 4, 0.688 / 4],
+        [0.198 / 2, 0.688 / 2],
         taus=DRAWN_TAUS,
     ),
     # The soft value of the next state is ½ ln(1 + 3) = ln 2. The bonus is 0.9 · ½ ln ½ where actions are even, and the
@@ -222,7 +232,7 @@ CASES = {
                 + 0.25 * 0.5 * (0.05 * LN2 - 5 / 16) ** 2
                 + 0.75 * 0.5 * (0.05 * LN2 + 5 / 16) ** 2
             )
-            / 4
+            / 2
         ],
     ),
 }
@@ -321,9 +331,9 @@ def test_rlax_agrees_with_and_without_double_q(head):
         """All said of one state is [Z, A]."""
         if head == "scalar":
             return rlax.huber_loss(rlax.double_q_learning(now[0], action, reward, discount, later[0], selector[0]))
-        if head == "quantile":  # it adds up what is a mean over predictions here
+        if head == "quantile":
             given = now, middles, action, reward, discount, selector, later
-            return rlax.quantile_q_learning(*given, huber_param=1.0) / 7
+            return rlax.quantile_q_learning(*given, huber_param=1.0)
         means = jnp.sum(jax.nn.softmax(selector, axis=0) * support[:, None], axis=0)
         return rlax.categorical_double_q_learning(support, now.T, action, reward, discount, support, later.T, means)
 
@@ -381,6 +391,19 @@ def test_rmsprop_is_centred_with_eps_inside_the_root():
     np.testing.assert_array_equal(agent.target["table"], START)
 
 
+def test_rmsprop_torch_is_pytorch_s_own():
+    learner = learner_of(loss="squared", optimiser="rmsprop_torch", optimiser_eps=0.01)
+    agent, _ = follow(learner, agent_of(learner, START, START, 0.1), TOWARDS)
+    weights = torch.tensor([0.3, -0.1], requires_grad=True)  # of the two entries that are learned
+    optimiser = torch.optim.RMSprop([weights], lr=0.1, alpha=0.95, eps=0.01, centered=True)
+    for batch in TOWARDS:
+        optimiser.zero_grad()
+        torch.mean((weights - torch.tensor(batch.returns)) ** 2).backward()
+        optimiser.step()
+    found = agent.params["table"]
+    np.testing.assert_allclose([found[0, 0, 0], found[1, 0, 1]], weights.detach(), rtol=1e-5)
+
+
 RADAM = "PyTorch's RAdam adds eps to the root before it corrects its bias, Optax afterwards"
 
 
@@ -389,6 +412,7 @@ RADAM = "PyTorch's RAdam adds eps to the root before it corrects its bias, Optax
     [
         ("adam", 1e-2, 1e-5),
         ("rmsprop", 1e-2, 1e-5),
+        ("rmsprop_torch", 1e-2, 1e-5),
         ("radam", 1e-8, 5e-4),  # Optax counts in float32 how far to trust the variance: 1e-4 in the sixth step
         pytest.param("radam", 1e-2, 5e-4, marks=pytest.mark.xfail(strict=True, reason=RADAM)),
     ],

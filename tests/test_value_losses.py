@@ -238,9 +238,8 @@ def test_the_fractions_of_qr_dqn_make_quantile_huber_rlax_s_quantile_q_learning(
         return quantile_huber(now[:, action], middles, reward + discount * later[:, best])
 
     def oracle(now):
-        # It adds up what is a mean over predictions here.
         fixed = (jnp.asarray(x) for x in (middles, action, reward, discount, selector, later))
-        return rlax.quantile_q_learning(now, *fixed, huber_param=1.0) / quantiles
+        return rlax.quantile_q_learning(now, *fixed, huber_param=1.0)
 
     later = jnp.asarray(later)
     loss, gradient = jax.jit(jax.value_and_grad(ours))(now)

@@ -71,7 +71,7 @@ GYM = gym.Config(gym.WorldConfig(num_envs=4), SEVERAL_UPDATES.learner, steps=4 *
 PONG = atari.Config(
     world=atari.WorldConfig("atari/pong", num_envs=2, cap_frames=100, noops=8, threads=1),
     learner=replace(
-        atari.CLEANRL.learner,
+        atari.PROTOCOLS["cleanrl"].learner,
         width=16,
         batch_size=4,
         memory=40,

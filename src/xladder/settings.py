@@ -53,7 +53,9 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
 
 
 def chosen(presets: Mapping[str, T], preset: str, protocol: str | None = None) -> T:
-    """Look up a preset; a `UsageError` if it contradicts `protocol`."""
+    """Look up a preset; a `UsageError` if it contradicts `protocol`, or the protocol does not have it."""
+    if preset in (absent := getattr(presets, "absent", {})):
+        raise UsageError(absent[preset])
     if preset not in presets:
         raise unknown("preset", preset, presets)
     found = presets[preset]

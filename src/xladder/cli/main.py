@@ -35,10 +35,11 @@ COMMANDS = {
     "report": "write one HTML file about some runs that opens offline: curves, evaluation, settings, a replay",
     "watch": "show runs in a browser while they train",
     "worlds": "list every workload and world, and what each needs",
+    "presets": "list presets: which algorithm is published under which protocol, with the sources of all numbers",
     "rungs": "show which workload runs on which rung",
     "doctor": "show versions, devices and which extras are installed",
 }
-TAKE_SETTINGS = ("train", "sweep", "compare", "inspect", "parity", "import")
+TAKE_SETTINGS = ("train", "sweep", "compare", "inspect", "parity", "import", "presets")
 """Commands for a workload and its settings, which may name the user's own code; others are given a run."""
 NAMING = ("--learner.torso", "--world.reward", "--world.name", "--workload")
 """Flags whose value may be the user's own code."""

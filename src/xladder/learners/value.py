@@ -61,7 +61,7 @@ class Agent(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """The random numbers of one update, for three passes: next state online, next state target, state online."""
+    """The random numbers of one update, for three passes: choosing the next action, its value, the state itself."""
 
     taus: Array  # float32 [3, B, Q]; Q = 0 where the head needs none
     noise: Array  # float32 [3, noise_size]; empty where nothing is noisy
@@ -150,13 +150,17 @@ class ValueLearner:
         c, head = self.config, self.head
         hyperparams = Hyperparams.of(c) if hyperparams is None else hyperparams
         next_target = self.apply(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
-        next_online = self.apply(params, batch.next_states, taus[0], noise[0]) if c.double else next_target
+        next_choice = next_target  # what the next action is chosen by
+        if c.double:
+            next_choice = self.apply(params, batch.next_states, taus[0], noise[0])
+        elif self.fractions and not c.munchausen:  # at fractions of its own (Dabney et al. 2018b, eq. 2)
+            next_choice = self.apply(target, batch.next_states, taus[0], noise[1])
         now_target = self.apply(target, batch.states, taus[1], noise[1]) if c.munchausen else next_target
         prediction = self.apply(params, batch.states, taus[2], noise[2])
         masks = self.split_mask(batch.states)[1], self.split_mask(batch.next_states)[1]
 
         def one(
-            step: Batch, next_target: Any, next_online: Any, now_target: Any, prediction: Any, taus: Any, masks: Any
+            step: Batch, next_target: Any, next_choice: Any, now_target: Any, prediction: Any, taus: Any, masks: Any
         ) -> tuple[jax.Array, jax.Array]:
             mask, next_mask = masks
             chosen, returns = of_action(prediction, step.actions), step.returns  # [Z], []
@@ -169,12 +173,12 @@ class ValueLearner:
                     now_q, step.actions, hyperparams.temperature, c.munchausen_floor, hyperparams.munchausen_scale
                 )
             else:
-                best = jnp.argmax(mask_values(head.expected(next_online), next_mask))
+                best = jnp.argmax(mask_values(head.expected(next_choice), next_mask))
                 next_outputs = of_action(next_target, best)
             target_outputs = jax.lax.stop_gradient(head.target(returns, step.discounts, next_outputs))  # [Z]
             return head.loss(chosen, target_outputs, taus)
 
-        return jax.vmap(one)(batch, next_target, next_online, now_target, prediction, taus[2], masks)
+        return jax.vmap(one)(batch, next_target, next_choice, now_target, prediction, taus[2], masks)
 
     def loss(
         self,
@@ -220,9 +224,26 @@ class ValueLearner:
         """The optimiser without the learning rate, which is a hyperparameter of the agent."""
         if self.config.optimiser == "rmsprop":  # centred, as in Mnih et al. 2015
             return optax.scale_by_stddev(decay=0.95, eps=self.config.optimiser_eps)
+        if self.config.optimiser == "rmsprop_torch":
+            return scale_by_stddev_outside(0.95, self.config.optimiser_eps)
         if self.config.optimiser == "radam":
             return optax.scale_by_radam(eps=self.config.optimiser_eps)
         return optax.scale_by_adam(eps=self.config.optimiser_eps)
+
+
+def scale_by_stddev_outside(decay: float, eps: float) -> optax.GradientTransformation:
+    """Centred RMSProp with ε outside the root, as in PyTorch.
+
+    Optax's takes the root of a difference that rounding can make negative; here that is 0.
+    """
+    inside = optax.scale_by_stddev(decay=decay, eps=eps)
+
+    def update(gradient: Params, state: Any, params: Any = None) -> tuple[Params, Any]:
+        _, state = inside.update(gradient, state)
+        spread = jax.tree.map(lambda m, n: jnp.sqrt(jnp.maximum(n - m * m, 0.0)) + eps, state.mu, state.nu)
+        return jax.tree.map(lambda g, s: g / s, gradient, spread), state
+
+    return optax.GradientTransformation(inside.init, update)
 
 
 def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:

@@ -125,8 +125,12 @@ class TorchLearner(TorchState):
                 bonus = munchausen_bonus(now_q, actions, c.temperature, c.munchausen_floor, c.munchausen_scale)
                 returns = returns + bonus
             else:
-                next_online = self.net(next_states, draws.taus[0], noise[0]) if c.double else next_target
-                best = mask_values(head.expected(next_online), next_mask).argmax(1)
+                next_choice = next_target
+                if c.double:
+                    next_choice = self.net(next_states, draws.taus[0], noise[0])
+                elif head.fractions:
+                    next_choice = self.target(next_states, draws.taus[0], noise[1])
+                best = mask_values(head.expected(next_choice), next_mask).argmax(1)
                 next_outputs = next_target[rows, :, best]
             target_outputs = head.target(returns, discounts, next_outputs)
         return head.loss(chosen, target_outputs, draws.taus[2])
@@ -155,10 +159,10 @@ class TorchLearner(TorchState):
 
 
 class CentredRmsProp(torch.optim.Optimizer):
-    """RMSProp as in Mnih et al. 2015: centred, with ε inside the root (PyTorch's own adds it outside)."""
+    """RMSProp as in Mnih et al. 2015: centred, with ε inside the root, or outside as in PyTorch's own."""
 
-    def __init__(self, params: Iterable[Tensor], lr: float, eps: float, decay: float = 0.95):
-        super().__init__(params, {"lr": lr, "eps": eps, "decay": decay})
+    def __init__(self, params: Iterable[Tensor], lr: float, eps: float, decay: float = 0.95, inside: bool = True):
+        super().__init__(params, {"lr": lr, "eps": eps, "decay": decay, "inside": inside})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
@@ -170,14 +174,16 @@ class CentredRmsProp(torch.optim.Optimizer):
                     state["mean"], state["square"] = torch.zeros_like(param), torch.zeros_like(param)
                 state["mean"].lerp_(param.grad, 1 - group["decay"])
                 state["square"].lerp_(param.grad**2, 1 - group["decay"])
-                spread = (state["square"] - state["mean"] ** 2 + group["eps"]).sqrt()
+                variance = state["square"] - state["mean"] ** 2
+                inside = group["inside"]
+                spread = (variance + group["eps"]).sqrt() if inside else variance.clamp(min=0).sqrt() + group["eps"]
                 param.addcdiv_(param.grad, spread, value=-group["lr"])
 
 
 def make_optimiser(config: Any, params: Iterable[Tensor], lr: float) -> torch.optim.Optimizer:
     """The optimiser that the settings name."""
-    if config.optimiser == "rmsprop":
-        return CentredRmsProp(params, lr, config.optimiser_eps)
+    if config.optimiser in ("rmsprop", "rmsprop_torch"):
+        return CentredRmsProp(params, lr, config.optimiser_eps, inside=config.optimiser == "rmsprop")
     if config.optimiser == "radam":
         return torch.optim.RAdam(params, lr=lr, eps=config.optimiser_eps)
     # One fused kernel per step instead of a dozen passes over the parameters.

@@ -6,6 +6,7 @@
 | `Categorical` | logits of fixed atoms | Bellemare et al. 2017 ("C51") |
 | `Quantile` | quantiles at fixed fractions | Dabney et al. 2018a ("QR-DQN") |
 | `Implicit` | quantiles at sampled fractions | Dabney et al. 2018b ("IQN") |
+| `SorrelImplicit` | the same, with sorrel's loss | sorrel's IQN |
 
 A new kind is a class here, its twin in `heads_torch.py`, an entry in `HEADS` of both, and its name in the settings.
 `expected` takes any leading axes; `target` and `loss` take one transition. The layers are in `nets/heads.py`.
@@ -22,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.losses.quantile import quantile_huber
+from xladder.losses.quantile import mean_quantile_huber, quantile_huber
 from xladder.losses.value import cross_entropy, huber, project, squared
 
 
@@ -165,11 +166,22 @@ class Implicit(ReturnHead):
         return loss, loss
 
 
+@dataclass(frozen=True)
+class SorrelImplicit(Implicit):
+    """As `Implicit`, with sorrel's loss: the mean over predicted quantiles instead of the sum."""
+
+    def loss(self, chosen: jax.Array, target: jax.Array, taus: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Quantile regression at the sampled fractions, averaged."""
+        loss = mean_quantile_huber(chosen, taus, target, self.kappa)
+        return loss, loss
+
+
 HEADS: dict[str, type[ReturnHead]] = {
     "scalar": Scalar,
     "categorical": Categorical,
     "quantile": Quantile,
     "implicit": Implicit,
+    "sorrel": SorrelImplicit,
 }
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from xladder.losses.quantile_torch import quantile_huber
+from xladder.losses.quantile_torch import mean_quantile_huber, quantile_huber
 from xladder.losses.value_torch import cross_entropy, huber, project, squared
 
 
@@ -142,11 +142,22 @@ class Implicit(ReturnHead):
         return loss, loss
 
 
+@dataclass(frozen=True)
+class SorrelImplicit(Implicit):
+    """As `Implicit`, with sorrel's loss: the mean over predicted quantiles instead of the sum."""
+
+    def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
+        """Quantile regression at the sampled fractions, averaged."""
+        loss = mean_quantile_huber(chosen, taus, target, self.kappa)
+        return loss, loss
+
+
 HEADS: dict[str, type[ReturnHead]] = {
     "scalar": Scalar,
     "categorical": Categorical,
     "quantile": Quantile,
     "implicit": Implicit,
+    "sorrel": SorrelImplicit,
 }
 
 

@@ -51,12 +51,16 @@ class NatureCnn(nn.Module):
     dtype: Any = jnp.float32
     patches: bool = True
     """Compute convolutions as matrix products over patches."""
+    padded: bool = False
+    """Whether convolutions pad their inputs with zeros (SAME), as Dopamine's do."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """float32 […, 64·h·w] from uint8 […, F, H, W]; 3136 features of 84 × 84 pixels."""
+        """float32 […, 64·h·w] from uint8 […, F, H, W]; of 84 × 84 pixels 3136 features, or 7744 if `padded`."""
         lead, x = x.shape[:-3], x.reshape(-1, *x.shape[-3:])
         for layer, (width, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
+            if self.padded:
+                x = pad_same(x, size, stride, (2, 3) if layer == 0 else (1, 2))
             x = Conv(width, size, stride, layer == 0, self.dtype, self.patches, name=f"conv_{layer}")(x)
             x = nn.relu(normalise(x, layer) if self.norm else x)
         return flatten(x, lead)
@@ -105,6 +109,15 @@ class Conv(nn.Module):
             kernel = kernel * (1 / 255)  # scales the kernel, not the pixels: these are many, and exact in bfloat16
         convolve = convolve_as_products if self.patches else convolve_as_such
         return convolve(x, kernel, self.stride, self.pictures, self.dtype) + bias[None, None, None, :]
+
+
+def pad_same(x: jax.Array, size: int, stride: int, axes: tuple[int, int]) -> jax.Array:
+    """Pad two axes with zeros so that a convolution of n cells has ⌈n / stride⌉ outputs; the odd zero comes last."""
+    widths = [(0, 0)] * x.ndim
+    for axis in axes:
+        total = max((-(-x.shape[axis] // stride) - 1) * stride + size - x.shape[axis], 0)
+        widths[axis] = (total // 2, total - total // 2)
+    return jnp.pad(x, widths)
 
 
 def normalise(x: jax.Array, layer: int) -> jax.Array:

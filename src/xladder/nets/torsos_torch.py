@@ -40,9 +40,9 @@ class ChannelNorm(nn.LayerNorm):
 class NatureCnn(nn.Module):
     """Three convolutions for images in bytes."""
 
-    def __init__(self, frames: int = 4, norm: bool = False):
+    def __init__(self, frames: int = 4, norm: bool = False, padded: bool = False):
         super().__init__()
-        self.norm = norm
+        self.norm, self.padded = norm, padded
         self.conv_0 = nn.Conv2d(frames, 32, 8, 4)
         self.conv_1 = nn.Conv2d(32, 64, 4, 2)
         self.conv_2 = nn.Conv2d(64, 64, 3, 1)
@@ -53,9 +53,16 @@ class NatureCnn(nn.Module):
         """float32 [B, 64·h·w] from uint8 [B, F, H, W]."""
         x = x.float() / 255
         for layer in range(3):
+            x = self._pad(layer, x) if self.padded else x
             x = self.get_submodule(f"conv_{layer}")(x)
             x = functional.relu(self.get_submodule(f"norm_{layer}")(x) if self.norm else x)
         return x.flatten(1)
+
+    def _pad(self, layer: int, x: Tensor) -> Tensor:
+        """[B, C, h, w] with zeros around it, as TensorFlow's SAME: the last stride's remainder decides how many."""
+        size, stride = ((8, 4), (4, 2), (3, 1))[layer]
+        both = [max(size - (length % stride or stride), 0) for length in (x.shape[3], x.shape[2])]
+        return functional.pad(x, [zeros for total in both for zeros in (total // 2, (total + 1) // 2)])
 
 
 class MinAtarCnn(nn.Module):

@@ -16,6 +16,7 @@ from xladder.core import aggregates
 from xladder.core.aggregates import Estimate
 from xladder.errors import DamagedRun, UsageError, printable
 from xladder.families.value import atari_scores
+from xladder.families.value.atari_humans import TABLE57
 from xladder.runs.groups import Group, same_experiment
 from xladder.runs.listing import RunInfo
 from xladder.runs.overlays import read_metrics
@@ -144,9 +145,9 @@ def _scores_by_world(group: Group, skipped: list[str]) -> dict[str, np.ndarray]:
 
 
 def _scale(world: str, runs: Sequence[RunInfo], scores: Sequence[np.ndarray]) -> Scale:
-    game = atari_scores.GAMES.get(atari_scores.key_of(world)) if world.startswith("atari/") else None
-    if game and (human := game.human57 or game.human49):
-        return Scale(game.random, human, "human")
+    game = atari_scores.GAMES.get(atari_scores.key_of(world), "") if world.startswith("atari/") else ""
+    if human := TABLE57.get(game):
+        return Scale(human.random, human.human, "human")
     by_chance = [run.evaluation.get("random_return") for run in runs]
     known = [score for score in by_chance if _is_finite(score)]
     if not known:

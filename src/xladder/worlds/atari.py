@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from xladder.core.packages import is_installed
 from xladder.errors import missing_extra
-from xladder.worlds.atari_host import Options, emulator_spec, frames_before, open_emulator, options
+from xladder.worlds.atari_host import Options, emulator_spec, fire_button, frames_before, open_emulator, options
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 
 
@@ -24,6 +24,8 @@ class AtariState(NamedTuple):
 
     handle: jax.Array  # uint8 [8]: an address in this process
     before: jax.Array  # int32 [N]: frames of earlier episodes
+    lives: jax.Array  # int32 [N]
+    lost: jax.Array  # bool [N]: whether the last step cost a life
 
 
 class AtariXla:
@@ -36,7 +38,7 @@ class AtariXla:
     """
 
     def __init__(self, game: str, num_envs: int, seed: int, **options: Unpack[Options]):
-        self.num_envs = num_envs
+        self.num_envs, self._fire = num_envs, fire_button(game, options)
         self._emulator: Any = open_emulator(game, num_envs, **options)
         if not is_installed("chex"):  # all that its XLA interface needs besides
             raise missing_extra("chex", "atari")
@@ -52,15 +54,21 @@ class AtariXla:
     def reset(self, keys: Any) -> tuple[AtariState, jax.Array]:
         """Reset all envs. Returns the state and the first frames [N, 84, 84]; keys are ignored."""
         handle, (stacks, info) = self._reset(self._handle, seed=self._seeds)
-        return AtariState(handle, frames_before(info)), stacks[:, 0]
+        lives = info["lives"]
+        return AtariState(handle, frames_before(info), lives, jnp.zeros(lives.shape, bool)), stacks[:, 0]
+
+    def force(self, state: AtariState, actions: jax.Array) -> jax.Array:
+        """int32 [N]: the actions that will be taken: fire after a lost life, where the settings say so."""
+        return actions if self._fire is None else jnp.where(state.lost, self._fire, actions)
 
     def step(self, keys: Any, state: AtariState, actions: jax.Array) -> tuple[AtariState, Step]:
         """Step every env; actions int32 [N]; keys are ignored."""
         handle, (stacks, rewards, terminated, truncated, info) = self._step(state.handle, actions.astype(jnp.int32))
         before = frames_before(info)
         cut = truncated & ~terminated
-        step = Step(stacks[:, 0], rewards.astype(jnp.float32), terminated, cut, before != state.before)
-        return AtariState(handle, before), step
+        is_first, lives = before != state.before, info["lives"]
+        step = Step(stacks[:, 0], rewards.astype(jnp.float32), terminated, cut, is_first)
+        return AtariState(handle, before, lives, (lives < state.lives) & ~is_first), step
 
     def close(self) -> None:
         """Stop the emulators' threads. Programs that step these envs must not run afterwards."""

@@ -40,6 +40,8 @@ class Options(TypedDict, total=False):
     """Use all 18 actions instead of the game's minimal set."""
     fire: bool
     """Whether to press fire at the start of games that wait for it."""
+    fire_after_life: bool
+    """Whether fire is pressed after each lost life, too, in games that have the button (`AtariEnvs.forced`)."""
     num_threads: int
     """Threads of the emulators; 0 means one per core. It affects speed only."""
 
@@ -70,8 +72,11 @@ class AtariEnvs:
 
     def __init__(self, game: str, num_envs: int, seed: int, first: int = 0, **options: Unpack[Options]):
         self.num_envs, self._first = num_envs, first
+        self._fire = fire_button(game, options)
         self._emulator: Any = open_emulator(game, num_envs, **options)
-        self._seed, self._before, self._sent = seed, None, np.zeros(num_envs, np.int32)
+        self._seed, self._sent = seed, np.zeros(num_envs, np.int32)
+        self._before: Any = None
+        self._lives, self._lost = np.zeros(num_envs, np.int32), np.zeros(num_envs, bool)
         most = ACTION_LOG_STEPS + options.get("cap_frames", FULL_CAP) // SKIP + 2
         self._action_log = ActionLog(
             env_seeds(seed, num_envs, first=first),
@@ -87,6 +92,11 @@ class AtariEnvs:
         self._action_log.renewals[:] = self._action_log.steps[:] = 0
         return self._begin(np.ones(self.num_envs, bool))
 
+    @property
+    def forced(self) -> np.ndarray | None:
+        """int [N]: the action that an env has to take now, or −1 where it is free; None where all always are."""
+        return None if self._fire is None else np.where(self._lost, self._fire, -1)
+
     def send(self, actions: np.ndarray) -> None:
         """Start a step of every env; actions int [N]."""
         self._sent = np.asarray(actions, np.int32)
@@ -97,6 +107,7 @@ class AtariEnvs:
         stacks, rewards, terminated, truncated, info = self._emulator.recv()
         before, self._before = self._before, frames_before(info)
         frames, is_first = stacks[:, 0], self._before != before
+        self._count_lives(info, is_first)
         action_log, each = self._action_log, np.arange(self.num_envs)
         action_log.actions[each, action_log.steps] = self._sent
         action_log.steps[:] += 1
@@ -125,7 +136,9 @@ class AtariEnvs:
             place = np.maximum(step - begins, 0)
             self._emulator.send(self._action_log.actions[np.arange(self.num_envs), place].astype(np.int32))
             stacks, *_, info = self._emulator.recv()
-            frames, self._before = stacks[:, 0], frames_before(info)
+            before, self._before = self._before, frames_before(info)
+            frames = stacks[:, 0]
+            self._count_lives(info, self._before != before)
         if longest and (begins == longest).any():
             frames = self._begin(begins == longest)
         return frames
@@ -142,8 +155,14 @@ class AtariEnvs:
         """Reset the chosen envs, bool [N], with their seeds. Returns the frames of all envs."""
         stacks, info = self._emulator.reset(seed=self._action_log.seeds[chosen], options={"reset_mask": chosen})
         self._before = frames_before(info)
+        self._lives, self._lost = np.where(chosen, info["lives"], self._lives), self._lost & ~chosen
         frames: np.ndarray = stacks[:, 0]
         return frames
+
+    def _count_lives(self, info: Mapping[str, Any], is_first: np.ndarray) -> None:
+        """Note which envs lost a life in a step, and how many each has left."""
+        self._lost = (info["lives"] < self._lives) & ~is_first
+        self._lives = np.array(info["lives"])
 
     def close(self) -> None:
         """Stop the emulators' threads."""
@@ -193,7 +212,8 @@ def play_rgb(
         rewards: list[float] = []
         over = False
         while not over and len(actions) < most_steps:
-            actions.append(int(policy(state.copy())))
+            forced = -1 if seen.forced is None else int(seen.forced[0])
+            actions.append(int(policy(state.copy())) if forced < 0 else forced)
             chosen = np.array(actions[-1:], np.int32)
             seen.send(chosen)
             step, colours = seen.recv(), shown.step(chosen)[0]
@@ -211,6 +231,14 @@ def action_names(game: str, full_actions: bool = False) -> tuple[str, ...]:
     console = _load(game)
     chosen = console.getLegalActionSet() if full_actions else console.getMinimalActionSet()
     return tuple(action.name for action in chosen)
+
+
+def fire_button(game: str, options: Options) -> int | None:
+    """The action that is forced after each lost life; None if none is, by the options or because the game has none."""
+    if not options.get("fire_after_life"):
+        return None
+    names = action_names(game, options.get("full_actions", False))
+    return names.index("FIRE") if "FIRE" in names else None
 
 
 def minimal_actions(game: str) -> int:
@@ -234,11 +262,15 @@ def open_emulator(
     cap_frames: int = FULL_CAP,
     full_actions: bool = False,
     fire: bool = True,
+    fire_after_life: bool = False,
     num_threads: int = 0,
     size: tuple[int, int] = (SIDE, SIDE),
     colour: bool = False,
 ) -> Any:
-    """ale-py's `AtariVectorEnv` with one frame per observation and unclipped rewards; see `Options`."""
+    """ale-py's `AtariVectorEnv` with one frame per observation and unclipped rewards; see `Options`.
+
+    Whoever steps it presses fire after a lost life.
+    """
     game = find_atari(game)
     _import_ale()
     try:
@@ -315,5 +347,6 @@ def options(world: Any) -> Options:
         life_loss=world.life_loss,
         cap_frames=world.cap_frames,
         fire=world.fire,
+        fire_after_life=world.fire_after_life,
         num_threads=world.threads or max(1, cores() - 2),  # the thread that drives the device needs a core, too
     )

@@ -52,6 +52,8 @@ class Envs(Protocol):
     With several independent agents (`spec.agents`), frames, actions and everything in a `Step` have an agent axis
     before the env axis, [A, N, …]. An agent whose episode ends before the others' is *absent* until the next one
     begins: its steps have no reward and are marked both `terminated` and `truncated`, which no other step is.
+
+    Envs may have `force(state, actions)`, the actions that will be taken instead of those chosen.
     """
 
     @property
@@ -70,7 +72,10 @@ class Envs(Protocol):
 
 
 class HostEnvs(Protocol):
-    """N envs on the host."""
+    """N envs on the host.
+
+    They may have `forced`, int [N] or None: actions that have to be taken next, −1 where an env is free.
+    """
 
     num_envs: int
     spec: EnvSpec
@@ -86,6 +91,12 @@ class HostEnvs(Protocol):
 
     def close(self) -> None:
         """Release threads and other resources; may be called twice."""
+
+
+def with_forced(envs: Any, actions: np.ndarray) -> np.ndarray:
+    """int [N]: the actions that envs on the host will take, where they may force some."""
+    forced = getattr(envs, "forced", None)
+    return actions if forced is None else np.where(forced < 0, actions, forced).astype(actions.dtype)
 
 
 def env_seeds(seed: int, num_envs: int, renewals: np.ndarray | None = None, first: int = 0) -> np.ndarray:

@@ -90,7 +90,7 @@ class LearnerConfig:
     """IQN with double Q, dueling heads and noisy layers (Dabney et al. 2018 and "iRainbow")."""
 
     # Settings of the value learner that are fixed here.
-    head: ClassVar[str] = "implicit"
+    head: ClassVar[str] = "sorrel"
     double: ClassVar[bool] = True
     munchausen: ClassVar[bool] = False
     optimiser: ClassVar[str] = "adam"

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from xladder.core import keys, schedules
 from xladder.core.data_parallel import SINGLE, DataParallel
@@ -173,6 +174,11 @@ class ActingProgram(Portable):
         worlds, answers = over_seeds(one, (key[::agents], worlds, by_seed))
         return worlds, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), answers)
 
+    def force_actions(self, worlds: Any, actions: jax.Array) -> jax.Array:
+        """int32 [S·A, N]: the actions that will be taken, where worlds [S, …] may force some."""
+        force = getattr(self.envs, "force", None)
+        return actions if force is None else over_seeds(lambda one: force(*one), (worlds, actions))
+
     def fresh_params(self, seed: jax.Array) -> Params:
         """The parameters of one fresh run, leaves […], or [A, …]."""
         key = keys.root(seed)
@@ -263,8 +269,10 @@ class ActingProgram(Portable):
         return Seen(history.push(seen.stack, step.frame, step.is_first), step.is_first), score, totals, lengths
 
     def reward(self, step: Step) -> Array:
-        """float32 [N]: the rewards to learn from, clipped if so configured."""
-        return step.reward.clip(-1.0, 1.0) if self.config.learner.clip_rewards else step.reward
+        """float32 [N]: the rewards to learn from, clipped and scaled if so configured."""
+        c = self.config.learner
+        reward = step.reward.clip(-1.0, 1.0) if c.clip_rewards else step.reward
+        return reward if c.reward_scale == 1.0 else reward * np.float32(c.reward_scale)
 
     def report(
         self, tick: jax.Array, hyperparams: Any, totals: jax.Array, lengths: jax.Array, loss: Any, updates: Any
@@ -309,8 +317,8 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
     torso: Any
     if is_own(config.torso):
         torso = own_torsos.make(config.torso)
-    elif config.torso == "nature":
-        torso = NatureCnn(norm, patches=patches, dtype=dtype)
+    elif config.torso in ("nature", "nature_same"):
+        torso = NatureCnn(norm, patches=patches, dtype=dtype, padded=config.torso == "nature_same")
     elif config.torso == "minatar":
         torso = MinAtarCnn(norm, patches=patches, dtype=dtype, max_value=spec.max_value)
     else:
@@ -329,6 +337,7 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
         atoms=kind.outputs,
         cosines=kind.cosines,
         dueling=config.dueling,
+        apart=config.streams == "apart",
         sigma=config.sigma if config.noisy else None,
         norm=norm,
         dtype=dtype,

@@ -1,7 +1,7 @@
 """Atari games as workloads: `atari/GAME`, under the protocols of published scores.
 
-A protocol sets emulator, learner and evaluation together, because they affect a score more than the code does.
-`nature`: Mnih et al. 2015. `dopamine`: Castro et al. 2018, after Machado et al. 2018. `cleanrl`: Huang et al. 2022.
+A protocol sets emulator, learner and evaluation together, because they affect a score more than the code does. The
+numbers and their sources are in `published_atari.py`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from xladder.errors import UsageError, unknown
-from xladder.families.value import atari_scores
-from xladder.families.value.config import LearnerConfig, ValueConfig, ValueWorld, check_torso, members
+from xladder.errors import UsageError
+from xladder.families.value import atari_scores, published
+from xladder.families.value.config import MEMBERS, ValueConfig, ValueWorld, check_torso
+from xladder.families.value.published import PublishedAgent
+from xladder.families.value.published_atari import AGENTS, CLEANRL, DOPAMINE, NATURE
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -43,6 +45,8 @@ class WorldConfig(ValueWorld):
     """An episode starts with a random number of no-op frames below this; frames, not steps."""
     fire: bool = True
     """Press FIRE at the start of an episode, in games that need it."""
+    fire_after_life: bool = False
+    """Press FIRE after each lost life, too, in games that have the button."""
     cap_frames: int = 108_000
     """Truncate episodes after this many frames; 108,000 are half an hour."""
     threads: int = 0
@@ -135,20 +139,30 @@ class Config(ValueConfig):
             reported = atari_scores.REPORTED[self.protocol]
             ours = "that of the final agent" if reported == "best evaluation" else "the mean of an evaluation"
             caveats.append(f"The published score is the {reported}, the one here is {ours}: they differ in method.")
-            if self.protocol == "cleanrl":
-                caveats.append(
-                    "CleanRL presses FIRE after each lost life; here it is pressed only when an episode begins."
-                )
             changed = _differing(self.learner, rules.learner, "learner.")
             if changed:
                 caveats.append(
                     f"The published score is of DQN with {self.protocol}'s settings; changed here: {_some(changed)}."
                 )
+        if agent := self.agent:
+            different = " ".join(agent.differences)
+            caveats.append(f"The settings are those of {agent.source}. Deliberately different: {different}")
         return atari_scores.normalised(self.world.name, score) | {
             "verdict": verdict,
             "placing": text,
             "caveats": caveats,
         }
+
+    @property
+    def agent(self) -> PublishedAgent | None:
+        """The published agent whose rules and learner these are, if there is one."""
+        return next((agent for agent in AGENTS if _is_same(agent.applied_to(Config()), self)), None)
+
+
+def _is_same(theirs: Any, ours: Any) -> bool:
+    """Whether two configs have the same learner and rules; how long and in how many envs may differ."""
+    world = replace(theirs.world, name=ours.world.name, num_envs=ours.world.num_envs, threads=ours.world.threads)
+    return (theirs.protocol, theirs.learner, world) == (ours.protocol, ours.learner, ours.world)
 
 
 def _differing(ours: Any, theirs: Any, prefix: str, but: tuple[str, ...] = ()) -> list[str]:
@@ -161,73 +175,20 @@ def _some(words: list[str], most: int = 3) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-NATURE = Config(
-    world=WorldConfig(sticky=0.0, life_loss=True, fire=False),
-    learner=LearnerConfig(
-        torso="nature",
-        width=512,
-        lr=2.5e-4,
-        optimiser="rmsprop",
-        optimiser_eps=0.01 / 32**2,
-        loss="huber",
-        clip=float("inf"),
-        clip_rewards=True,
-        batch_size=32,
-        memory=1_000_000,
-        learning_starts=50_000,
-        steps_per_update=4,
-        target_update_period=40_000,
-        epsilon_end=0.1,
-        epsilon_steps=1_000_000,
-        explore_from=50_000,
-    ),
-    protocol="nature",
-    evaluate_epsilon=0.05,
-)
-DOPAMINE = replace(
-    NATURE,
-    world=WorldConfig(sticky=0.25, life_loss=False, noops=0, fire=False),
-    learner=replace(
-        NATURE.learner,
-        lr=6.25e-5,
-        optimiser="adam",
-        optimiser_eps=1.5e-4,
-        loss="squared",
-        learning_starts=20_000,
-        target_update_period=8000,
-        epsilon_end=0.01,
-        epsilon_steps=250_000,
-        explore_from=20_000,
-    ),
-    protocol="dopamine",
-    evaluate_epsilon=0.001,
-)
-CLEANRL = replace(
-    NATURE,
-    world=replace(NATURE.world, fire=True),
-    learner=replace(
-        NATURE.learner,
-        lr=1e-4,
-        optimiser="adam",
-        optimiser_eps=1e-8,
-        loss="squared",
-        learning_starts=80_000,
-        target_update_period=1000,
-        epsilon_end=0.01,
-        epsilon_steps=0,
-        epsilon_share=0.1,
-        explore_from=0,
-    ),
-    protocol="cleanrl",
-    evaluate_epsilon=0.01,
-)
-PROTOCOLS = {"nature": NATURE, "dopamine": DOPAMINE, "cleanrl": CLEANRL}
+PROTOCOLS: dict[str, Config] = {agent.protocol: agent.applied_to(Config()) for agent in (NATURE, DOPAMINE, CLEANRL)}
+"""The rules of each protocol, with its DQN."""
+FIRST = ("cleanrl", "dopamine", "nature")
+"""Which protocol an algorithm is taken from if none is named: the first of these that has it."""
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
-    """The presets of a game: the protocols, and the family's members under the rules of one of them."""
-    if protocol is not None and protocol not in PROTOCOLS:
-        raise unknown("protocol", protocol, PROTOCOLS)
-    game = {k: replace(c, world=replace(c.world, name=place.name)) for k, c in PROTOCOLS.items()}
-    rules = game[protocol or "cleanrl"]
-    return {"default": rules, **game, **members(rules)}
+    """The presets of a game: the protocols, and the published agents of one of them, or of the first that has each."""
+    start = Config(world=WorldConfig(name=place.name))
+    if protocol is not None:
+        published.check_protocol(place.name, AGENTS, protocol)
+    game = {name: replace(c, world=replace(c.world, name=place.name)) for name, c in PROTOCOLS.items()}
+    found = {"default": game[protocol or FIRST[0]], **game}
+    if protocol is not None:
+        return published.under(AGENTS, protocol, found | published.presets(AGENTS, protocol, start), MEMBERS)
+    by_protocol = [published.presets(AGENTS, name, start) for name in FIRST]
+    return found | {name: next(agents[name] for agents in by_protocol if name in agents) for name in MEMBERS}

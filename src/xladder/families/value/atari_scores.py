@@ -15,22 +15,13 @@ from dataclasses import dataclass
 from math import isfinite, log
 from typing import Literal, NamedTuple
 
+from xladder.families.value.atari_humans import NATURE_DQN, TABLE49, TABLE57
+
 M = 1_000_000
 SAME = 0.01  # relative difference up to which numbers of frames count as equal: a run ends with a whole tick
 EDGE = 1e-9  # tolerance for rounding, so that a band contains its ends
 
 Verdict = Literal["inside", "above", "below", "beside", "nothing"]
-
-
-class Game(NamedTuple):
-    """The reference scores of one game."""
-
-    name: str
-    random: float
-    human49: float | None  # None where the table of 49 games does not have it
-    human57: float | None
-    nature: float
-    dopamine: tuple[float, float, float]  # at 10M, 40M and 200M frames
 
 
 class Published(NamedTuple):
@@ -57,22 +48,23 @@ class Placing:
     """The score it was compared with or, if none is comparable, the nearest one."""
 
 
-_ROWS = (
-    Game("Breakout", 1.7, 31.8, 30.5, 401.2, (51.9, 99.8, 199.4)),
-    Game("Pong", -20.7, 9.3, 14.6, 18.9, (1.1, 18.0, 19.5)),
-    Game("Space Invaders", 148, 1652, 1668.7, 1976, (690, 1426, 4006)),
-    Game("Seaquest", 68.4, 20182, 42054.7, 5286, (951, 3357, 5515)),
-    Game("Q*bert", 163.9, 13455, 13455, 10596, (1245, 8629, 11097)),
-    Game("Beam Rider", 363.9, 5775, 16926.5, 6846, (5314, 4959, 6038)),
-    Game("Enduro", 0, 309.6, 860.5, 301.8, (962, 1481, 1727)),
-    Game("Ms. Pacman", 307.3, 15693, 6951.6, 2311, (2051, 2519, 3205)),
-    Game("Asterix", 210, 8503, 8503.3, 6012, (2401, 5136, 16655)),
-    Game("Boxing", 0.1, 4.3, 12.1, 71.8, (53.8, 87.7, 93.7)),
-    Game("Freeway", 0, 29.6, 29.6, 30.3, (18.7, 20.0, 20.2)),
-    Game("Assault", 222.4, 1496, 742, 3359, (1061, 1580, 2125)),
-    Game("Road Runner", 11.5, 7845, 7845, 18257, (31644, 41195, 48311)),
-    Game("Krull", 1598, 2395, 2665.5, 3805, (3061, 7341, 8323)),
-)
+# Dopamine's DQN at 10M, 40M and 200M frames.
+DOPAMINE: Mapping[str, tuple[float, float, float]] = {
+    "assault": (1061, 1580, 2125),
+    "asterix": (2401, 5136, 16655),
+    "beamrider": (5314, 4959, 6038),
+    "boxing": (53.8, 87.7, 93.7),
+    "breakout": (51.9, 99.8, 199.4),
+    "enduro": (962, 1481, 1727),
+    "freeway": (18.7, 20.0, 20.2),
+    "krull": (3061, 7341, 8323),
+    "mspacman": (2051, 2519, 3205),
+    "pong": (1.1, 18.0, 19.5),
+    "qbert": (1245, 8629, 11097),
+    "roadrunner": (31644, 41195, 48311),
+    "seaquest": (951, 3357, 5515),
+    "spaceinvaders": (690, 1426, 4006),
+}
 DOPAMINE_FRAMES = (10 * M, 40 * M, 200 * M)
 # Frames → score and spread.
 DOPAMINE_BANDS: Mapping[str, Mapping[int, tuple[float, float]]] = {
@@ -93,7 +85,8 @@ def key_of(game: str) -> str:
     return "".join(letter for letter in game.rsplit("/", 1)[-1].lower() if letter.isalnum())
 
 
-GAMES: Mapping[str, Game] = {key_of(row.name): row for row in _ROWS}
+GAMES: Mapping[str, str] = {key_of(game): game for game in TABLE57}
+"""The games of the tables, as the emulator spells them."""
 
 
 def normalised(game: str, score: float) -> dict[str, float | None]:
@@ -101,23 +94,21 @@ def normalised(game: str, score: float) -> dict[str, float | None]:
 
     None where the table does not have the game.
     """
-    row = GAMES.get(key_of(game))
-    humans = {"human49": row and row.human49, "human57": row and row.human57}
+    name = GAMES.get(key_of(game), "")
+    anchors = {"human49": TABLE49.get(name), "human57": TABLE57.get(name)}
     return {
-        table: None if row is None or human is None else (score - row.random) / (human - row.random)
-        for table, human in humans.items()
+        table: None if anchor is None else (score - anchor.random) / (anchor.human - anchor.random)
+        for table, anchor in anchors.items()
     }
 
 
 def published(game: str) -> tuple[Published, ...]:
     """Every published score of a game, by protocol and number of frames."""
     key = key_of(game)
-    if key not in GAMES:
-        return ()
-    row = GAMES[key]
-    found = [Published("nature", 200 * M, row.nature)]
+    nature = NATURE_DQN.get(GAMES.get(key, ""))
+    found = [] if nature is None else [Published("nature", 200 * M, nature)]
     bands = DOPAMINE_BANDS.get(key, {})
-    for frames, score in zip(DOPAMINE_FRAMES, row.dopamine, strict=True):
+    for frames, score in zip(DOPAMINE_FRAMES, DOPAMINE.get(key, ()), strict=False):
         if frames not in bands:
             found.append(Published("dopamine", frames, score))
     found += [Published("dopamine", frames, *band, seeds=5) for frames, band in bands.items()]
@@ -143,7 +134,7 @@ def place(game: str, protocol: str, frames: int, score: float) -> Placing | None
     verdict: Verdict = "nothing"
     if nearest.protocol == protocol and abs(frames - nearest.frames) <= SAME * nearest.frames:
         verdict = _judge(score, nearest)
-    return Placing(GAMES[key_of(game)].name, protocol, frames, score, verdict, nearest)
+    return Placing(_title(game), protocol, frames, score, verdict, nearest)
 
 
 def format_placing(placing: Placing) -> str:
@@ -159,6 +150,11 @@ def format_placing(placing: Placing) -> str:
         return f"{game}: {score} after {frames} frames; published is {figure} ({source}, no spread, so not judged)."
     band = f"the published band at {_count(point.frames)} frames, {figure} ({source})"
     return f"{game}: {score} is {placing.verdict} {band}."
+
+
+def _title(game: str) -> str:
+    """`Space Invaders` from any spelling."""
+    return GAMES[key_of(game)].replace("_", " ").title()
 
 
 def _judge(score: float, point: Published) -> Verdict:

@@ -44,6 +44,7 @@ _UNUSED_BY_PQN = (
     "sigma",
     "alpha",
     "beta",
+    "beta_end",
     "munchausen_scale",
     "munchausen_floor",
     "temperature",
@@ -73,10 +74,22 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
         ("learner.optimiser-eps", c.optimiser_eps),
         ("learner.kappa", c.kappa),
         ("learner.temperature", c.temperature),
+        ("learner.reward-scale", c.reward_scale),
     ]:
         need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
     need(c.clip > 0.0, "learner.clip", c.clip, "it has to be positive (inf for no clipping)")
-    for name in ("gamma", "tau", "epsilon", "epsilon_end", "epsilon_share", "alpha", "beta", "munchausen_scale"):
+    shares = (
+        "gamma",
+        "tau",
+        "epsilon",
+        "epsilon_end",
+        "epsilon_share",
+        "alpha",
+        "beta",
+        "beta_end",
+        "munchausen_scale",
+    )
+    for name in shares:
         flag, fraction = f"learner.{name.replace('_', '-')}", getattr(c, name)
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
     need(0.0 <= p.lambda_ <= 1.0, "pqn.lambda_", p.lambda_, "it has to lie in [0, 1]")

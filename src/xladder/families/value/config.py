@@ -39,7 +39,8 @@ class LearnerConfig:
     """A value learner: torso × head × options."""
 
     torso: str = "mlp"
-    """mlp for vectors, nature for 84 × 84 screens, minatar for small images, or module:Name for your own."""
+    """mlp for vectors, nature for 84 × 84 screens (nature_same with padding), minatar for small images, or module:Name
+    for your own."""
     hidden: tuple[int, ...] = (128,)
     """Widths of the mlp torso's layers."""
     width: int = 128
@@ -48,6 +49,8 @@ class LearnerConfig:
     """How returns are modelled: mean, atoms (C51), fixed quantiles (QR-DQN) or sampled quantiles (IQN)."""
     dueling: bool = False
     """Separate value and advantage streams."""
+    streams: Literal["apart", "shared"] = "apart"
+    """Whether the streams of a dueling head have a hidden layer each, or share one."""
     double: bool = False
     """Double Q-learning: the online network picks the next action, the target network evaluates it."""
     noisy: bool = False
@@ -60,8 +63,8 @@ class LearnerConfig:
     """Add the scaled log-policy to the reward (M-DQN, M-IQN)."""
     lr: float = 1e-3
     """Learning rate."""
-    optimiser: Literal["adam", "rmsprop", "radam"] = "adam"
-    """The optimiser; rmsprop is centred, as in Mnih et al. 2015."""
+    optimiser: Literal["adam", "rmsprop", "rmsprop_torch", "radam"] = "adam"
+    """The optimiser; rmsprop is centred, with ε inside the root as in Mnih et al. 2015, or outside as in PyTorch."""
     optimiser_eps: float = 1e-8
     """ε in the optimiser's denominator."""
     loss: Literal["huber", "squared"] = "huber"
@@ -74,6 +77,8 @@ class LearnerConfig:
     """Discount per step."""
     clip_rewards: bool = False
     """Clip rewards to [−1, 1] for learning."""
+    reward_scale: float = 1.0
+    """Multiply rewards by this for learning."""
     batch_size: int = 64
     """Transitions per update."""
     strata: int = 1
@@ -117,7 +122,9 @@ class LearnerConfig:
     alpha: float = 0.5
     """Priority exponent α: 0 is uniform replay, 1 is fully proportional."""
     beta: float = 0.4
-    """Initial importance-sampling exponent β; it grows to 1."""
+    """Initial importance-sampling exponent β; it moves to `beta_end` over the run."""
+    beta_end: float = 1.0
+    """Final importance-sampling exponent β; 0 at both ends for no correction."""
     munchausen_scale: float = 0.9
     """Scale of the Munchausen bonus."""
     munchausen_floor: float = -1.0
@@ -203,8 +210,8 @@ def lengthened(config: ValueConfig, length: int) -> tuple[Any, list[str]]:
     learner = replace(c, epsilon_steps=max(1, config.explore_steps))
     if c.epsilon != c.epsilon_end:
         notes.append(f"ε still decays over {config.explore_steps:,} agent steps.")
-    if c.prioritised:
-        notes.append("β of prioritised replay reaches 1 at the new end, so it falls back a little first.")
+    if c.prioritised and c.beta != c.beta_end:
+        notes.append("β of prioritised replay reaches its last value at the new end, so it falls back a little first.")
     if config.algorithm == "pqn":
         notes.append("The learning rate falls to zero at the new end, so it rises first.")
     changes: dict[str, Any] = {config.length: length, "learner": learner}

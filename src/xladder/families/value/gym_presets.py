@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from xladder.errors import UsageError
 from xladder.families.value import gymnax_presets as gymnax
+from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.families.value.torsos import suited
 from xladder.worlds import names
@@ -54,7 +54,7 @@ class Config(StepsConfig):
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of an environment, chosen by the shape of its frames."""
     if protocol is not None:
-        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+        published.check_protocol(place.name, (), protocol)
     from xladder.worlds.gym_host import spec
 
     world = WorldConfig(place.name)

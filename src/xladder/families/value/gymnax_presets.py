@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xladder.errors import UsageError
+from xladder.families.value import published
 from xladder.families.value.config import (
+    MEMBERS,
     LearnerConfig,
     PQNConfig,
     StepsConfig,
@@ -14,6 +16,8 @@ from xladder.families.value.config import (
     check_torso,
     members,
 )
+from xladder.families.value.published import PublishedAgent
+from xladder.families.value.published_small import CARTPOLE, MINATAR
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -121,12 +125,29 @@ def family(start: Any) -> dict[str, Any]:
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world."""
     if protocol is not None:
-        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+        published.check_protocol(place.name, agents(place.name), protocol)
     world = names.GYMNAX[place.name]
     start = PICTURES if len(world.shape) == 3 else VECTORS
     start = replace(start, world=replace(start.world, name=place.name))
     start.check_world()
-    return with_pqn(start)
+    own = with_pqn(start)
+    return own if protocol is None else _under(place.name, protocol, own)
+
+
+def agents(world: str) -> tuple[PublishedAgent, ...]:
+    """The agents that were published in a world."""
+    return CARTPOLE if world == "cartpole" else MINATAR if world.startswith("minatar/") else ()
+
+
+def _under(world: str, protocol: str, own: Mapping[str, Any]) -> published.Presets:
+    """The published agents of a protocol; `own` are our presets."""
+    found = {
+        agent.algorithm: agent.applied_to(own["pqn" if agent.algorithm == "pqn" else "default"])
+        for agent in agents(world)
+        if agent.protocol == protocol
+    }
+    first = next(iter(found.values()))
+    return published.under(agents(world), protocol, {"default": first, **found}, [*MEMBERS, "pqn"])
 
 
 def with_pqn(start: Any) -> dict[str, Any]:

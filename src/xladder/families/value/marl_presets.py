@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from xladder.errors import UsageError
+from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.families.value.own_presets import from_gymnax
 from xladder.worlds import names
@@ -76,7 +76,7 @@ class Config(StepsConfig):
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world, chosen by the shape of its frames."""
     if protocol is not None:
-        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+        published.check_protocol(place.name, (), protocol)
     return {name: suited_to_others(config) for name, config in from_gymnax(Config(WorldConfig(place.name))).items()}
 
 

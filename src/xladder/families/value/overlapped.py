@@ -19,12 +19,12 @@ import numpy as np
 
 from xladder.core import keys
 from xladder.core.mapping import over_seeds
-from xladder.core.types import Compiled, Params
+from xladder.core.types import Array, Compiled, Params
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Counters, Program, TrainState
 from xladder.families.value.stepping import Ended, HostEpisodeTotals, Report
 from xladder.replay.history import Cursor
-from xladder.worlds.envs import Step
+from xladder.worlds.envs import Step, with_forced
 
 
 class Overlapped:
@@ -63,7 +63,7 @@ class Overlapped:
             ended = list[Ended]()
             for t in range(steps):
                 step = tick * steps + t
-                self.worlds.send(self._to_send(actions))  # waits until the device has chosen the actions
+                actions = self._send(actions)
                 if t == steps - 1:
                     losses.append(self.learn_if_ready(tick))  # while the envs step
                 answer = self.worlds.recv()
@@ -102,7 +102,7 @@ class Overlapped:
             begun = time.perf_counter()
             for _ in range(self.config.steps_per_tick):
                 times = self.times(self.tick, self.tick * self.config.steps_per_tick)
-                self.worlds.send(self._to_send(self._choose(self.program, self.run, times)))
+                self._send(self._choose(self.program, self.run, times))
                 self.worlds.recv()
             whole.append(time.perf_counter() - begun)
         return {"sampling": float(np.median(whole)), "update": float(np.median(updating))}
@@ -128,9 +128,12 @@ class Overlapped:
             self.worlds.go_to(jax.tree.map(lambda x: x[0], worlds), self.rows)
             self.score.total, self.score.steps = (np.array(column).ravel() for column in run.score)
 
-    def _to_send(self, actions: jax.Array) -> np.ndarray:
-        """Actions in the envs' layout: int [N], or [A, N]."""
-        return np.asarray(actions) if self.program.spec.agents else np.asarray(actions)[0]
+    def _send(self, actions: Array) -> Array:
+        """Start a step, once the device has chosen the actions. Returns those that are taken: envs may force some."""
+        chosen = np.asarray(actions) if self.program.spec.agents else np.asarray(actions)[0]  # [A, N] or [N]
+        taken = with_forced(self.worlds, chosen)
+        self.worlds.send(taken)
+        return actions if taken is chosen else taken[None]
 
     def close(self) -> None:
         """Close the envs."""

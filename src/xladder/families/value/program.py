@@ -130,7 +130,8 @@ class Program(ActingProgram):
     def beta(self, tick: Array, start: Array | None = None) -> Array:
         """float32 []: the importance-sampling exponent β in a tick; it starts with that of the settings, or `start`."""
         c = self.config
-        return schedules.linear(c.learner.beta if start is None else start, 1.0, c.agent_steps, tick * c.per_tick)
+        begin, end = c.learner.beta if start is None else start, c.learner.beta_end
+        return schedules.linear(begin, end, c.agent_steps, tick * c.per_tick)
 
     def is_learning(self, tick: Array) -> Array:
         """bool []: whether a tick has updates."""
@@ -339,6 +340,7 @@ class Program(ActingProgram):
         """Step every env of every seed. Also returns returns and lengths of the episodes that ended, [S, N] each."""
 
         memory, priority_state = runs.memory, runs.priorities
+        actions = self.force_actions(runs.worlds, actions)
         worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
         runs, *ended = over_seeds(lambda one: self.observe(*one), (runs.acting(), actions, answers))
         return runs._replace(memory=memory, priorities=priority_state, worlds=worlds), (ended[0], ended[1])

@@ -15,7 +15,7 @@ import numpy as np
 
 from xladder.core.state import Stateful
 from xladder.replay import history_host
-from xladder.worlds.envs import HostEnvs, Step
+from xladder.worlds.envs import HostEnvs, Step, with_forced
 
 
 class Transition(NamedTuple):
@@ -82,7 +82,8 @@ class Stepper(Stateful):
 
     def send(self, actions: Sequence[np.ndarray] | np.ndarray) -> None:
         """Start a step with actions int [R], or [N] for every agent."""
-        self._actions = np.concatenate([np.ravel(each) for each in actions]) if self.agents > 1 else np.ravel(actions)
+        chosen = np.concatenate([np.ravel(each) for each in actions]) if self.agents > 1 else np.ravel(actions)
+        self._actions = with_forced(self.worlds, chosen)
         several = bool(self.worlds.spec.agents)
         self.worlds.send(self._actions.reshape(self.agents, -1) if several else self._actions)
 

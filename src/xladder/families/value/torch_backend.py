@@ -115,8 +115,8 @@ def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
 
 def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Module:
     """Build one of the built-in torsos."""
-    if config.torso == "nature":
-        return torsos_torch.NatureCnn(stack)
+    if config.torso in ("nature", "nature_same"):
+        return torsos_torch.NatureCnn(stack, padded=config.torso == "nature_same")
     if config.torso == "minatar":
         return torsos_torch.MinAtarCnn(spec.seen[-1], stack, max_value=spec.max_value)
     return torsos_torch.Mlp(stack * int(np.prod(spec.seen)), config.hidden, max_value=spec.max_value)
@@ -136,6 +136,7 @@ def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack
         atoms=kind.outputs,
         cosines=kind.cosines,
         dueling=config.dueling,
+        apart=config.streams == "apart",
         sigma=config.sigma if config.noisy else None,
     )
     return ValueNet(torso, head, fields)

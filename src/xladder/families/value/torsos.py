@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-TorsoName = Literal["mlp", "nature", "minatar"]
+TorsoName = Literal["mlp", "nature", "minatar", "nature_same"]
 TORSOS: tuple[TorsoName, ...] = get_args(TorsoName)
 LEAST_NATURE = 36  # pixels per side; the three convolutions reduce them to one
 LEAST_MINATAR = 3  # cells per side; the convolution reduces them to one
@@ -16,12 +16,13 @@ def is_own(torso: str) -> bool:
 def takes(torso: str, shape: tuple[int, ...]) -> bool:
     """Whether a torso can take single frames of this shape.
 
-    `mlp` takes numbers and vectors, `nature` grey images [height, width], `minatar` [height, width, channels].
+    `mlp` takes numbers and vectors, `nature` and `nature_same` grey images [height, width], `minatar` [height, width,
+    channels].
     """
     match torso:
         case "mlp":
             return len(shape) <= 1
-        case "nature":
+        case "nature" | "nature_same":
             return len(shape) == 2 and min(shape) >= LEAST_NATURE
         case "minatar":
             return len(shape) == 3 and min(shape[:2]) >= LEAST_MINATAR

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from xladder.errors import UsageError
+from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.families.value.marl_presets import suited_to_others
 from xladder.families.value.own_presets import from_gymnax
@@ -61,6 +61,6 @@ class Config(StepsConfig):
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world, chosen by the shape of its frames."""
     if protocol is not None:
-        raise UsageError(f"`{place.name}` has no protocols: `--protocol` is for Atari.")
+        published.check_protocol(place.name, (), protocol)
     found = from_gymnax(Config(WorldConfig(place.name)))
     return {name: suited_to_others(config) for name, config in found.items() if config.algorithm == "replay"}

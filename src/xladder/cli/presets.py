@@ -1,0 +1,226 @@
+"""`xladder presets`: list the presets of workloads, and the published agents with the sources of their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from xladder.cli.options import parse, write_json_file
+from xladder.errors import UsageError
+from xladder.families.value import published_atari, published_small
+from xladder.families.value.config import MEMBERS
+from xladder.families.value.published import PublishedAgent, protocols
+from xladder.registry import find_workload
+from xladder.settings import to_dict
+
+# The worlds that agents were published in → those agents.
+PUBLISHED: Mapping[str, tuple[PublishedAgent, ...]] = {
+    "atari/GAME": published_atari.AGENTS,
+    "cartpole": published_small.CARTPOLE,
+    "minatar/GAME": published_small.MINATAR,
+}
+ALGORITHMS = (*MEMBERS, "pqn")
+LABEL = "protocol"  # a row that only names the table it is in
+
+
+@dataclass(frozen=True)
+class PresetsOptions:
+    """What to list."""
+
+    name: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]")] = None
+    """An algorithm, such as iqn, for every setting and its source; or a workload, for its presets."""
+    protocol: str | None = None
+    """Only the agents of this protocol."""
+    markdown: bool = False
+    """Print the published agents as tables in Markdown."""
+    json: Path | None = None
+    """Write the list as JSON to this file (- for standard output)."""
+
+
+def run(words: Sequence[str]) -> int:
+    """List presets."""
+    options = parse(
+        PresetsOptions,
+        words,
+        "xladder presets",
+        "List which algorithm is published under which protocol, or the presets of a workload. With the name of an "
+        "algorithm, show its settings with their sources.",
+    )
+    if options.protocol is not None:
+        check_known(options.protocol)
+    console = Console(stderr=str(options.json) == "-" or options.markdown, highlight=False, markup=False)
+    chosen = select(options.protocol, options.name if options.name in ALGORITHMS else None)
+    if options.markdown:
+        print(as_markdown(chosen), end="")
+    elif options.name is None:
+        show_matrix(console, chosen)
+    elif options.name in ALGORITHMS:
+        if not any(chosen.values()):
+            raise UsageError(why_not(options.name, options.protocol))
+        show_agents(console, chosen)
+    else:
+        write_json_file(options.json, show_workload(console, options.name, options.protocol))
+        return 0
+    write_json_file(options.json, {"agents": [to_json(world, agent) for world in chosen for agent in chosen[world]]})
+    return 0
+
+
+def check_known(protocol: str) -> None:
+    """Raise a `UsageError` for an unknown protocol."""
+    known = list(dict.fromkeys(name for agents in PUBLISHED.values() for name in protocols(agents)))
+    if protocol not in known:
+        raise UsageError(f"There is no protocol `{protocol}`: there are {', '.join(known)}.")
+
+
+def select(protocol: str | None, algorithm: str | None) -> dict[str, list[PublishedAgent]]:
+    """The published agents by world, of one protocol and algorithm if given."""
+    return {
+        world: [a for a in agents if protocol in (None, a.protocol) and algorithm in (None, a.algorithm)]
+        for world, agents in PUBLISHED.items()
+    }
+
+
+def why_not(algorithm: str, protocol: str | None) -> str:
+    """Why an algorithm cannot be shown, as a sentence that names those that can."""
+    own = list(dict.fromkeys(a.algorithm for agents in select(protocol, None).values() for a in agents))
+    return f"The protocol `{protocol}` has no `{algorithm}`: it has {', '.join(own)}."
+
+
+def show_matrix(console: Console, chosen: Mapping[str, Sequence[PublishedAgent]]) -> None:
+    """Print which algorithm is published under which protocol, and where the numbers are from."""
+    for world, agents in chosen.items():
+        if not agents:
+            continue
+        columns = protocols(agents)
+        matrix = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+        for head in (world, *columns):
+            matrix.add_column(head, no_wrap=True)
+        for algorithm in dict.fromkeys(agent.algorithm for agent in agents):
+            has = [any((a.algorithm, a.protocol) == (algorithm, name) for a in agents) for name in columns]
+            matrix.add_row(algorithm, *("yes" if one else "–" for one in has))
+        console.print(matrix)
+        for agent in agents:
+            console.print(f"  {agent.protocol:<10}{agent.algorithm:<11}{agent.source}", soft_wrap=True)
+        console.print()
+    console.print(
+        "`xladder presets ALGORITHM` shows every setting and its source, `xladder presets WORKLOAD` the presets of a "
+        "workload.\nxladder train atari/pong --preset iqn --protocol dopamine",
+        soft_wrap=True,
+    )
+
+
+def show_agents(console: Console, chosen: Mapping[str, Sequence[PublishedAgent]]) -> None:
+    """Print every setting of some agents beside its source."""
+    for world, agents in chosen.items():
+        for agent in agents:
+            console.print(f"{agent.algorithm} in {world}, protocol {agent.protocol}: {agent.source}", soft_wrap=True)
+            shown = Table.grid(padding=(0, 2))
+            for field, (value, source) in agent.table.items():
+                if field != LABEL:
+                    shown.add_row(f"  {field}", plain(value), source)
+            console.print(shown)
+            for difference in agent.differences:
+                console.print(f"  Deliberately different: {difference}", soft_wrap=True)
+            console.print()
+
+
+def show_workload(console: Console, name: str, protocol: str | None) -> dict[str, Any]:
+    """Print the presets of a workload by what distinguishes them from the first. Returns them JSON-ready."""
+    workload = find_workload(name)
+    found = workload.family.presets(workload.name, protocol)
+    default = flat(found["default"])
+    console.print(f"{workload.name}: `--preset NAME`, with what differs from `default`", soft_wrap=True)
+    changes = {}
+    for preset, config in found.items():
+        settings = flat(config)
+        changes[preset] = {key: value for key, value in settings.items() if default.get(key) != value}
+        some = [f"{key} {plain(value)}" for key, value in changes[preset].items()]
+        console.print(f"  {preset:<12} {', '.join(some) or '–'}", soft_wrap=True)
+    known = [
+        names for world, agents in PUBLISHED.items() if _is_in(workload.name, world) for names in protocols(agents)
+    ]
+    if known and protocol is None:
+        console.print(f"Published settings: `--protocol {'`, `--protocol '.join(known)}`.", soft_wrap=True)
+    return {"workload": workload.name, "protocol": protocol, "presets": changes}
+
+
+def _is_in(workload: str, world: str) -> bool:
+    return workload == world or (world.endswith("GAME") and workload.startswith(world.removesuffix("GAME")))
+
+
+def flat(config: Any) -> dict[str, Any]:
+    """Settings by their names, as on the command line."""
+    assert is_dataclass(config)
+
+    def walk(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in tree.items():
+            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return found
+
+    return walk(to_dict(config), "")
+
+
+def plain(value: Any) -> str:
+    """A setting as text: whole numbers with separators, fractions with as many digits as they need."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return " ".join(map(plain, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def to_json(world: str, agent: PublishedAgent) -> dict[str, Any]:
+    """A published agent as plain data."""
+    return {
+        "world": world,
+        "algorithm": agent.algorithm,
+        "protocol": agent.protocol,
+        "source": agent.source,
+        "settings": {
+            field: {"value": value, "source": source}
+            for field, (value, source) in agent.table.items()
+            if field != LABEL
+        },
+        "differences": list(agent.differences),
+    }
+
+
+def as_markdown(chosen: Mapping[str, Sequence[PublishedAgent]]) -> str:
+    """One table per world and protocol: a row per setting, a column per algorithm, and the sources below."""
+    lines: list[str] = []
+    for world, agents in chosen.items():
+        for protocol in protocols(agents):
+            columns = [agent for agent in agents if agent.protocol == protocol]
+            rows = [row for row in dict.fromkeys(field for a in columns for field in a.table) if row != LABEL]
+            lines += [f"## {world}, `{protocol}`", ""]
+            lines += [
+                f"| setting | {' | '.join(agent.algorithm for agent in columns)} |",
+                "|---|" + "---|" * len(columns),
+            ]
+            for row in rows:
+                cells = [_cell(agent, row) for agent in columns]
+                lines.append(f"| `{row}` | {' | '.join(cells)} |")
+            lines.append("")
+            for agent in columns:
+                lines.append(
+                    f"- {agent.algorithm}: {agent.source}. Deliberately different: {' '.join(agent.differences)}"
+                )
+            lines.append("")
+    return "\n".join(lines)
+
+
+def _cell(agent: PublishedAgent, row: str) -> str:
+    if row not in agent.table:
+        return ""
+    value, source = agent.table[row]
+    return f"{plain(value)} ({source})"
