@@ -21,6 +21,7 @@ ORDER = (
     # What knows nothing of learning.
     "errors",
     "core",
+    "foreign_names",
     "settings",
     "devices",
     "temporary_folders",

@@ -78,6 +78,7 @@ PONG = atari.Config(
         learning_starts=16,
         steps_per_update=4,
         target_update_period=24,
+        epsilon_steps=0,
         epsilon_share=0.5,
     ),
     frames=4 * 4 * TICKS,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from xladder.errors import UsageError, unknown
+from xladder.foreign_names import field_names, own_name
 
 T = TypeVar("T")
 # Old names of fields; a config with one of them is rejected, and the error gives the new name.
@@ -42,6 +43,8 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
         if name not in fields and flag in RENAMED:
             raise UsageError(f"`{flag}` is called `{RENAMED[flag]}` now: rename it in the config.")
         if name not in fields:
+            if right := own_name(name, {where + field for field in field_names(config)}):
+                raise UsageError(f"There is no field `{flag}`: it is called `{right}` here.")
             raise unknown("field", flag, [where + f for f in fields])
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, Mapping):

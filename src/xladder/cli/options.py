@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 
 from xladder.errors import UsageError
+from xladder.foreign_names import field_names, own_name
 from xladder.plans import format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
@@ -85,10 +86,31 @@ def parse_with_config(
             ("config", Annotated[type(start), tyro.conf.arg(name="")], dataclasses.field(default=start)),
         ],
     )
+    check_flags(words, set(_flags_of(options)), start)
     parsed: Any = tyro.cli(both, args=list(words), prog=f"{program} {workload.name}", description=about)
     settings.check(parsed.config)
     check_name(workload, parsed.config)
     return parsed.options, parsed.config
+
+
+def _flags_of(options: Any) -> Iterator[str]:
+    """The names of a command's own options, nested ones by their last name."""
+    for name, kind in get_type_hints(options).items():
+        if dataclasses.is_dataclass(kind):
+            yield from _flags_of(kind)
+        yield name
+
+
+def check_flags(words: Sequence[str], options: Collection[str], config: Any) -> None:
+    """Raise a `UsageError` for a flag that has another name here; the error gives it."""
+    fields = set(field_names(config))
+    for word in words:
+        flag = word.partition("=")[0].removeprefix("--")
+        name = flag.replace("-", "_")
+        if not word.startswith("--") or name in fields or name in options:
+            continue
+        if right := own_name(name, fields):
+            raise UsageError(f"There is no `--{flag}`: it is called `--{right.replace('_', '-')}` here.")
 
 
 def _understood(rung: str, options: RungOptions) -> RungOptions:

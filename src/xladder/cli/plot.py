@@ -113,12 +113,19 @@ def compare_scores(groups: Sequence[Group], options: PlotOptions, console: Conso
             f"{len(found.scales)} world{'s' * (len(found.scales) > 1)}: {worlds}"[:110],
             "\n".join(textwrap.wrap(note, 150)),
         )
-    console.print(f"{scale}; in brackets the 95 % interval over seeds.", soft_wrap=True)
-    for label, iqm, runs in zip(found.labels, found.iqms, found.scores, strict=True):
+    second = ", and then over worlds and seeds" if found.over_worlds else ""
+    console.print(f"{scale}; in brackets the 95 % interval over seeds{second}.", soft_wrap=True)
+
+    def estimates(what: str, i: int, estimate: Estimate) -> str:
+        wider = f" {format_interval(found.over_worlds[what][i])}" if found.over_worlds else ""
+        return format_estimate(estimate) + wider
+
+    for i, (label, iqm, gap, runs) in enumerate(zip(found.labels, found.iqms, found.gaps, found.scores, strict=True)):
         count = sum(len(values) for values in runs.values())
-        console.print(f"{label}: interquartile mean {format_estimate(iqm)} of {count} scores", soft_wrap=True)
-    for (a, b), chance in found.improvements.items():
-        line = f"{found.labels[a]} beats {found.labels[b]} with probability {format_estimate(chance)}"
+        line = f"interquartile mean {estimates('iqm', i, iqm)}, optimality gap {estimates('gap', i, gap)}"
+        console.print(f"{label}: {line} of {count} scores", soft_wrap=True)
+    for i, ((a, b), chance) in enumerate(found.improvements.items()):
+        line = f"{found.labels[a]} beats {found.labels[b]} with probability {estimates('improvement', i, chance)}"
         console.print(line, soft_wrap=True)
     return scores.as_json(found)
 
@@ -143,8 +150,12 @@ def describe(curve: GroupCurve) -> str:
 
 def format_estimate(estimate: Estimate) -> str:
     """A value and its interval."""
-    interval = f" [{estimate.low:.2f}, {estimate.high:.2f}]" if np.isfinite(estimate.low) else ""
-    return f"{estimate.value:.2f}{interval}"
+    return f"{estimate.value:.2f} {format_interval(estimate)}".rstrip()
+
+
+def format_interval(estimate: Estimate) -> str:
+    """An interval, or an empty string if there is none."""
+    return f"[{estimate.low:.2f}, {estimate.high:.2f}]" if np.isfinite(estimate.low) else ""
 
 
 def as_json(found: Overlay) -> dict[str, Any]:

@@ -47,12 +47,16 @@ class Comparison:
     scores: list[dict[str, np.ndarray]]
     """Of every method: normalised scores [N] by world."""
     iqms: list[Estimate]
+    gaps: list[Estimate]
+    """Optimality gaps: how far runs fall short of 1."""
     thresholds: np.ndarray
     """float [T]"""
     profiles: list[Estimate]
     """Share of runs above each threshold [T]."""
     improvements: dict[tuple[int, int], Estimate]
     """How likely the first method beats the second, by their places."""
+    over_worlds: dict[str, list[Estimate]]
+    """The same statistics (`iqm`, `gap`, `improvement`), with intervals over worlds and seeds; empty for one world."""
     skipped: list[str]
     """Sentences about runs and worlds that are left out."""
 
@@ -89,18 +93,24 @@ def compare_groups(groups: Sequence[Group]) -> Comparison:
     ]
     tasks = [list(found.values()) for found in scores]
     thresholds = _thresholds(tasks)
+    pairs = [(a, b) for a in range(len(kept)) for b in range(len(kept)) if a > b]
     return Comparison(
         [groups[i].label for i in kept],
         scales,
         scores,
         [aggregates.iqm(task) for task in tasks],
+        [aggregates.optimality_gap(task) for task in tasks],
         thresholds,
         [aggregates.performance_profile(task, thresholds) for task in tasks],
-        {
-            (a, b): aggregates.probability_of_improvement(tasks[a], tasks[b])
-            for a in range(len(kept))
-            for b in range(len(kept))
-            if a > b
+        {(a, b): aggregates.probability_of_improvement(tasks[a], tasks[b]) for a, b in pairs},
+        {}
+        if len(common) < 2
+        else {
+            "iqm": [aggregates.iqm(task, over_tasks=True) for task in tasks],
+            "gap": [aggregates.optimality_gap(task, over_tasks=True) for task in tasks],
+            "improvement": [
+                aggregates.probability_of_improvement(tasks[a], tasks[b], over_tasks=True) for a, b in pairs
+            ],
         },
         skipped,
     )
@@ -184,14 +194,23 @@ def as_json(found: Comparison) -> dict[str, Any]:
         "groups": [
             {
                 "label": label,
-                "scores": {world: values.tolist() for world, values in scores.items()},
-                "iqm": interval(iqm),
-                "profile": interval(profile),
+                "scores": {world: values.tolist() for world, values in found.scores[i].items()},
+                "iqm": interval(found.iqms[i]),
+                "optimality_gap": interval(found.gaps[i]),
+                "profile": interval(found.profiles[i]),
+                "over_worlds": {
+                    name: interval(found.over_worlds[name][i]) for name in ("iqm", "gap") if found.over_worlds
+                },
             }
-            for label, scores, iqm, profile in zip(found.labels, found.scores, found.iqms, found.profiles, strict=True)
+            for i, label in enumerate(found.labels)
         ],
         "probability_of_improvement": [
-            {"of": found.labels[a], "over": found.labels[b], **interval(estimate)}
-            for (a, b), estimate in found.improvements.items()
+            {
+                "of": found.labels[a],
+                "over": found.labels[b],
+                **interval(estimate),
+                "over_worlds": interval(found.over_worlds["improvement"][i]) if found.over_worlds else {},
+            }
+            for i, ((a, b), estimate) in enumerate(found.improvements.items())
         ],
     }

@@ -197,6 +197,7 @@ def locate(name: str) -> Place:
         return Place("marl", rest, f"jaxmarl/{rest}")
     if slash and family in ("gym", "jax", "marl", "zoo", "flow"):
         return Place(cast(Source, family), rest, f"{family}/{rest}")
+    _check_other_libraries(name)
     if _squash(name) not in _GYMNAX and _squash(name) in _ATARI:
         game = _ATARI[_squash(name)]
         also = [world for world in GYMNAX if _squash(world) == f"minatar/{_squash(game)}"]
@@ -207,6 +208,19 @@ def locate(name: str) -> Place:
         )
     world = find_gymnax(name)
     return Place("gymnax", world.id, world.name)
+
+
+def _check_other_libraries(name: str) -> None:
+    """Raise a `UsageError` if a name is one of Gymnasium's, ALE's or EnvPool's; the error gives ours."""
+    id = re.fullmatch(r"((?:[A-Za-z0-9_]+/)?)([A-Za-z0-9-]+?)(?:NoFrameskip|Deterministic)?(?:-ram)?-v\d+", name)
+    if id is None or _squash(name) in _GYMNAX or any(_squash(name) == _squash(left) for left in GYMNAX_LEFT_OUT):
+        return
+    if id[1].lower() == "ale/" or (not id[1] and _squash(id[2]) in _ATARI):
+        raise UsageError(
+            f"There is no world `{name}`: it is called `atari/{find_atari(id[2])}` here. Frame skip and sticky actions "
+            "are those of a protocol (`--protocol`), or `--world` settings."
+        )
+    raise UsageError(f"There is no world `{name}`: if it is one of Gymnasium's, it is called `gym/{name}` here.")
 
 
 def find_gymnax(name: str) -> GymnaxWorld:

@@ -528,7 +528,8 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
     ]
     if known:
         lines.append(f"human-normalised {', '.join(known)} (0 is random play, 1 a human)")
-    return [*lines, *([score["placing"]] if "placing" in score else []), *score.get("caveats", [])]
+    said = [score[name] for name in ("advice", "placing") if name in score]
+    return [*lines, *said, *score.get("caveats", [])]
 
 
 def _with_interval(mean: float, half_width: float, what: str = "") -> str:

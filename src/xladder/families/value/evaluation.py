@@ -21,6 +21,7 @@ from xladder.core.mapping import over_seeds, pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.families.value.acting import random_available
+from xladder.families.value.advice import advise
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
@@ -84,6 +85,8 @@ def score(config: ValueConfig, params: Params, episodes: int, seed: int, compile
         "random_return": float(chance),
         "random_ci95": float(chance_interval),
     }
+    if advice := advise(config, float(mean), float(interval), float(chance), float(chance_interval)):
+        found["advice"] = advice
     if config.world.agents:
         found["agents"] = list(config.world.agents)
         found["random_per_agent"] = [float(x) for x in by_chance.returns.mean(0)]

@@ -1,0 +1,37 @@
+"""What to try when an agent has not learned to do better than random actions."""
+
+from __future__ import annotations
+
+from math import hypot, isfinite
+
+from xladder.core.statistics import signed
+from xladder.families.value.config import ValueConfig
+
+LONGER = 4  # times the steps, and twice the exploration
+SHARE = 0.8  # of a run that explores: enough for MountainCar where 0.3 is not
+STEPS = 10  # rewards per target, so that one reward at the end reaches further back
+
+
+def advise(config: ValueConfig, score: float, interval: float, random: float, random_interval: float) -> str:
+    """A sentence if a score is not above that of random play, by their 95 % intervals; else an empty string."""
+    noise = hypot(*(half if isfinite(half) else 0.0 for half in (interval, random_interval)))
+    if not isfinite(score) or not isfinite(random) or score - random > noise:
+        return ""
+    return f"The return is not above that of random play ({signed(random)}). To try: {'; '.join(_ideas(config))}."
+
+
+def _ideas(config: ValueConfig) -> list[str]:
+    """Changes that may help and are not made yet, as flags."""
+    c, ideas = config.learner, []
+    if config.algorithm == "replay" and config.agent_steps < 2 * config.learning_begins:
+        ideas.append(f"an earlier start (`--learner.learning-starts`, now {c.learning_starts:,})")
+    if c.epsilon > c.epsilon_end and config.explore_steps < SHARE * config.agent_steps:
+        ideas.append(f"more exploration (`--learner.epsilon-steps 0 --learner.epsilon-share {SHARE}`)")
+    if config.algorithm == "replay" and not c.noisy:
+        ideas.append("noise that depends on the state (`--learner.noisy`)")
+    if config.algorithm == "replay" and c.n_step < STEPS:
+        ideas.append(f"rewards that reach further back (`--learner.n-step {STEPS}`)")
+    ideas.append(f"a longer run (`--{config.length} {LONGER * getattr(config, config.length)}`)")
+    if ":" in config.name:
+        ideas.append(f"`xladder check {config.name}`")
+    return ideas

@@ -1,0 +1,63 @@
+"""What other libraries call our settings, so that an error can give the right name. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator
+from typing import Any
+
+_LENGTH = ("steps", "frames", "epochs", "iterations")
+# Our field, or the first of several that a workload has → names in CleanRL, Stable-Baselines3, Dopamine, DQN Zoo,
+# PureJaxQL, Tianshou and RLlib.
+_OTHERS: dict[tuple[str, ...], str] = {
+    _LENGTH: "total_timesteps timesteps total_steps num_steps max_steps total_frames num_frames steps frames epochs "
+    "iterations num_iterations",
+    ("learner.lr",): "learning_rate step_size alpha_lr",
+    ("learner.gamma",): "discount discount_factor additional_discount",
+    ("learner.memory",): "buffer_size replay_capacity replay_size memory_size max_capacity buffer_capacity",
+    ("learner.batch_size",): "minibatch_size train_batch_size",
+    ("learner.learning_starts",): "min_replay_history min_replay_size replay_start_size warmup_steps start_timesteps",
+    ("learner.steps_per_update",): "train_frequency train_freq update_period learn_period training_freq",
+    (
+        "learner.target_update_period",
+    ): "target_network_frequency target_update_interval target_update_freq target_update_frequency "
+    "target_network_update_period target_network_update_freq sync_every",
+    ("learner.epsilon",): "start_e exploration_initial_eps eps_start epsilon_start initial_epsilon",
+    ("learner.epsilon_end",): "end_e exploration_final_eps eps_finish eps_end final_epsilon epsilon_train",
+    ("learner.epsilon_share",): "exploration_fraction eps_decay",
+    ("learner.epsilon_steps",): "epsilon_decay_period exploration_steps",
+    ("evaluate_epsilon",): "epsilon_eval eval_exploration_epsilon eps_test",
+    ("learner.clip",): "max_grad_norm grad_clip max_global_grad_norm",
+    ("learner.hidden",): "net_arch hidden_sizes fcnet_hiddens",
+    ("learner.width",): "hidden_size hidden_dim",
+    ("learner.n_step",): "n_steps nstep update_horizon multi_step",
+    ("learner.atoms",): "n_atoms num_atoms",
+    ("learner.quantiles",): "num_quantiles n_quantiles num_tau_samples",
+    ("learner.optimiser",): "optimizer",
+    ("learner.optimiser_eps",): "optimizer_epsilon adam_eps",
+    ("learner.prioritised",): "prioritized prioritized_replay",
+    ("learner.double",): "double_dqn double_q",
+    ("learner.dueling",): "dueling_dqn",
+    ("learner.reward_scale",): "rew_scale",
+    ("world.num_envs",): "n_envs num_environments",
+    ("world.stack",): "frame_stack stack_size num_stack num_stacked_frames",
+    ("world.sticky",): "repeat_action_probability sticky_actions",
+}
+NAMES = {other: ours for ours, others in _OTHERS.items() for other in others.split()}
+
+
+def field_names(config: Any, prefix: str = "") -> Iterator[str]:
+    """The names of a config's fields, nested ones as `learner.lr`."""
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from field_names(value, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def own_name(name: str, known: Collection[str]) -> str | None:
+    """Our name of a setting, among those known, for a name from another library or without its group; else None."""
+    last = name.replace("-", "_").rpartition(".")[2]
+    candidates = [*NAMES.get(last, ()), *(field for field in known if field.rpartition(".")[2] == last)]
+    return next((field for field in candidates if field in known and field != name), None)
