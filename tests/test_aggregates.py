@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 
 from xladder.core import aggregates
-from xladder.core.aggregates import interquartile_mean, iqm, normalise, performance_profile, probability_of_improvement
+from xladder.core.aggregates import (
+    interquartile_mean,
+    iqm,
+    normalise,
+    optimality_gap,
+    performance_profile,
+    probability_of_improvement,
+)
 
 # What rliable computes, on a matrix [runs, tasks], written from its formulas.
 
@@ -111,3 +118,33 @@ def test_the_same_scores_give_the_same_interval():
 
 def test_normalised_scores():
     np.testing.assert_allclose(normalise(np.array([10.0, 20, 30]), 10, 20), [0, 1, 2])
+
+
+def test_the_optimality_gap_by_hand():
+    # 1 − 0.5 and 1 − 0.9, and 0 for what is above 1: a mean of 0.3 in the first task and of 0 in the second.
+    tasks = [np.array([0.5, 0.9]), np.array([1.5, 3.0])]
+    assert optimality_gap(tasks).value == pytest.approx((0.3 + 0.0) / 2)
+    assert optimality_gap([np.array([-1.0])]).value == 2.0  # worse than random play falls further short
+    low, high = optimality_gap(tasks)[1:]
+    assert low == pytest.approx(0.05) and high == pytest.approx(0.25)  # both runs of the first task the same one
+
+
+def test_intervals_over_tasks_say_what_other_tasks_would_have_given():
+    # One run each: seeds say nothing, but two tasks drawn from {0, 1} have means 0, ½ and 1.
+    far = [np.array([0.0]), np.array([1.0])]
+    assert np.isnan(iqm(far).low)
+    for found in (iqm(far, over_tasks=True), optimality_gap(far, over_tasks=True)):
+        assert (found.value, found.low, found.high) == (0.5, 0.0, 1.0)
+    # Tasks that agree: the interval over tasks is not much wider than that over seeds, and one task has none.
+    rng = np.random.default_rng(0)
+    alike = [rng.normal(0.5, 0.1, 5) for _ in range(6)]
+    seeds, both = iqm(alike), iqm(alike, over_tasks=True)
+    assert both.value == seeds.value and seeds.high - seeds.low < both.high - both.low < 3 * (seeds.high - seeds.low)
+    assert np.isnan(iqm(alike[:1], over_tasks=True).low)
+
+
+def test_methods_are_compared_in_the_same_resampled_tasks():
+    # Ours is better by 1 in every task, though tasks differ by far more.
+    theirs = [np.array([0.0, 0.1]), np.array([50.0, 50.1]), np.array([100.0, 100.1])]
+    found = probability_of_improvement([task + 1 for task in theirs], theirs, over_tasks=True)
+    assert (found.value, found.low, found.high) == (1.0, 1.0, 1.0)

@@ -1,0 +1,45 @@
+"""A run that ends no better than random play says so, and what to try."""
+
+import math
+
+import pytest
+
+from xladder.families.value import config as value
+from xladder.families.value import presets as named
+from xladder.families.value.advice import advise
+
+MOUNTAIN = named.presets("mountaincar")["default"]
+
+
+def test_a_return_at_the_level_of_random_play_is_named_with_what_to_try():
+    said = advise(MOUNTAIN, -200.0, 0.0, -200.0, 0.0)
+    assert said == (
+        "The return is not above that of random play (−200.0). To try: more exploration (`--learner.epsilon-steps 0 "
+        "--learner.epsilon-share 0.8`); noise that depends on the state (`--learner.noisy`); rewards that reach "
+        "further back (`--learner.n-step 10`); a longer run (`--steps 400000`)."
+    )
+    score = {"mean_return": -200.0, "ci95": 0.0, "median_return": -200.0, "episodes": 8, "seeds": 1, "epsilon": 0.0}
+    score |= {"random_return": -200.0, "random_ci95": 0.0, "advice": said}
+    assert value.describe_score(score)[1:] == ["random play −200.0 ± 0.0", said]
+
+
+@pytest.mark.parametrize(
+    ("score", "interval", "random", "random_interval", "says"),
+    [
+        (-150.0, 5.0, -200.0, 0.0, False),
+        (21.0, 3.0, 20.0, 4.0, True),  # by less than √(3² + 4²) = 5
+        (26.0, 3.0, 20.0, 4.0, False),
+        (10.0, math.nan, 20.0, 1.0, True),  # one episode has no interval
+        (math.nan, 1.0, 20.0, 1.0, False),
+    ],
+)
+def test_only_a_return_that_is_not_above_by_the_intervals_is_named(score, interval, random, random_interval, says):
+    assert bool(advise(MOUNTAIN, score, interval, random, random_interval)) == says
+
+
+def test_what_is_done_already_is_not_proposed():
+    rainbow = named.presets("mountaincar")["rainbow"]
+    said = advise(rainbow, -200.0, 0.0, -200.0, 0.0)
+    assert "noisy" not in said and "epsilon" not in said and "--learner.n-step 10" in said
+    said = advise(named.presets("cartpole")["pqn"], 9.0, 1.0, 20.0, 1.0)
+    assert "--learner.noisy" not in said and "--learner.n-step" not in said and "--steps 1638400" in said

@@ -1,0 +1,78 @@
+"""Names that other libraries use: an error gives ours, in one sentence."""
+
+import pytest
+
+from xladder.cli.main import main
+from xladder.errors import UsageError
+from xladder.families.value import presets as named
+from xladder.foreign_names import NAMES, field_names
+from xladder.settings import updated
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "ALE/Pong-v5",
+            "There is no world `ALE/Pong-v5`: it is called `atari/pong` here. Frame skip and",
+        ),
+        ("SpaceInvadersNoFrameskip-v4", "it is called `atari/space_invaders` here."),
+        ("BreakoutDeterministic-v4", "it is called `atari/breakout` here."),
+        ("MsPacman-v5", "it is called `atari/ms_pacman` here."),
+        ("ALE/Pongg-v5", "There is no Atari game `Pongg`. Did you mean `pong`?"),
+        ("Taxi-v3", "There is no world `Taxi-v3`: if it is one of Gymnasium's, it is called `gym/Taxi-v3` here."),
+        ("LunarLander-v3", "it is called `gym/LunarLander-v3` here."),
+        ("cartpole --learning-rate 1e-3", "There is no `--learning-rate`: it is called `--learner.lr` here."),
+        ("cartpole --learning_rate=1e-3", "There is no `--learning_rate`: it is called `--learner.lr` here."),
+        ("cartpole --learner.learning-rate 1e-3", "it is called `--learner.lr` here."),
+        ("cartpole --lr 1e-3", "There is no `--lr`: it is called `--learner.lr` here."),
+        ("cartpole --frames 1000", "There is no `--frames`: it is called `--steps` here."),
+        ("cartpole --total-timesteps 1000", "it is called `--steps` here."),
+        ("cartpole --num-envs 4", "it is called `--world.num-envs` here."),
+        ("cartpole --buffer-size 1000", "it is called `--learner.memory` here."),
+        ("atari/pong --steps 1000", "There is no `--steps`: it is called `--frames` here."),
+        ("treasurehunt --steps 10", "There is no `--steps`: it is called `--epochs` here."),
+        ("treasurehunt --learning-rate 1e-3", "it is called `--learner.lr` here."),
+    ],
+)
+def test_the_command_line_gives_the_right_name(words, said, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", *words.split()]) == 2
+    assert said in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"learner": {"learning_rate": 1e-3}}, "no field `learner.learning_rate`: it is called `learner.lr` here."),
+        ({"learning_rate": 1e-3}, "no field `learning_rate`: it is called `learner.lr` here."),
+        ({"gamma": 0.9}, "no field `gamma`: it is called `learner.gamma` here."),
+        ({"total_timesteps": 10}, "it is called `steps` here."),
+        ({"world": {"n_envs": 10}}, "no field `world.n_envs`: it is called `world.num_envs` here."),
+        ({"learner": {"learning_rat": 1e-3}}, "There is no field `learner.learning_rat`."),
+    ],
+)
+def test_python_gives_the_right_name(changes, said):
+    with pytest.raises(UsageError) as error:
+        updated(named.presets("cartpole")["default"], changes)
+    assert said in str(error.value)
+
+
+def test_our_own_flags_are_not_taken_for_others():
+    from xladder.cli.options import _flags_of, check_flags
+    from xladder.cli.train import TrainOptions
+
+    config = named.presets("atari/pong")["default"]
+    flags = set(_flags_of(TrainOptions))
+    assert {"threads", "seeds", "rung", "out"} <= flags  # `threads` is a setting of the world, too
+    words = ["--threads", "2", "--learner.no-double", "--world.threads=3", "--frames", "128", "--seeds", "2"]
+    check_flags(words, flags, config)
+    with pytest.raises(UsageError):
+        check_flags(["--world.frame-stack", "2"], flags, config)
+
+
+def test_every_name_that_is_given_exists():
+    known = {field for world in ("cartpole", "atari/pong") for field in field_names(named.presets(world)["default"])}
+    ours = {field for fields in NAMES.values() for field in fields}
+    assert ours - known == {"epochs", "iterations"}
