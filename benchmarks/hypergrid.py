@@ -107,7 +107,9 @@ def show(rows: list[dict], bounds: dict, console: Console) -> None:
         if "error" in row:
             table.add_row(row["name"], row["error"])
             continue
-        parts = [f"{row[k] * 1000:.3f}" if k in row else "" for k in ("sampling_seconds", "update_seconds")]
+        parts = [
+            f"{row[k] * 1000:.3f}" if row.get(k) is not None else "" for k in ("sampling_seconds", "update_seconds")
+        ]
         table.add_row(
             row["name"],
             f"{1 / row[KEY]:.0f}",

@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from xladder.pictures import distributions
-from xladder.pictures.distributions import draw_distributions, draw_scatter, write_animation
+from xladder.pictures.distributions import Other, draw_distributions, draw_scatter, write_animation
 
 
 def noise(shape, seed=0):
@@ -84,6 +84,38 @@ def test_distributions_are_where_they_belong_and_share_a_scale(tmp_path):
     assert x > 0.7 and 0.25 < y < 0.4
     _, x, y = found(np.array(colormaps["RdBu_r"](1.0)[:3]) * 255)
     assert x > 0.9 and y > 0.7
+
+
+def test_another_distribution_gets_a_row_of_its_own(tmp_path, sheet):
+    target, worst = noise((8, 8)), spikes((8, 8), (0, 0))
+    beside = Other(worst, "seed 7, the worst of 8", "seed 7, the worst of 8: over all 8^2 cells TV 0.502")
+    named = "seed 5, the median of 8"
+    draw_distributions(tmp_path / "a.png", target, target, "a run", "", name=named, other=beside)
+    grids = [axes for axes in sheet["figure"].axes if axes.images]
+    assert [axes.get_title("left") for axes in grids] == [
+        "target",
+        named,
+        "learned − target",
+        beside.name,
+        "learned − target",
+    ]
+    np.testing.assert_array_equal(grids[3].images[0].get_array(), worst)
+    assert grids[1].images[0].norm.vmax == grids[3].images[0].norm.vmax  # one scale for both
+    text = " ".join(text.get_text() for axes in sheet["figure"].axes for text in axes.texts)
+    assert "TV 0.502" in text.replace("\n", " ")
+
+
+def test_an_animation_shows_two_seeds_beside_the_target(tmp_path):
+    target = spikes((4, 4), (0, 0))
+    frames = [(i, spikes((4, 4), (0, i)), f"TV {i}") for i in range(3)]
+    others = [(spikes((4, 4), (3, 3)), "TV 1")] * 3
+    write_animation(tmp_path / "a.gif", target, frames, "a run", names=["seed 5", "seed 7"], others=others)
+    (*_, last), _ = played(tmp_path / "a.gif")
+    tile, panel = 70, 280 + 44
+    assert last.shape[1] == 2 * 40 + 3 * 280 + 2 * 44
+    for number, (row, column) in enumerate([(0, 0), (0, 2), (3, 3)]):
+        x, y = 40 + number * panel + column * tile + tile // 2, 98 + (3 - row) * tile + tile // 2
+        assert np.abs(last[y, x] - colour(1.0)).max() < 3
 
 
 def test_a_spike_does_not_darken_the_target(tmp_path, sheet):

@@ -66,6 +66,15 @@ def test_sample_writes_objects_that_follow_the_sampler(trained, tmp_path):
     assert cells.count((0, 0)) / 1200 == pytest.approx(chance, abs=4 * np.sqrt(chance * (1 - chance) / 1200))
 
 
+def test_sample_overwrites_nothing_unless_told_to(trained, tmp_path, capsys):
+    file = tmp_path / "mine.csv"
+    file.write_text("precious")
+    assert call("sample", str(trained), "-n", "3", "--out", str(file)) == 2
+    assert "--force" in capsys.readouterr().err and file.read_text() == "precious"
+    assert call("sample", str(trained), "-n", "3", "--out", str(file), "--force") == 0
+    assert len(file.read_text().splitlines()) == 4
+
+
 def test_sample_can_write_to_standard_output_and_repeats_itself(trained, capsys):
     said = []
     for seed in ("1", "1", "2"):
@@ -86,7 +95,8 @@ def test_compare_tells_sampling_and_update_apart(rungs, tmp_path, capsys):
     assert [row["rung"] for row in found["rows"]] == rungs.split(",")
     for row in found["rows"]:
         assert keys <= set(row)
-        assert row["sampling_seconds"] > 0 and row["update_seconds"] >= 0 and 0 < row["tv"] < 1
+        assert row["sampling_seconds"] > 0 and 0 < row["tv"] < 1
+        assert row["update_seconds"] is None or row["update_seconds"] > 0
     assert "tb" in capsys.readouterr().out
 
 

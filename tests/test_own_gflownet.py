@@ -388,7 +388,7 @@ def test_a_reward_of_ones_own_is_evaluated_exactly():
     columns, picture = evaluation.measure(config, params, 0, compiled)
     p = np.exp(evaluation.distribution(config, pick(params, 0), compiled))
     assert columns["tv"] == pytest.approx(np.abs(p - np.exp(rewards - world.log_z())).sum() / 2, abs=1e-5)
-    assert picture.shape == (5, 5) and columns["modes"] <= 1 == world.num_modes()
+    assert picture.shape == (1, 5, 5) and columns["modes"] <= 1 == world.num_modes()
 
 
 @pytest.mark.slow

@@ -5,11 +5,14 @@ import json
 import numpy as np
 import pytest
 
+import xladder
+from xladder import trainer
 from xladder.cli.runs import format_return
 from xladder.families.gflownet import summaries
 from xladder.families.gflownet.hypergrid_presets import DEFAULT
+from xladder.families.gflownet.pictures import choose_seeds, scenes
 from xladder.plans import plan
-from xladder.results import Result
+from xladder.results import Result, Snapshot
 from xladder.runs.listing import RunInfo
 
 
@@ -103,6 +106,35 @@ def test_the_summary_of_training_lists_few_and_shows_the_range_of_many():
     ]
 
 
+def pictured(result):
+    """The same with a picture of every seed."""
+    result.snapshots = [Snapshot(4, np.full((8, 8), 1 / 64), "TV", seed) for seed in result.seeds]
+    return result
+
+
+@pytest.mark.parametrize(
+    ("tv", "modes", "words"),
+    [
+        ([0.02], [4], ["seed 10"]),
+        ([0.03, 0.02], [4, 4], ["seed 11, the better of 2"]),
+        ([0.03, 0.01, 0.02], [4, 4, 4], ["seed 12, the median of 3"]),
+        ([0.5, 0.01, 0.02], [2, 4, 4], ["seed 12, the median of 3", "seed 10, the worst of 3"]),
+        ([0.02, 0.01, 0.03], [4, 4, 3], ["seed 10, the median of 3", "seed 12, the worst of 3"]),
+        ([float("nan")] * 2, [4, 4], ["seed 10, the better of 2"]),  # by the evaluation before
+    ],
+)
+def test_pictures_show_the_median_seed_and_the_worst_if_they_disagree(tv, modes, words):
+    result = pictured(result_of(tv, modes, range(10, 10 + len(tv))))
+    assert [one.words for one in choose_seeds(result)] == words
+    assert [scene["title"] for scene in scenes(result)] == [f"sampler of {each}" for each in words]
+
+
+def test_where_pictures_of_some_seeds_were_kept_it_says_so():
+    result = pictured(result_of([0.5, 0.01, 0.02, 0.03], [2, 4, 4, 4], range(4)))
+    result.snapshots = [one for one in result.snapshots if one.seed in (1, 2, 3)]
+    assert [one.words for one in choose_seeds(result)] == ["seed 2, the median of 3 pictured, of 4"]
+
+
 @pytest.mark.parametrize(
     ("evaluation", "shown"),
     [
@@ -115,3 +147,28 @@ def test_the_list_of_runs_shows_it(evaluation, shown, tmp_path):
     seeds = tuple(range(evaluation.get("seeds", 1)))
     run = RunInfo(tmp_path, "a", "finished", seeds=seeds, settings={"iterations": 9}, evaluation=evaluation)
     assert format_return(run) == shown
+
+
+@pytest.mark.parametrize("rung", ["fused", pytest.param("parallel", marks=pytest.mark.slow)])
+def test_every_seed_is_pictured_and_a_resumed_run_goes_on_with_that(rung, tmp_path):
+    small = {"world": {"side": 7}, "learner": {"width": 8, "batch_size": 4}, "evaluate_every": 2}
+    out = tmp_path / "run"
+    xladder.train("hypergrid", rung, seeds=[3, 8], out=out, iterations=4, eval_episodes=0, progress=False, **small)
+    kept = xladder.load(out)
+    for seed in (3, 8):
+        assert [one.tick for one in kept.snapshots_of(seed)] == [0, 2, 4]
+    assert not np.array_equal(kept.snapshots_of(3)[-1].picture, kept.snapshots_of(8)[-1].picture)
+    if rung == "parallel":  # one seed after another: such a run cannot be made longer
+        return
+    again = xladder.resume(out, iterations=6, progress=False)
+    for seed in (3, 8):
+        assert [one.tick for one in again.snapshots_of(seed)] == [0, 2, 4, 6]
+        for old, new in zip(kept.snapshots_of(seed), again.snapshots_of(seed), strict=False):
+            np.testing.assert_array_equal(old.picture, new.picture)
+            assert old.label == new.label
+
+
+def test_large_pictures_are_kept_of_the_first_seeds_only(monkeypatch):
+    monkeypatch.setattr(trainer, "MOST_PICTURE_BYTES", 27 * 64 * 8 * 2)
+    assert trainer._pictures_kept(plan("hypergrid", seeds=5), np.zeros((5, 8, 8))) == 2
+    assert trainer._pictures_kept(plan("hypergrid", seeds=5), np.zeros((5, 99, 99))) == 1

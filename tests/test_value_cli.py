@@ -24,6 +24,8 @@ from xladder.pictures import curves as pictures
 from xladder.plans import plan
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
 from xladder.results import Result
+from xladder.rungs.running import the_rest
+from xladder.runs import measure
 from xladder.runs.directory import load
 from xladder.runs.plan_files import read_run_plan
 from xladder.worlds import names
@@ -433,6 +435,14 @@ def test_the_table_of_a_comparison_fits():
     text = printed(rows_of(steps_per_second=98765432.1))
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     assert "12,346" in text and "98.77M" in text and text.count("−21 → −20") == 2
+
+
+def test_an_update_that_could_not_be_told_from_sampling_is_no_number():
+    """It is a tick less its sampling, which can take longer when it is timed by itself."""
+    assert the_rest(0.3, 0.2) == pytest.approx(0.1) and np.isnan(the_rest(0.2, 0.3))
+    assert measure.median([0.1, float("nan")]) is None and measure.median([0.1, 0.3]) == pytest.approx(0.2)
+    text = printed(rows_of(update_seconds=None))
+    assert "nan" not in text and re.search(r"sequential +987.60 +500.00 +– ", text)
 
 
 def test_no_return_is_shown_where_no_episode_ended():

@@ -92,7 +92,7 @@ def _finished(plan: Plan, number: int, resume_state: ResumeState) -> Result:
     prefix = f"finished.{number}."
     params = unflatten({k.removeprefix(prefix): v for k, v in resume_state.arrays.items() if k.startswith(prefix)})
     metrics = {name: values[number : number + 1] for name, values in resume_state.metrics.items()}
-    return Result(plan, metrics, params, 0.0, [], [] if number else resume_state.snapshots())
+    return Result(plan, metrics, params, 0.0, [], resume_state.snapshots(plan, plan.seeds[number : number + 1]))
 
 
 def _join(plan: Plan, results: Sequence[Result]) -> Result:
@@ -111,5 +111,5 @@ def _join(plan: Plan, results: Sequence[Result]) -> Result:
         params=concatenate_seeds([result.params for result in results]),
         compile_seconds=sum(result.compile_seconds for result in results),
         tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
-        snapshots=results[0].snapshots,
+        snapshots=[snapshot for result in results for snapshot in result.snapshots],
     )

@@ -162,8 +162,8 @@ class Measurement(Protocol):
         """Metrics by name, float [S]."""
 
     @property
-    def picture(self) -> np.ndarray | None:
-        """An image of what the first seed has learned; None if there is nothing to draw."""
+    def pictures(self) -> np.ndarray | None:
+        """[S, …]: an image of what each seed has learned; None if there is nothing to draw."""
 
 
 class Family(Generic[C]):

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A picture of what the first seed had learned by some tick."""
+    """A picture of what a seed had learned by some tick."""
 
     tick: int
     picture: np.ndarray
     label: str
+    seed: int | None = None
+    """None in runs of earlier versions, which kept those of the first seed only."""
 
 
 @dataclass(repr=False)
@@ -41,7 +43,7 @@ class Result:
     tick_seconds: list[float] = field(default_factory=list)
     """Seconds per tick and seed, one entry per chunk."""
     snapshots: list[Snapshot] = field(default_factory=list)
-    """Pictures of the first seed, for workloads that are evaluated during training."""
+    """Pictures of the seeds, for workloads that are evaluated during training; of the first ones if they are large."""
     path: Path | None = None
     """The run directory, if there is one."""
 
@@ -69,6 +71,11 @@ class Result:
         rows = {values.shape[0] for values in self.metrics.values()} or {len(self.seeds)}
         whole = self.config.ticks * self.config.units_per_tick
         return rows == {len(self.seeds)} and self.units_done == whole
+
+    def snapshots_of(self, seed: int) -> list[Snapshot]:
+        """The pictures of a seed, in the order of ticks."""
+        first = self.seeds[0]
+        return [one for one in self.snapshots if (first if one.seed is None else one.seed) == seed]
 
     @property
     def collapsed(self) -> list[Any]:

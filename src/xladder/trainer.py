@@ -24,6 +24,8 @@ from xladder.results import Result, Snapshot
 OnNan = Literal["stop", "continue"]
 CHUNK_SECONDS = 0.7  # long enough to make host overhead negligible, short enough for a live bar and a quick stop
 
+MOST_PICTURE_BYTES = 2**26  # of a run, over all seeds and evaluations
+
 
 class Observer:
     """Is notified of a run's progress, and may stop it. This base class does nothing; the command line's prints."""
@@ -99,10 +101,11 @@ class ResumeState:
     metrics: Mapping[str, np.ndarray]
     """Name → float [seed, tick]."""
 
-    def snapshots(self) -> list[Snapshot]:
-        """The pictures of the first seed up to the checkpoint."""
+    def snapshots(self, plan: Plan, seeds: Sequence[int]) -> list[Snapshot]:
+        """The pictures of some seeds up to the checkpoint."""
         entries = enumerate(self.facts["snapshots"])
-        return [Snapshot(tick, self.arrays[f"snapshots.{i}"], label) for i, (tick, label) in entries]
+        found = [Snapshot(tick, self.arrays[f"snapshots.{i}"], *more) for i, (tick, *more) in entries]
+        return [one for one in found if (plan.seeds[0] if one.seed is None else one.seed) in seeds]
 
 
 @dataclass
@@ -235,9 +238,13 @@ class Trial:
             nothing: Mapping[str, np.ndarray] = self.plan.workload.family.measured(self.plan.config)
             return nothing
         found = self.wait("measuring", _measure, self.plan, self.running, self.done)
-        if self.seeds[0] == self.plan.seeds[0] and found.picture is not None:
-            label = self.plan.workload.family.label(found.columns)
-            self.snapshots.append(Snapshot(self.done, found.picture, label))
+        if found.pictures is not None:
+            label, kept = self.plan.workload.family.label, self.plan.seeds[: _pictures_kept(self.plan, found.pictures)]
+            self.snapshots += [
+                Snapshot(self.done, picture, label(found.columns, place), seed)
+                for place, (seed, picture) in enumerate(zip(self.seeds, found.pictures, strict=True))
+                if seed in kept
+            ]
         columns: Mapping[str, np.ndarray] = found.columns
         return columns
 
@@ -247,7 +254,7 @@ class Trial:
         if self.on_nan == "stop":
             self.check_arrays(state)
         arrays = state | capture({"finished": [result.params for result in self.earlier]})
-        shown = self.earlier[0].snapshots if self.earlier else self.snapshots
+        shown = [snapshot for result in self.earlier for snapshot in result.snapshots] + self.snapshots
         arrays |= {f"snapshots.{i}": snapshot.picture for i, snapshot in enumerate(shown)}
         facts = {
             "rung": self.plan.rung,
@@ -256,7 +263,7 @@ class Trial:
             "ticks": self.plan.config.ticks,
             "compile_seconds": self.compile_seconds,
             "tick_seconds": float(np.median(self.tick_seconds)),
-            "snapshots": [[snapshot.tick, snapshot.label] for snapshot in shown],
+            "snapshots": [[snapshot.tick, snapshot.label, snapshot.seed] for snapshot in shown],
         }
         recent = {
             name: np.concatenate([part[name] for part in self.parts], axis=1)[:, self.saved :]
@@ -277,7 +284,7 @@ class Trial:
         self.learning = bool(np.isfinite(metrics["loss"]).any())
         self.compile_seconds += facts["compile_seconds"]
         self.tick_seconds = [facts["tick_seconds"]]
-        self.snapshots = [] if self.number else resume_state.snapshots()
+        self.snapshots = resume_state.snapshots(self.plan, self.seeds)
 
     def check_loss(self, loss: np.ndarray, updates: np.ndarray | None) -> None:
         """Raise `Diverged` if the loss [seeds, ticks] is nan or infinite after learning has started.
@@ -358,6 +365,12 @@ def _measure(plan: Plan, running: Any, tick: int) -> Any:
 
     with jax.default_device(devices.find(plan.device)):
         return plan.config.family.measure(plan.config, running.params(), tick, compiled)
+
+
+def _pictures_kept(plan: Plan, pictures: np.ndarray) -> int:
+    """Of how many seeds pictures are kept: all, unless a run's pictures [S, …] would take too much memory."""
+    evaluations = plan.config.ticks // max(plan.config.interval, 1) + 2
+    return max(1, MOST_PICTURE_BYTES // (evaluations * max(pictures[0].nbytes, 1)))
 
 
 def _in_last_tick(values: Mapping[str, np.ndarray], seeds: int, ticks: int) -> dict[str, np.ndarray]:

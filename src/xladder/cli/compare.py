@@ -101,6 +101,11 @@ def run(words: Sequence[str]) -> int:
             console,
             f"The run ended before learning started: these times are for acting only. Give more {workload.length}.",
         )
+    if any(row["update_seconds"] is None for row in found["rows"]):
+        print_line(
+            console,
+            f"–: sampling, timed by itself, took longer than a {workload.tick}, so an update cannot be told from it.",
+        )
     print_line(console, f"chart {chart}")
     write_json_file(options.json, found)
     return 0
@@ -146,8 +151,10 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
         shown.add_row(
             row["rung"],
             f"{row[f'seconds_per_{workload.tick}'] * 1000:.2f}",
-            f"{row['sampling_seconds'] * 1000:.2f}",
-            f"{row['update_seconds'] * 1000:.2f}",
+            *(
+                "–" if row[part] is None else f"{row[part] * 1000:.2f}"
+                for part in ("sampling_seconds", "update_seconds")
+            ),
             *[short(row["steps_per_second"]) for _ in steps],
             "–" if row["speedup"] is None else f"{row['speedup']:.2f}×",
             f"{row['compile_seconds']:.1f}" if row["compile_seconds"] else "–",

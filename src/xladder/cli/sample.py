@@ -34,6 +34,8 @@ class SampleOptions:
     """For a conditional sampler: the condition to sample under."""
     of_seed: int | None = None
     """The training seed whose sampler to use; the first if not given."""
+    force: bool = False
+    """Overwrite the file if it exists."""
     device: Literal["cpu", "gpu"] | None = None
     """The device to use; the best one JAX finds if not given."""
 
@@ -47,6 +49,8 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
     if options.out.is_dir():
         raise UsageError(f"`--out` is {options.out}, which is a folder: name a file.")
+    if not options.force and options.out.is_file():
+        raise UsageError(f"`{options.out}` exists: name another file with `--out`, or add `--force` to overwrite it.")
     from xladder.runs.directory import load
     from xladder.runs.plan_files import read_run_plan
 

@@ -6,10 +6,11 @@ would emphasise empty regions. Shapes: H rows, W columns, N states, K distinct r
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -41,6 +42,14 @@ FEW_REWARDS = 12  # up to this many distinct rewards are drawn as columns of poi
 MOST_POINTS = 3000  # drawn as single points
 
 
+class Other(NamedTuple):
+    """A second learned distribution, which is drawn below the first."""
+
+    grid: np.ndarray  # float [H, W]
+    name: str
+    caption: str
+
+
 def draw_distributions(
     path: str | Path,
     target: np.ndarray,
@@ -48,6 +57,8 @@ def draw_distributions(
     title: str,
     caption: str,
     labels: tuple[str, str] = COORDINATES,
+    name: str = "learned",
+    other: Other | None = None,
 ) -> None:
     """Draw target, learned distribution and their difference side by side, 1600 pixels wide.
 
@@ -58,25 +69,36 @@ def draw_distributions(
         title: title of the figure.
         caption: text below.
         labels: names of the rows and of the columns; for a single coordinate the first is that of the columns.
+        name: what was learned is called this.
+        other: another learned distribution, which gets a second row.
     """
     from matplotlib.colors import Normalize, PowerNorm
     from matplotlib.ticker import MaxNLocator
 
     target, learned = np.asarray(target, float), np.asarray(learned, float)
-    top, furthest = _top(target, learned), _largest(np.abs(learned - target)) or 1.0  # if equal, any scale will do
+    grids = [learned] if other is None else [learned, np.asarray(other.grid, float)]
+    most = np.maximum.reduce(grids)
+    top, furthest = _top(target, most), max(_largest(np.abs(grid - target)) for grid in grids) or 1.0  # 1 if all equal
     shared: Any = {"cmap": COLOURS, "norm": PowerNorm(0.5, 0.0, top)}
     with chart_style():
         # A panel is about 2.9 wide. This makes cells square, unless it would leave a thin strip.
-        figure = new_figure(height=2.1 + 2.9 * float(np.clip(target.shape[0] / target.shape[1], 0.4, 1.5)))
-        left, middle, right = figure.subplots(1, 3)
-        _draw_grid(left, "target", target, labels, **shared)
-        shades = _draw_grid(middle, "learned", learned, labels, **shared)
+        height = 2.9 * float(np.clip(target.shape[0] / target.shape[1], 0.4, 1.5))
+        figure = new_figure(height=2.1 + height * len(grids) + 0.4 * (len(grids) - 1))
+        panels = figure.subplots(len(grids), 3, squeeze=False)
+        _draw_grid(panels[0, 0], "target", target, labels, **shared)
         around = Normalize(-furthest, furthest)
-        changes = _draw_grid(right, "learned − target", learned - target, labels, cmap=DIFFERENCES, norm=around)
-        above = "max" if _largest(learned) > top else "neither"
+        for row, grid, called in zip(panels, grids, (name, other.name if other else ""), strict=False):
+            shades = _draw_grid(row[1], called, grid, labels, **shared)
+            changes = _draw_grid(row[2], "learned − target", grid - target, labels, cmap=DIFFERENCES, norm=around)
+        if other is not None:
+            panels[1, 0].axis("off")
+            panels[1, 0].text(0.0, 0.95, _wrapped(other.caption), va="top", fontsize=10.5, color=INK)
+        above = "max" if _largest(most) > top else "neither"
         bars = [
-            figure.colorbar(shades, ax=[left, middle], location="bottom", aspect=56, pad=0.03, extend=above),
-            figure.colorbar(changes, ax=right, location="bottom", aspect=27, pad=0.03),
+            figure.colorbar(
+                shades, ax=[*panels[:, 0], *panels[:, 1]], location="bottom", aspect=56, pad=0.03, extend=above
+            ),
+            figure.colorbar(changes, ax=[*panels[:, 2]], location="bottom", aspect=27, pad=0.03),
         ]
         for bar, label, ticks in zip(bars, ("probability (colours by square root)", "difference"), (7, 4), strict=True):
             bar.set_label(label)
@@ -95,6 +117,8 @@ def write_animation(
     title: str,
     tick: str = "iteration",
     labels: tuple[str, str] = COORDINATES,
+    names: Sequence[str] = ("learned",),
+    others: Sequence[tuple[np.ndarray, str]] | None = None,
 ) -> None:
     """Write a looping animation of a distribution being learned, beside its target.
 
@@ -108,13 +132,20 @@ def write_animation(
         title: title of the animation.
         tick: what a tick is called.
         labels: names of the rows and of the columns.
+        names: what was learned is called this; two names if there are `others`.
+        others: another learned distribution and its label for each frame, which get a panel of their own.
     """
     if not len(frames):
         raise ValueError("An animation needs at least one frame.")
-    last, learned, _ = frames[-1]
-    stage = _Stage(target, learned, title, labels)
-    shown = [frames[i] for i in _evenly(len(frames), MOST_FRAMES)]
-    images = [stage.draw(f"{tick} {at:,}", at / max(last, 1), grid, label) for at, grid, label in shown]
+    last = frames[-1][0]
+    panels = [[(grid, label)] for _, grid, label in frames]
+    if others is not None:
+        panels = [[*mine, theirs] for mine, theirs in zip(panels, others, strict=False)]
+    stage = _Stage(target, [grid for grid, _ in panels[-1]], title, labels, names)
+    images = [
+        stage.draw(f"{tick} {frames[i][0]:,}", frames[i][0] / max(last, 1), panels[i])
+        for i in _evenly(len(panels), MOST_FRAMES)
+    ]
     file = _encode(images)
     while len(file) > MOST_BYTES and len(images) > 2:
         images = [images[i] for i in _evenly(len(images), max(2, len(images) * MOST_BYTES // len(file)))]
@@ -180,6 +211,10 @@ def _draw_grid(axes: Axes, title: str, values: np.ndarray, labels: tuple[str, st
     return image
 
 
+def _wrapped(text: str) -> str:
+    return "\n".join(textwrap.wrap(text, 38))
+
+
 def _largest(values: np.ndarray) -> float:
     return float(np.nanmax(values, initial=0.0))
 
@@ -200,18 +235,27 @@ class _Stage:
     An image is uint8 [pixels, pixels]: indices into one palette of `LEVELS` colours and, after them, `GREYS` greys.
     """
 
-    def __init__(self, target: np.ndarray, last: np.ndarray, title: str, labels: tuple[str, str]):
+    def __init__(
+        self,
+        target: np.ndarray,
+        last: Sequence[np.ndarray],
+        title: str,
+        labels: tuple[str, str],
+        names: Sequence[str],
+    ):
         from matplotlib import colormaps
 
         colours, greys = colormaps[COLOURS](np.linspace(0, 1, LEVELS))[:, :3], np.linspace(0, 1, GREYS)
         self.palette = (255 * np.concatenate([colours, np.stack([greys] * 3, axis=1)])).round().astype(np.uint8)
         cells, pooled = _pool(target)
-        self.top = _top(cells, _pool(last)[0])
+        self.top = _top(cells, np.maximum.reduce([_pool(grid)[0] for grid in last]))
         tile = SIDE // max(cells.shape)
         self.tile = max(tile, SHORTEST // cells.shape[0]), max(tile, SHORTEST // cells.shape[1])
         height, width = cells.shape[0] * self.tile[0], cells.shape[1] * self.tile[1]
-        self.width = max(NARROWEST, 2 * (EDGE + width) + GAP)
-        self.lefts = (self.width - GAP) // 2 - width, (self.width + GAP) // 2
+        count = 1 + len(last)
+        whole = count * width + (count - 1) * GAP
+        self.width = max(NARROWEST, 2 * EDGE + whole)
+        self.lefts = [(self.width - whole) // 2 + panel * (width + GAP) for panel in range(count)]
 
         under, end = ABOVE + height, self.width - EDGE
         sheet = Image.new("L", (self.width, under + BELOW), PAPER)
@@ -219,8 +263,9 @@ class _Stage:
         size = next((size for size in range(16, 8, -1) if font(size).getlength(title) <= end - EDGE), 8)
         draw.text((EDGE, 20), title, DARK, font(size), "lm")
         rows, columns = np.shape(target)
-        for left, name in zip(self.lefts, ("target", "learned"), strict=True):
-            draw.text((left, ABOVE - 13), name, DARK, font(13), "lm")
+        for left, name in zip(self.lefts, ("target", *names), strict=True):
+            size = next((size for size in range(13, 7, -1) if font(size).getlength(name) <= width + GAP - 6), 7)
+            draw.text((left, ABOVE - 13), name, DARK, font(size), "lm")
             _write_line(sheet, under + 12, left, left + width, ("0", labels[rows > 1], str(columns - 1)))
         if rows > 1:
             upright = Image.new("L", (height, 20), PAPER)
@@ -233,17 +278,22 @@ class _Stage:
         self.empty[under + 42 : under + 54, EDGE:end] = self._colour(self.top * np.linspace(0, 1, end - EDGE) ** 2)
         self._paint(self.empty, self.lefts[0], cells)
 
-    def draw(self, when: str, share: float, learned: np.ndarray, label: str) -> Image.Image:
-        """The frame after `share` of the training."""
+    def draw(self, when: str, share: float, panels: Sequence[tuple[np.ndarray, str]]) -> Image.Image:
+        """The frame after `share` of the training: what was learned and its label, for each panel after the target."""
         frame, end = self.empty.copy(), self.width - EDGE
         header = Image.new("L", (self.width, 36), PAPER)
         draw = ImageDraw.Draw(header)
         draw.text((EDGE, 12), when, GREY, font(13), "lm")
-        draw.text((end, 12), label, DARK, font(13), "rm")
+        if len(panels) == 1:
+            draw.text((end, 12), panels[0][1], DARK, font(13), "rm")
+        else:
+            for left, (_, label) in zip(self.lefts[1:], panels, strict=True):
+                draw.text((left, 12), label, DARK, font(13), "lm")
         for done, shade in ((1.0, PALE), (share, GREY)):
             draw.rectangle([EDGE, 26, EDGE + done * (end - 1 - EDGE), 28], shade)
         frame[36:72] = _shade(header)
-        self._paint(frame, self.lefts[1], _pool(learned)[0])
+        for left, (grid, _) in zip(self.lefts[1:], panels, strict=True):
+            self._paint(frame, left, _pool(grid)[0])
         image = Image.fromarray(frame)
         image.putpalette(self.palette.tobytes())
         return image

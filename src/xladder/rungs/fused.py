@@ -17,7 +17,7 @@ from jax.lax import dynamic_update_index_in_dim
 
 from xladder.protocols import Config
 from xladder.rungs.parallel import SAMPLED_TICKS
-from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, timed
+from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
 
 LONGEST_CHUNK = 256
 
@@ -129,7 +129,7 @@ class FusedRun:
         sampling = timed(lambda: program(self.counters, self.runs).block_until_ready())
         whole = timed(lambda: self.advance(SAMPLED_TICKS))
         each = SAMPLED_TICKS * len(self.seeds)
-        return {"sampling": sampling / each, "update": max(whole - sampling, 0.0) / each}
+        return {"sampling": sampling / each, "update": the_rest(whole, sampling) / each}
 
     def params(self) -> Any:
         """Parameters, leaves [S, …]."""

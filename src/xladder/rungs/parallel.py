@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.protocols import Config
-from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, timed
+from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
 
 SAMPLED_TICKS = 20  # ticks to time the two phases on
 
@@ -48,7 +48,7 @@ class ParallelRun:
         rollout_only = jax.jit(self.program.rollout_only)
         sampling = timed(lambda: jax.block_until_ready(rollout_only(self.counters, self.runs)), SAMPLED_TICKS)
         whole = timed(lambda: self.advance(1), SAMPLED_TICKS)
-        return {"sampling": sampling, "update": max(whole - sampling, 0.0)}
+        return {"sampling": sampling, "update": the_rest(whole, sampling)}
 
     def params(self) -> Any:
         """Parameters, leaves [1, …]."""

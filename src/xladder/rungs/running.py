@@ -111,6 +111,11 @@ class HostRun:
         """Nothing to do: the loop has restored its own state."""
 
 
+def the_rest(whole: float, part: float) -> float:
+    """Seconds that are left of a whole tick; nan if the part, timed alone, took longer than the whole."""
+    return whole - part if whole > part else float("nan")
+
+
 def placed_like(changed: Any, runs: Any) -> Any:
     """A population whose arrays lie on the same devices as those of another."""
     import jax

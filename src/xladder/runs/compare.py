@@ -56,7 +56,8 @@ def compare(
     Returns:
         `rows`, one dict per rung, and the device, versions and config they were measured with. `seconds_per_TICK` is
         the median after learning has started. `sampling_seconds` and `update_seconds` are its two parts; on the jitted
-        rungs they are timed after the last tick, when trajectories may be longer than during training. `speedup` is
+        rungs they are timed after the last tick, when trajectories may be longer than during training; there an update
+        is a tick less its sampling, and None if sampling by itself took longer than the tick. `speedup` is
         relative to the `torch` row, and None if there is none.
     """
     allow_imports(imports)

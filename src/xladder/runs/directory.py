@@ -252,9 +252,9 @@ class RunDirectory:
         self.save_arrays(AGENTS, dict(flatten(params)))
 
     def save_snapshots(self, snapshots: Sequence[Snapshot]) -> None:
-        """Write the pictures of the first seed, so that they can be drawn again."""
+        """Write the pictures of the seeds, so that they can be drawn again."""
         if snapshots:
-            labels = json.dumps([[snapshot.tick, snapshot.label] for snapshot in snapshots])
+            labels = json.dumps([[snapshot.tick, snapshot.label, snapshot.seed] for snapshot in snapshots])
             arrays = {str(i): snapshot.picture for i, snapshot in enumerate(snapshots)}
             self.save_arrays(SNAPSHOTS, arrays, {"snapshots": labels})
 
@@ -434,13 +434,16 @@ def read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
 
 
 def read_snapshots(folder: Path) -> list[Snapshot]:
-    """Read the pictures of the first seed; none if they cannot be read, because they are only drawn."""
+    """Read the pictures of the seeds; none if they cannot be read, because they are only drawn."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(folder / SNAPSHOTS, framework="numpy") as file:
             labels = json.loads(file.metadata()["snapshots"])
-            return [Snapshot(int(tick), file.get_tensor(str(i)), str(label)) for i, (tick, label) in enumerate(labels)]
+            return [
+                Snapshot(int(tick), file.get_tensor(str(i)), str(label), *map(int, seed))
+                for i, (tick, label, *seed) in enumerate(labels)
+            ]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 

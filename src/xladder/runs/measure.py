@@ -67,13 +67,18 @@ def measure(plan: Plan) -> dict[str, Any]:
         "speedup": None,
         "return_first": mean(first),
         "return_last": mean(late),
-        **{f"{name}_seconds": float(np.median([each[name] for each in watch.phases])) for name in watch.phases[0]},
+        **{f"{name}_seconds": median([each[name] for each in watch.phases]) for name in watch.phases[0]},
         **{name: last(result.metrics.get(name)) for name in plan.workload.family.last_measured},
         "peak_memory_mb": peak_memory_mb(device, plan.rung),
         "learning": bool(watch.times),
         "note": watch.note,
         "device": devices.describe(device),
     }
+
+
+def median(seconds: Sequence[float]) -> float | None:
+    """The median of some times; None if one of them could not be measured."""
+    return float(np.median(seconds)) if np.isfinite(seconds).all() else None
 
 
 def mean(values: np.ndarray) -> float:

@@ -90,7 +90,7 @@ class Measured(NamedTuple):
     """Evaluations of every seed."""
 
     columns: dict[str, np.ndarray]  # name → float [S]
-    picture: np.ndarray | None  # float [H, H]: the first seed's marginal, where the world has one
+    pictures: np.ndarray | None  # float [S, H, W]: every seed's figure, where the world has one
 
 
 def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measured:
@@ -109,7 +109,7 @@ def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compile
     judged = "tv" if config.exact else "correlation"
     for at, one in zip(config.conditions, each, strict=True):
         columns[f"{judged}_{conditions.label(at)}"] = one.columns[judged]
-    return Measured(columns, each[len(each) // 2].picture)
+    return Measured(columns, each[len(each) // 2].pictures)
 
 
 def measure_plain(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> Measured:
@@ -122,7 +122,8 @@ def measure_plain(config: GFlowNetConfig, params: Params, tick: int, compiled: C
     found = [jax.tree.map(np.asarray, function(Program(config), pick(params, s), given[s])) for s in range(seeds)]
     names = [name for name, value in found[0]._asdict().items() if name != "marginal" and value is not None]
     columns = {name: np.array([getattr(one, name) for one in found]) for name in names}
-    return Measured(columns | own_metrics(config, params, tick, compiled), found[0].marginal)
+    pictures = None if found[0].marginal is None else np.stack([one.marginal for one in found])
+    return Measured(columns | own_metrics(config, params, tick, compiled), pictures)
 
 
 def own_metrics(config: GFlowNetConfig, params: Params, tick: int, compiled: Compiled) -> dict[str, np.ndarray]:

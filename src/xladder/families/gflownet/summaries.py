@@ -57,7 +57,7 @@ def collapsed_in(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray], seed
     if "modes" not in metrics:
         return []
     names = [name for name in (*DISTANCES, "modes") if name in metrics]
-    last = {f"{name}_per_seed": _last(metrics[name]).tolist() for name in names}
+    last = {f"{name}_per_seed": last_values(metrics[name]).tolist() for name in names}
     count = len(last["modes_per_seed"])
     return collapsed(last | {"num_modes": config.world.build().num_modes(), "seed_numbers": list(seeds[:count])})
 
@@ -94,14 +94,14 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     known = np.flatnonzero(np.isfinite(values).any(0))
     if not len(known):
         return config.world.warnings()
-    first, last = values[:, known[0]], _last(values)
+    first, last = values[:, known[0]], last_values(values)
     lines = [f"{how}: {_in_words(first, 3)} at the first evaluation, {_in_words(last, 4)} at the last"]
     if config.conditional:
-        each = {at: _last(metrics[f"{name}_{conditions.label(at)}"]) for at in config.conditions}
+        each = {at: last_values(metrics[f"{name}_{conditions.label(at)}"]) for at in config.conditions}
         lines += [f"at β = {at:g}: {_in_words(found, 4)}" for at, found in each.items()]
     for own, text in config.metric_texts.items():
         if np.isfinite(metrics[own]).any():
-            lines.append(f"{text}: {_in_words(_last(metrics[own]), 4)}")
+            lines.append(f"{text}: {_in_words(last_values(metrics[own]), 4)}")
     if config.world.modes_counted:
         found = _in_words(metrics["modes_found"][:, -1], 0)
         lines.append(f"modes found while training: {found} of {config.world.modes_counted}")
@@ -211,6 +211,6 @@ def _in_words(values: np.ndarray, digits: int) -> str:
     return f"{middle:.{digits}f} (median of {len(values)} seeds, {low:.{digits}f} to {high:.{digits}f})"
 
 
-def _last(values: np.ndarray) -> np.ndarray:
+def last_values(values: np.ndarray) -> np.ndarray:
     """float [S]: the last finite entry of each row [S, T]; nan if there is none."""
     return np.array([row[np.isfinite(row)][-1] if np.isfinite(row).any() else np.nan for row in values])

@@ -36,7 +36,7 @@ class Measurement(NamedTuple):
     """The result of an evaluation during training."""
 
     columns: Mapping[str, np.ndarray]
-    picture: None = None
+    pictures: None = None
 
 
 class EvaluatedEpisodes(NamedTuple):
