@@ -372,7 +372,7 @@ def test_a_fresh_network_is_measured_as_numpy_measures_its_distribution():
             modes=(p[modes] >= target[modes] / 2).sum(),
             correlation=np.corrcoef(log_p, np.log(target))[0, 1],
             mean_return=p @ target * np.exp(hypergrid_rewards.log_z(EIGHT.world)),
-            logz_error=world.log_z(EIGHT.world),  # it starts at 0
+            logz_error=hypergrid_rewards.log_z(EIGHT.world),  # it starts at 0
         )
         for name, value in expected.items():
             assert found[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name

@@ -444,7 +444,7 @@ def test_the_film_of_an_episode_has_the_greedy_actions(tmp_path):
 def test_the_maps_hold_target_and_learned_distribution(grid):
     (maps,) = TINY_GRID.family.scenes(load(grid))
     learned = unpack(maps["learned"]) * maps["unit"]
-    assert maps["ticks"] == [10, 20] and maps["distances"] == [0.25, 0.25] and maps["distance"] == "exact"
+    assert maps["ticks"] == [10, 20] and maps["distances"] == [0.25, 0.25] and maps["distance"] == "over all 5^2 cells"
     np.testing.assert_allclose(learned, 1 / 25, atol=1e-5)
     assert np.isclose(unpack(maps["target"]).sum(), 1, atol=1e-5)
 

@@ -153,7 +153,9 @@ def write_animation(
     Path(path).write_bytes(file)
 
 
-def draw_scatter(path: str | Path, log_reward: np.ndarray, log_prob: np.ndarray, log_z: float, title: str) -> None:
+def draw_scatter(
+    path: str | Path, log_reward: np.ndarray, log_prob: np.ndarray, log_z: float, title: str, caption: str = ""
+) -> None:
     """Draw log-probability against log-reward, float [N] each, and the error relative to a perfect sampler.
 
     States that are never sampled (log-probability −∞) are counted, not drawn.
@@ -186,7 +188,7 @@ def draw_scatter(path: str | Path, log_reward: np.ndarray, log_prob: np.ndarray,
         left.set(title="log-probability", xlabel="log-reward")
         right.set(title="error: log p − (log R − log Z)", xlabel="log-reward")
         left.set_title(f"correlation {_correlation(log_reward, log_prob)}", loc="right", color=BLUE)
-        note = f"Dashed: a perfect sampler, log p = log R − log Z with log Z = {log_z:.3f}.\n{note}"
+        note = f"{caption}Dashed: a perfect sampler, log p = log R − log Z with log Z = {log_z:.3f}.\n{note}"
         if missing:
             note += f" Not drawn: {missing:,} with reward or probability 0."
         figure.supxlabel(note, x=0.008, ha="left", fontsize=9.5, color=FAINT)

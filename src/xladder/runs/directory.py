@@ -441,7 +441,7 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
         with safe_open(folder / SNAPSHOTS, framework="numpy") as file:
             labels = json.loads(file.metadata()["snapshots"])
             return [
-                Snapshot(int(tick), file.get_tensor(str(i)), str(label), *map(int, seed))
+                Snapshot(int(tick), file.get_tensor(str(i)), str(label), *(int(one) for one in seed if one is not None))
                 for i, (tick, label, *seed) in enumerate(labels)
             ]
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):

@@ -91,8 +91,8 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
         for one, name in zip(chosen, ("scatter", "scatter_worst"), strict=False):
             drawn[name] = folder / f"{name}.png"
             log_p = distribution(result.config, pick(result.params, result.seeds.index(one.seed)), compiled)
-            objects, named = known.terminal, f"{title} · {one.words}"
-            draw_scatter(drawn[name], log_rewards[objects], log_p[objects], log_z, named)
+            objects = known.terminal
+            draw_scatter(drawn[name], log_rewards[objects], log_p[objects], log_z, title, f"Of {one.words}. ")
     if world.image(np.asarray(world.initial())) is not None:
         drawn["objects"] = folder / "objects.png"
         _draw_samples(result, chosen[0], drawn["objects"], title)
