@@ -26,7 +26,7 @@ test-all: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-sorrel: .venv-sorrel/ready
-	.venv-sorrel/bin/python -m pytest tests/sorrel
+	.venv-sorrel/bin/python -m pytest -n 2 --dist worksteal tests/sorrel
 
 torture: .venv/dev
 	$(BIN)/python -m tests.torture
@@ -64,7 +64,7 @@ PYTHON312 ?= $(shell for p in python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/
 	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { echo "$(PYTHON312) is not a Python of version 3.12 or newer: name one that is: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
 	@echo "installing sorrel and xladder into .venv-sorrel (several minutes, once)"
 	@$(PYTHON312) -m venv .venv-sorrel || { rm -rf .venv-sorrel; echo "The virtual environment could not be created: on Debian and Ubuntu, install python3.12-venv."; exit 1; }
-	@.venv-sorrel/bin/python -m pip --disable-pip-version-check install --quiet sorrel==1.6.0 -e '.[torch]' pytest || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
+	@.venv-sorrel/bin/python -m pip --disable-pip-version-check install --quiet sorrel==1.6.0 -e '.[torch,zoo,jaxmarl]' pytest pytest-xdist || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
 	@touch $@
 
 clean:

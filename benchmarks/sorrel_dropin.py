@@ -14,86 +14,36 @@ own Python: worlds, observations and replay memory. No model can make that faste
 
 import argparse
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from unittest.mock import patch
 
 import jax
+import no_notebook  # noqa: F401
 import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from rounds import command
-
-# sorrel imports IPython for its notebooks; nothing here uses it, so it need not be installed.
-try:
-    import IPython  # noqa: F401
-except ImportError:
-    for name in ("IPython", "IPython.display"):
-        sys.modules.setdefault(name, ModuleType(name))
-    sys.modules["IPython.display"].clear_output = sys.modules["IPython.display"].display = print
-
-from omegaconf import OmegaConf
-from sorrel.entities.basic_entities import EmptyEntity
-from sorrel.examples.cleanup import env as cleanup
-from sorrel.examples.cleanup.entities import EmptyEntity as CleanupEmpty
-from sorrel.examples.cleanup.world import CleanupWorld
-from sorrel.examples.tag import env as tag
-from sorrel.examples.treasurehunt import env as hunt
-from sorrel.examples.treasurehunt.entities import EmptyEntity as HuntEmpty
-from sorrel.examples.treasurehunt.world import TreasurehuntWorld
 from sorrel.models.pytorch import PyTorchIQN
-from sorrel.worlds import Gridworld
 
 from xladder import devices
+from xladder.plans import plan
 from xladder.runs.disk import write_json
 from xladder.runs.environment import environment
 from xladder.sorrel import JaxIQN
+from xladder.sorrel.examples import example_env, play
 from xladder.sorrel.models import find_device
 
 HERE = Path(__file__).parent
-ITEMS = {"gem_value": 10, "food_value": 5, "bone_value": -10}
-SHIPPED_HUNT = {
-    "experiment": {"epochs": 1, "max_turns": 100, "record_period": 10**9},
-    "model": {"agent_vision_radius": 2, "epsilon_decay": 0.0, "observation_spec": "rgb", "num_agents": 2},
-    "world": {"height": 21, "width": 21, "spawn_prob": 0.005, **ITEMS},
-}
-FIVE_HUNTERS = {
-    "experiment": {"epochs": 1, "max_turns": 50, "record_period": 10**9},
-    "model": {"agent_vision_radius": 2, "epsilon_decay": 0.0, "observation_spec": "onehot", "num_agents": 5},
-    "world": {"height": 10, "width": 10, "spawn_prob": 0.02, **ITEMS},
-}
-TAG = {
-    "experiment": {"epochs": 1, "max_turns": 20, "record_period": 10**9},
-    "model": {"epsilon_decay": 0.0},
-    "agent": {"num_agents": 5, "vision_radius": 4},
-    "world": {"height": 11, "width": 11, "layers": 1},
-}
-
-
-def make_hunt(config: dict) -> object:
-    return hunt.TreasurehuntEnv(TreasurehuntWorld(config=config, default_entity=HuntEmpty()), config)
-
-
-def make_tag() -> object:
-    return tag.TagEnv(Gridworld(**TAG["world"], default_entity=EmptyEntity()), TAG)
-
-
-def make_cleanup() -> object:
-    config = OmegaConf.load(Path(cleanup.__file__).parent / "configs" / "config.yaml")
-    return cleanup.CleanupEnv(CleanupWorld(config=config, default_entity=CleanupEmpty()), config)
-
-
-# Name → the module whose model is replaced, and a function that makes the environment. Batches are of 64 everywhere.
-WORLDS: dict[str, tuple[ModuleType, Callable[[], object]]] = {
-    "treasurehunt": (hunt, lambda: make_hunt(SHIPPED_HUNT)),
-    "treasurehunt, 5 agents": (hunt, lambda: make_hunt(FIVE_HUNTERS)),
-    "tag": (tag, make_tag),
-    "cleanup": (cleanup, make_cleanup),
+# Name → workload, preset and changes. Batches are of 64 everywhere; the others are as sorrel ships them.
+WORLDS: dict[str, tuple[str, str, dict]] = {
+    "treasurehunt": ("treasurehunt", "sorrel", {}),
+    "treasurehunt, 5 agents": ("treasurehunt", "default", {"learner": {"batch_size": 64, "epsilon": 0.6}}),
+    "tag": ("tag", "sorrel", {}),
+    "iowa": ("iowa", "sorrel", {}),
+    "cleanup": ("cleanup", "sorrel", {}),
 }
 
 
@@ -126,14 +76,7 @@ class Contestant:
         torch.set_num_threads(self.threads)
         env, self.acting = self.env, 0.0
         begun, cpu = time.perf_counter(), time.process_time()
-        env.reset()
-        for agent in env.agents:
-            agent.model.start_epoch_action(epoch=self.number)
-        while env.turn < env.config.experiment.max_turns:
-            env.take_turn(self.number)
-        env.world.is_done = True
-        for agent in env.agents:
-            agent.model.end_epoch_action(epoch=self.number)
+        play(env, self.number)
         acted, cpu_acted = time.perf_counter(), time.process_time()
         for agent in env.agents:
             agent.model.train_step()
@@ -157,11 +100,11 @@ class Contestant:
 
 
 def contestants(world: str, device: str, counts: list[int]) -> list[Contestant]:
-    module, make = WORLDS[world]
+    workload, preset, changes = WORLDS[world]
+    config = plan(workload, "fused", preset=preset, changes=changes).config
     found = []
     for name, model, threads in [("PyTorchIQN", PyTorchIQN, count) for count in counts] + [("JaxIQN", JaxIQN, 1)]:
-        with patch.object(module, "PyTorchIQN", lambda model=model, **given: model(**given | {"device": device})):
-            found.append(Contestant(name, make(), threads))
+        found.append(Contestant(name, example_env(config, model, device), threads))
     return found
 
 

@@ -74,6 +74,15 @@ class Record:
         return np.stack(self.states), np.array(self.rewards)
 
 
+def make(presets, settings):
+    """sorrel's own environment with these settings, and small networks, which are not used."""
+    from xladder.sorrel import example_env
+
+    learner = replace(presets.DEFAULT.learner, width=8)
+    world = replace(settings, full_view=False)  # the tests replace what agents see by the whole board
+    return example_env(replace(presets.DEFAULT, world=world, learner=learner))
+
+
 def flat(settings, row, column):
     """The cell of our flat board."""
     return (row + settings.margin) * (settings.width + 2 * settings.margin) + column + settings.margin
@@ -137,27 +146,9 @@ HUNTS = {
 @pytest.mark.parametrize("settings", HUNTS.values(), ids=HUNTS)
 def test_treasure_hunt(settings, monkeypatch):
     from sorrel.examples.treasurehunt.entities import EmptyEntity
-    from sorrel.examples.treasurehunt.env import TreasurehuntEnv
-    from sorrel.examples.treasurehunt.world import TreasurehuntWorld
     from sorrel.observation.observation_spec import OneHotObservationSpec, RGBObservationSpec
 
-    config = {
-        "experiment": {"epochs": 1, "max_turns": settings.max_turns, "record_period": 50},
-        "model": {
-            "agent_vision_radius": settings.radius,
-            "observation_spec": settings.view,
-            "num_agents": settings.num_agents,
-        },
-        "world": {
-            "height": settings.height,
-            "width": settings.width,
-            "gem_value": 10,
-            "food_value": 5,
-            "bone_value": -10,
-            "spawn_prob": settings.spawn_prob,
-        },
-    }
-    env = TreasurehuntEnv(TreasurehuntWorld(config, EmptyEntity()), config)
+    env = make(treasurehunt_presets, settings)
     if settings.full_view:
         spec = OneHotObservationSpec if settings.view == "onehot" else RGBObservationSpec
         names = list(env.agents[0].observation_spec.entity_map)
@@ -212,16 +203,7 @@ TAGS = {"example": TAG, "crowded": replace(TAG, height=5, width=5, radius=2, max
 
 @pytest.mark.parametrize("settings", TAGS.values(), ids=TAGS)
 def test_tag(settings, monkeypatch):
-    from sorrel.entities.basic_entities import EmptyEntity
-    from sorrel.examples.tag.env import TagEnv
-    from sorrel.worlds import Gridworld
-
-    config = {
-        "experiment": {"epochs": 1, "max_turns": settings.max_turns, "record_period": 50},
-        "model": {"epsilon_decay": 0.0001},
-        "agent": {"num_agents": settings.num_agents, "vision_radius": settings.radius},
-    }
-    env = TagEnv(Gridworld(settings.height, settings.width, 1, EmptyEntity()), config)
+    env = make(tag_presets, settings)
     answers, record = Replaced(monkeypatch), Record(env)
     tags = 0
 
@@ -249,18 +231,8 @@ IOWAS = {"example": IOWA, "crowded": replace(IOWA, height=7, width=8, spawn_prob
 @pytest.mark.parametrize("settings", IOWAS.values(), ids=IOWAS)
 def test_iowa(settings, monkeypatch):
     from sorrel.examples.iowa.entities import Deck, EmptyEntity
-    from sorrel.examples.iowa.env import GamblingEnv
-    from sorrel.examples.iowa.world import GamblingWorld
 
-    config = {
-        "experiment": {"epochs": 1, "max_turns": settings.max_turns, "record_period": 50},
-        "model": {
-            "agent_vision_radius": settings.radius,
-            "parameters": {"layer_size": 8, "epsilon": 0.5, "device": "cpu", "n_frames": 5},
-        },
-        "world": {"height": settings.height, "width": settings.width, "spawn_prob": settings.spawn_prob},
-    }
-    env = GamblingEnv(GamblingWorld(config, EmptyEntity()), config)
+    env = make(iowa_presets, settings)
     answers, record = Replaced(monkeypatch), Record(env)
     answers.follow(monkeypatch, EmptyEntity, Deck)
     cells = settings.cells()
@@ -304,37 +276,11 @@ CLEANUPS = {
 
 @pytest.mark.parametrize("settings", CLEANUPS.values(), ids=CLEANUPS)
 def test_cleanup(settings, monkeypatch):
-    from omegaconf import OmegaConf
     from sorrel.examples.cleanup.agents import CleanupObservation
-    from sorrel.examples.cleanup.entities import AppleTree, EmptyEntity, River
-    from sorrel.examples.cleanup.env import ENTITY_LIST, CleanupEnv
-    from sorrel.examples.cleanup.world import CleanupWorld
+    from sorrel.examples.cleanup.entities import AppleTree, River
+    from sorrel.examples.cleanup.env import ENTITY_LIST
 
-    config = OmegaConf.create(
-        {
-            "experiment": {"epochs": 1, "max_turns": settings.max_turns, "record_period": 50},
-            "env": {
-                "height": settings.height,
-                "width": settings.width,
-                "layers": 3,
-                "full_mdp": False,
-                "pollution_threshold": settings.pollution_threshold,
-                "initial_apples": settings.initial_apples,
-                "apple_spawn_chance": settings.apple_prob,
-                "pollution_spawn_chance": settings.pollution_prob,
-                "mode": settings.mode.upper(),
-            },
-            "model": {"iqn": {"parameters": {"layer_size": 8, "epsilon": 0.8, "device": "cpu"}}},
-            "agent": {
-                "agent": {
-                    "num": settings.num_agents,
-                    "beam_radius": settings.beam_radius,
-                    "obs": {"channels": 8, "vision": settings.radius, "n_frames": 5},
-                }
-            },
-        }
-    )
-    env = CleanupEnv(CleanupWorld(config, EmptyEntity()), config)
+    env = make(cleanup_presets, settings)
     if settings.full_view:
         for agent in env.agents:
             agent.observation_spec = CleanupObservation(ENTITY_LIST, vision_radius=settings.radius)

@@ -9,49 +9,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from pettingzoo import AECEnv
 
 from xladder.apis.host_games import HostTurnGame
-from xladder.apis.pettingzoo_parallel import agent_spaces
+from xladder.apis.pettingzoo_games import SharedGame
 
 
-class TurnGame(AECEnv[str, Any, int | None]):
+class TurnGame(SharedGame[HostTurnGame], AECEnv[str, Any, int | None]):
     """All agents of a world with turns, acting one after another."""
 
     def __init__(self, game: HostTurnGame, name: str, render_mode: str | None = None):
-        super().__init__()
-        self.metadata = {"name": name, "render_modes": ["rgb_array"], "render_fps": 10, "is_parallelizable": True}
-        self.render_mode = render_mode
-        self._game = game
-        self.possible_agents = list(game.interface.agents)
-        self.agents: list[str] = []
-        self._rng = np.random.default_rng()
-        self._observed, self._chosen = agent_spaces(game.interface)
+        super().__init__(game, name, render_mode)
         self._place = {agent: i for i, agent in enumerate(self.possible_agents)}
         self._together = game.settings.observe == "together"
         self._seen: np.ndarray | None = None  # by all agents at the beginning of the turn, or at the end of the epoch
 
-    def observation_space(self, agent: str) -> spaces.Space:
-        """The observations of an agent."""
-        return self._observed[agent]
-
-    def action_space(self, agent: str) -> spaces.Space:
-        """The actions of an agent."""
-        return self._chosen[agent]
-
     def reset(self, seed: int | None = None, options: dict | None = None) -> None:
         """Begin an epoch. The same seed gives the same epochs from then on; `options` is not used."""
-        if seed is not None:
-            self._rng = np.random.default_rng(seed)
-        self.agents = list(self.possible_agents)
+        seen = self.begin(seed)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
         self.infos: dict[str, dict] = {agent: {} for agent in self.agents}
         self.agent_selection = self.agents[0]
-        seen = self._game.begin(self._rng)
         self._seen = seen if self._together else None
 
     def observe(self, agent: str) -> Any:
@@ -75,10 +56,3 @@ class TurnGame(AECEnv[str, Any, int | None]):
             self._seen = self._game.observe_all() if self._together or over else None
         self.agent_selection = self.possible_agents[(place + 1) % len(self.possible_agents)]
         self._accumulate_rewards()
-
-    def render(self) -> Any:
-        """uint8 [height, width, 3] if `render_mode` is `rgb_array`, otherwise nothing."""
-        return self._game.picture() if self.render_mode == "rgb_array" else None
-
-    def close(self) -> None:
-        """Nothing has to be released."""
