@@ -40,8 +40,9 @@ SORREL_NAMES = {
 """The parameters of sorrel's networks, in the order in which its optimiser numbers them."""
 # Heads and layers depend on the config, so a pattern describes the possible names.
 _FLOW_NAMES = re.compile(
-    r"log_z|logit_scale|((forward_|backward_|flow_)?trunk\.(rows|bias|condition|hidden_\d+\.(weight|bias)))"
-    r"|((forward|backward|flow)_head\.(weight|bias))"
+    r"log_z|logit_scale|((forward_|backward_|flow_)?trunk\.(rows|bias|first|condition|hidden_\d+\.(weight|bias)"
+    r"|layer_\d+\.(qkv|out|hidden|output|norm_[12])\.(weight|bias)))"
+    r"|((forward|backward|flow|stop)_head\.(weight|bias))"
 )
 _VALUE_NAMES = re.compile(
     r"torso\.((hidden|conv|norm)_\d+\.)?(weight|bias)"
@@ -193,7 +194,8 @@ def _flow_needs(names: set[str]) -> set[str]:
     heads = {"forward"} | {head for head in ("backward", "flow") if f"{head}_head.weight" in names}
     separate = any(name.startswith("forward_trunk.") for name in names)
     trunks = {f"{head}_trunk" for head in heads} if separate else {"trunk"}
-    layers = {f"{trunk}.{name}" for trunk in trunks for name in ("rows", "bias")}
+    transformer = any(name.endswith("trunk.first") for name in names)
+    layers = {f"{trunk}.{name}" for trunk in trunks for name in ("rows", "first" if transformer else "bias")}
     return layers | {f"{head}_head.{name}" for head in heads for name in ("weight", "bias")}
 
 

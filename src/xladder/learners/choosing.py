@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from xladder.core.types import Array
 from xladder.nets.flow import MOST_WRITTEN_OUT
 
+MOST_SUMMED = 512  # actions up to which all running sums are computed in one product
 MASKED_LOGIT = -1e9  # logit of an action that is not allowed; finite, so that gradients are
 
 
@@ -59,6 +60,8 @@ def act(logits: jax.Array, mask: jax.Array, explore: Explore, draw: jax.Array) -
 
 def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:
     """int32 [B]: actions sampled from probabilities [B, A] with uniform numbers [B]; never one with probability 0."""
+    if probs.shape[-1] > MOST_SUMMED:
+        return _choose_in_two_steps(probs, draw)
     # Running sums by a triangular matrix of ones. Each adds the same terms in the same order, so that an action with
     # probability zero adds exactly nothing, which a tree-shaped scan does not guarantee.
     below = jnp.tri(probs.shape[-1], dtype=probs.dtype)
@@ -67,6 +70,23 @@ def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:
     else:  # fuses with the code around it
         heights = jnp.sum(probs[:, None, :] * below[None], axis=-1)
     return (heights[:, :-1] <= (draw * heights[:, -1])[:, None]).sum(-1)
+
+
+def _choose_in_two_steps(probs: jax.Array, draw: jax.Array) -> jax.Array:
+    """As `choose`, for many actions: first a group of them, then one of its actions."""
+    count, actions = probs.shape
+    size = int(actions**0.5) + 1
+    groups = -(-actions // size)
+    parts = jnp.pad(probs, ((0, 0), (0, groups * size - actions))).reshape(count, groups, size)
+    inside = jnp.einsum("bgi,ji->bgj", parts, jnp.tri(size, dtype=probs.dtype), precision="highest")
+    until = jnp.dot(inside[..., -1], jnp.tri(groups, dtype=probs.dtype).T, precision="highest")  # [B, G]
+    level = draw * until[:, -1]
+    group = (until[:, :-1] <= level[:, None]).sum(-1)
+    before = jnp.where(group > 0, take(until, group - 1), 0.0)
+    heights = jnp.take_along_axis(inside, group[:, None, None], axis=1)[:, 0]  # [B, I]
+    # Rounding must not lead past the group's last action that has a probability.
+    rest = jnp.minimum(level - before, heights[:, -1] * (1 - jnp.finfo(probs.dtype).eps))
+    return group * size + (heights[:, :-1] <= rest[:, None]).sum(-1)
 
 
 def take(values: jax.Array, index: jax.Array) -> jax.Array:

@@ -24,7 +24,7 @@ from xladder.core.types import Array, Params
 from xladder.learners.choosing import MASKED_LOGIT, Explore, act, choose, mixture, take
 from xladder.learners.packing import PackedSteps, pack, unpack
 from xladder.losses import balance
-from xladder.nets.flow import FlowNet, hats
+from xladder.nets.flow import FlowNet, Tokens, hats
 from xladder.worlds.flow import BoundWorld
 
 if TYPE_CHECKING:
@@ -113,7 +113,8 @@ class GFlowNetLearner:
         wanted = {"forward": True, "backward": self.config.learns_backward, "flow": self.config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
         sizes = w.num_inputs, w.num_actions, c.width, c.layers
-        rest = self.config.learns_log_z, self.config.knots, c.conditioning
+        tokens = None if self.config.tokens is None else Tokens(*self.config.tokens)
+        rest = self.config.learns_log_z, self.config.knots, c.conditioning, tokens
         return FlowNet(*sizes, heads, c.trunk == "shared", *rest)
 
     def init(self, key: jax.Array) -> Agent:
@@ -363,6 +364,10 @@ class GFlowNetLearner:
         """One optimiser step."""
         direction, opt_state = self.optimiser().update(gradient, agent.opt_state)
         rates = dict.fromkeys(agent.params, agent.hyperparams.lr) | {"log_z": agent.hyperparams.log_z_lr}
+        decay = self.config.learner.weight_decay
+        if decay:
+            decayed = {name: branch for name, branch in agent.params.items() if name != "log_z"}
+            direction |= jax.tree.map(lambda d, p: d + decay * p, {n: direction[n] for n in decayed}, decayed)
         params = {
             name: jax.tree.map(lambda p, d, rate=rates[name]: p - rate * d, branch, direction[name])
             for name, branch in agent.params.items()

@@ -14,7 +14,7 @@ from torch import Tensor
 from xladder.learners.gflownet import Learned, Trajectories
 from xladder.learners.state_torch import TorchState
 from xladder.losses import balance_torch as balance
-from xladder.nets.flow_torch import FlowNet, FlowOutputs, hats
+from xladder.nets.flow_torch import FlowNet, FlowOutputs, Tokens, hats
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
@@ -31,14 +31,16 @@ class TorchGFlowNet(TorchState):
         wanted = {"forward": True, "backward": config.learns_backward, "flow": config.learns_flow}
         heads = tuple(head for head, needed in wanted.items() if needed)
         shared, has_log_z = c.trunk == "shared", config.learns_log_z
+        tokens = None if config.tokens is None else Tokens(*config.tokens)
         sizes = w.num_inputs, w.num_actions, c.width, c.layers
-        self.net = FlowNet(*sizes, heads, shared, has_log_z, config.knots, c.conditioning).to(device)
+        self.net = FlowNet(*sizes, heads, shared, has_log_z, config.knots, c.conditioning, tokens).to(device)
         # Every parameter once: otherwise the heads of a shared trunk would update it several times per step.
         others = [param for name, param in self.net.named_parameters() if name != "log_z"]
-        groups = [{"params": others, "lr": c.lr}]
+        groups = [{"params": others, "lr": c.lr, "weight_decay": c.weight_decay}]
         if config.learns_log_z:
-            groups.append({"params": [self.net.log_z], "lr": c.log_z_lr})
-        self.optimiser = torch.optim.Adam(groups, eps=1e-8, fused=True)
+            groups.append({"params": [self.net.log_z], "lr": c.log_z_lr, "weight_decay": 0.0})
+        kind = torch.optim.AdamW if c.weight_decay else torch.optim.Adam
+        self.optimiser = kind(groups, eps=1e-8, fused=True)
 
     @torch.inference_mode()
     def forward_policy(

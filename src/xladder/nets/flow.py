@@ -1,9 +1,10 @@
 """The network of a GFlowNet: hidden layers on an encoded state, and heads for forward and backward policy and flow.
 
 A state is encoded as features, or as the indices of the active inputs of a one-hot encoding: the first layer is then a
-sum of looked-up rows.
+sum of looked-up rows. The hidden layers may be a transformer instead (`flow_transformer.py`). Its heads read the token
+that stands for the whole state or, where every token has actions of its own, each token.
 
-Shapes: R states, F features, or K inputs that are on; W width, A forward actions.
+Shapes: R states, F features, or K inputs that are on; W width, A forward actions, P of them for each token.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.nets.affine import PlainDense
+from xladder.nets.flow_transformer import TokenTrunk
 from xladder.nets.initial import symmetric_uniform
 
 HEADS = ("forward", "backward", "flow")
@@ -121,6 +123,14 @@ class Trunk(nn.Module):
         return x
 
 
+class Tokens(NamedTuple):
+    """How a transformer reads a state, and where its actions come from."""
+
+    places: int  # K
+    actions: int  # P: actions of each token; 0 if all actions are those of the whole state
+    heads: int  # of attention
+
+
 class FlowNet(nn.Module):
     """Policies and flow of a GFlowNet, and log Z. Modules have the same names as in PyTorch."""
 
@@ -133,13 +143,22 @@ class FlowNet(nn.Module):
     has_log_z: bool = True
     knots: int = 0  # of a condition; 0 if there is none
     conditioning: str = "both"  # what it changes: input, logits, or both
+    tokens: Tokens | None = None  # for a transformer
 
     def setup(self) -> None:
         """One trunk for all heads, or one for each."""
         sizes = {"forward": self.actions, "backward": self.actions - 1, "flow": 1}
+        if self._by_token:
+            assert self.tokens is not None
+            sizes = {"forward": self.tokens.actions, "backward": self.tokens.actions, "flow": 1}
+            self.stop_head = Head(1)
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads):
             seen = self.knots if self.conditioning != "logits" else 0
-            setattr(self, trunk, Trunk(self.inputs, self.width, self.layers, seen))
+            if self.tokens is None:
+                module: nn.Module = Trunk(self.inputs, self.width, self.layers, seen)
+            else:
+                module = TokenTrunk(self.inputs, self.width, self.layers, self.tokens.heads, self.tokens.places, seen)
+            setattr(self, trunk, module)
         for head in self.heads:
             setattr(self, f"{head}_head", Head(sizes[head]))
         if self.has_log_z:
@@ -159,15 +178,36 @@ class FlowNet(nn.Module):
         outputs: dict[str, jax.Array] = {}
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads if head in heads):
             asked = [head for head in self.heads if head in heads and self._trunk(head) == trunk]
+            if self._by_token:
+                outputs |= self._token_outputs(getattr(self, trunk)(encoded, condition), asked)
+                continue
             parts = [getattr(self, f"{head}_head")(self.width) for head in asked]
             kernel, bias = (jnp.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
             ends = np.cumsum([part[1].size for part in parts])[:-1]
-            together = few(getattr(self, trunk)(encoded, condition), kernel, bias)
+            hidden = getattr(self, trunk)(encoded, condition)
+            together = few(hidden if self.tokens is None else hidden[:, 0], kernel, bias)
             outputs |= dict(zip(asked, jnp.split(together, ends, axis=1), strict=True))
         flow = outputs.get("flow")
         if condition is not None and self.conditioning != "input" and "forward" in outputs:
             outputs["forward"] = outputs["forward"] * jnp.exp(condition @ self.logit_scale)[:, None]
         return FlowOutputs(outputs.get("forward"), outputs.get("backward"), None if flow is None else flow[:, 0])
+
+    @property
+    def _by_token(self) -> bool:
+        return self.tokens is not None and self.tokens.actions > 0
+
+    def _token_outputs(self, hidden: jax.Array, asked: list[str]) -> dict[str, jax.Array]:
+        """The outputs of heads for tokens float32 [R, 1 + K, W]: actions from each token, the rest from the first."""
+        whole, each = hidden[:, 0], hidden[:, 1:].reshape(-1, self.width)
+        outputs = {}
+        for head in asked:
+            parameters = getattr(self, f"{head}_head")(self.width)
+            rows = few(whole if head == "flow" else each, *parameters)
+            outputs[head] = rows.reshape(len(hidden), -1)
+            if head == "forward":
+                stop = few(whole, *self.stop_head(self.width))
+                outputs[head] = jnp.concatenate([outputs[head], stop], axis=1)
+        return outputs
 
     def _trunk(self, head: str) -> str:
         return "trunk" if self.shared else f"{head}_trunk"

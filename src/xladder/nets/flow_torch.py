@@ -11,7 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from xladder.nets.flow_transformer_torch import TokenTrunk
+
 HEADS = ("forward", "backward", "flow")
+
+
+class Tokens(NamedTuple):
+    """How a transformer reads a state, and where its actions come from."""
+
+    places: int  # K
+    actions: int  # actions of each token; 0 if all actions are those of the whole state
+    heads: int  # of attention
 
 
 class FlowOutputs(NamedTuple):
@@ -69,12 +79,20 @@ class FlowNet(nn.Module):
         has_log_z: bool,
         knots: int = 0,
         conditioning: str = "both",
+        tokens: Tokens | None = None,
     ):
         super().__init__()
-        self.heads, self.shared = heads, shared
+        self.heads, self.shared, self.tokens = heads, shared, tokens
         sizes = {"forward": actions, "backward": actions - 1, "flow": 1}
+        if tokens is not None and tokens.actions:
+            sizes = {"forward": tokens.actions, "backward": tokens.actions, "flow": 1}
+            self.stop_head = nn.Linear(width, 1)
         for trunk in dict.fromkeys(self._trunk(head) for head in heads):
-            self.add_module(trunk, Trunk(inputs, width, layers, knots if conditioning != "logits" else 0))
+            seen = knots if conditioning != "logits" else 0
+            if tokens is None:
+                self.add_module(trunk, Trunk(inputs, width, layers, seen))
+            else:
+                self.add_module(trunk, TokenTrunk(inputs, width, layers, tokens.heads, tokens.places, seen))
         for head in heads:
             self.add_module(f"{head}_head", nn.Linear(width, sizes[head]))
         if has_log_z:
@@ -86,12 +104,21 @@ class FlowNet(nn.Module):
         """The outputs of the requested heads for encoded states: float32 [R, F], or int64 [R, K]; `hats` [R, knots]."""
         asked = [head for head in self.heads if head in heads]
         hidden = {name: self.get_submodule(name)(encoded, condition) for name in dict.fromkeys(map(self._trunk, asked))}
-        outputs = {head: self.get_submodule(f"{head}_head")(hidden[self._trunk(head)]) for head in asked}
+        outputs = {head: self._output(head, hidden[self._trunk(head)]) for head in asked}
         flow = outputs.get("flow")
         if self.logit_scale is not None and "forward" in outputs:
             assert condition is not None
             outputs["forward"] = outputs["forward"] * (condition @ self.logit_scale).exp()[:, None]
         return FlowOutputs(outputs.get("forward"), outputs.get("backward"), None if flow is None else flow[:, 0])
+
+    def _output(self, head: str, hidden: Tensor) -> Tensor:
+        layer = self.get_submodule(f"{head}_head")
+        if self.tokens is None:
+            return layer(hidden)
+        if head == "flow" or not self.tokens.actions:
+            return layer(hidden[:, 0])
+        each = layer(hidden[:, 1:]).flatten(1)
+        return torch.cat([each, self.stop_head(hidden[:, 0])], dim=1) if head == "forward" else each
 
     def _trunk(self, head: str) -> str:
         return "trunk" if self.shared else f"{head}_trunk"

@@ -72,6 +72,9 @@ class FlowWorld(ABC):
     """Steps of the shortest trajectory, including stop, if that is known: updates are then compiled for fewer sizes."""
     num_inputs: int | None = None
     """Number of one-hot inputs, if `encode` returns integers."""
+    actions_per_token: int = 0
+    """If actions belong to the entries of `encode`, equally many to each and in their order: how many. A transformer
+    then reads each entry's logits from its own token; otherwise all from one token for the whole state."""
     modes_counted: int = 0
     """Number of modes, M, of which training counts how many were found; `near_modes` says when."""
     metric_texts: Mapping[str, str] = MappingProxyType({})
@@ -277,6 +280,10 @@ class BoundWorld(ABC):
     """At least as few steps as the shortest trajectory has, including stop."""
     num_inputs: int
     """Number of network inputs: features, or one-hot inputs."""
+    num_tokens: int = 0
+    """Number of one-hot entries of an encoding, K; 0 if it has features."""
+    actions_per_token: int = 0
+    """Actions that belong to each entry; 0 if they belong to the whole state."""
     below: int | None = None
     """States are integers in [0, below), where that is known."""
     state_name: str = "state"

@@ -41,6 +41,7 @@ class OwnWorld(BoundWorld):
         encoded = jax.eval_shape(self.encode, jax.ShapeDtypeStruct((self.state_size,), jnp.int32))
         whole = jnp.issubdtype(encoded.dtype, jnp.integer)
         self.num_inputs = int(world.num_inputs or 0) if whole else encoded.shape[0]
+        self.num_tokens, self.actions_per_token = encoded.shape[0] if whole else 0, world.actions_per_token
 
     def flatten(self, state: State) -> jax.Array:
         """int32 [D] from the world's own state."""

@@ -117,6 +117,7 @@ class Hypergrid(BoundWorld):
         self.config = config
         self.state_size, self.num_actions, self.max_steps = config.dim, config.dim + 1, config.steps
         self.num_inputs, self.below = config.dim * config.side, config.side
+        self.num_tokens, self.actions_per_token = config.dim, 1
         self.chart_text = "all cells" if config.dim <= 2 else "marginal of coordinates 1 and 2"
         self._reward_checked = False
 

@@ -45,6 +45,7 @@ class Sequences(FlowWorld):
         self.shortest = length if shortest is None or order == "any" else shortest
         self.num_actions, self.max_steps = num_actions(length, symbols, order), length + 1
         self.num_inputs = length * (symbols + 1)
+        self.actions_per_token = symbols if order == "any" else 0
         self.chart_text, self.chart_axes = "frequency of each symbol at each place", ("symbol", "place")
 
     def initial(self) -> jax.Array:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from xladder.families.gflownet.config import GFlowNetConfig
+from xladder.families.gflownet.config import GFlowNetConfig, LearnerConfig
 from xladder.worlds.bits_settings import WorldConfig
 
 
@@ -16,4 +16,26 @@ class Config(GFlowNetConfig):
 
 
 DEFAULT = Config(iterations=5000)
-PRESETS = {"default": DEFAULT}
+TRANSFORMER = LearnerConfig(
+    network="transformer",
+    width=64,
+    layers=3,
+    attention_heads=8,
+    backward="uniform",
+    log_z_lr=5e-2,
+    weight_decay=1e-5,
+    epsilon=1e-3,
+    epsilon_end=1e-3,
+)
+LONG = WorldConfig(bits=120, word=8, modes=60, beta=3.0, radius=30)
+# gfnx's settings (Tiapkin et al. 2025) of the non-autoregressive task of Tiapkin et al. 2024, a baseline for each loss.
+GFNX = Config(LONG, TRANSFORMER, iterations=50_000, evaluate_every=1000)
+PRESETS = {
+    "default": DEFAULT,
+    # The same, small enough for a transformer on a CPU and for exact evaluation.
+    "transformer": replace(DEFAULT, learner=replace(TRANSFORMER, epsilon=0.1, epsilon_end=0.0)),
+    "gfnx": GFNX,
+    "gfnx-db": replace(GFNX, loss="db", evaluate_every=2000),
+    # Malkin et al. 2022: words are appended; rewards fall with the number of bits, as in torchgfn's `BitSequence`.
+    "append": replace(GFNX, world=replace(LONG, order="append", beta=1.0, distance="bits", radius=28)),
+}

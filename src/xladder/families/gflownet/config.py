@@ -39,6 +39,12 @@ class LearnerConfig:
     """Adam's learning rate for the network."""
     log_z_lr: float = 0.1
     """Adam's learning rate for log Z, which trajectory balance learns as a separate parameter."""
+    weight_decay: float = 0.0
+    """Decoupled weight decay of the network (AdamW)."""
+    network: Literal["mlp", "transformer"] = "mlp"
+    """Hidden layers: dense ones, or transformer blocks over the places of a state."""
+    attention_heads: int = 8
+    """Attention heads of a transformer."""
     width: int = 256
     """Width of the hidden layers."""
     layers: int = 2
@@ -193,6 +199,14 @@ class GFlowNetConfig:
         return max(1, round(self.learner.local_search_share * new)) if self.learner.local_search else 0
 
     @property
+    def tokens(self) -> tuple[int, int, int] | None:
+        """For a transformer: tokens of a state, actions of each (0: all are of the whole state), attention heads."""
+        if self.learner.network == "mlp":
+            return None
+        world = self.world.build()
+        return world.num_tokens, world.actions_per_token, self.learner.attention_heads
+
+    @property
     def learns_flow(self) -> bool:
         """Whether the loss needs state flows."""
         return self.loss in ("db", "subtb", "fm", "fldb", "flsubtb")
@@ -244,6 +258,28 @@ def check(config: GFlowNetConfig) -> None:
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
     need(learner.width <= MOST_WIDTH, "learner.width", learner.width, f"{MOST_WIDTH} is the widest possible")
+    if learner.network == "transformer":
+        need(learner.attention_heads >= 1, "learner.attention-heads", learner.attention_heads, "it has to be 1 or more")
+        need(
+            learner.width % learner.attention_heads == 0,
+            "learner.width",
+            learner.width,
+            f"it has to be a multiple of `--learner.attention-heads`, which is {learner.attention_heads}",
+        )
+        built = world.build()
+        need(
+            built.num_tokens > 0 and built.num_inputs % built.num_tokens == 0,
+            "learner.network",
+            learner.network,
+            "it needs a world whose `encode` gives one whole number for each place, out of equally many",
+        )
+    need(learner.network in ("mlp", "transformer"), "learner.network", learner.network, "there are mlp and transformer")
+    need(
+        0.0 <= learner.weight_decay < float("inf"),
+        "learner.weight-decay",
+        learner.weight_decay,
+        "it has to be a number, and cannot be negative",
+    )
     for flag, count, size in [
         ("learner.batch-size", learner.batch_size, world.steps * world.state_size),
         ("learner.memory", learner.memory, world.state_size),
