@@ -101,10 +101,10 @@ def test_one_of_many_actions_is_chosen_with_its_probability():
     probs = np.where(rng.random(actions) < 0.9, 0.0, rng.random(actions))
     probs[-30:] = 0.0
     probs /= probs.sum()
-    draws = (np.arange(100_000) + 0.5) / 100_000
-    chosen = np.asarray(choose(jnp.asarray(np.tile(probs, (100_000, 1)), jnp.float32), jnp.asarray(draws, jnp.float32)))
-    shares = np.bincount(chosen, minlength=actions) / 100_000
+    draws = (np.arange(5_000) + 0.5) / 5_000
+    chosen = np.asarray(choose(jnp.asarray(np.tile(probs, (5_000, 1)), jnp.float32), jnp.asarray(draws, jnp.float32)))
+    shares = np.bincount(chosen, minlength=actions) / 5_000
     assert (shares[probs == 0] == 0).all()
-    np.testing.assert_allclose(shares, probs, atol=3e-5)
+    np.testing.assert_allclose(shares, probs, atol=5e-4)
     last = choose(jnp.asarray(probs[None], jnp.float32), jnp.float32([np.nextafter(np.float32(1), np.float32(0))]))
     assert probs[int(last[0])] > 0

@@ -12,6 +12,7 @@ from tests.in_process import InProcess
 from tests.test_value_rungs import GYM, PONG, SEVERAL_STEPS
 from xladder import settings, user_code
 from xladder.errors import UsageError
+from xladder.families.gflownet import sequences_presets
 from xladder.families.multi_agent import cleanup_presets, iowa_presets, tag_presets
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_rung, find_workload
 
@@ -41,6 +42,7 @@ SMALL = {
     "dags": TINY_GRAPHS,
     "ising": TINY_ISING,
     "sets": TINY_SETS,
+    "sequences": sequences_presets.Config(learner=TINY_GRID.learner, iterations=20),
     "cartpole": SEVERAL_STEPS,
     "atari/breakout": PONG,
     "gym/CartPole-v1": GYM,
@@ -78,7 +80,7 @@ QUICK = {
 QUICK |= {("iowa", "torch")}
 SLOW |= {
     (w, r)
-    for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits", "dags", "ising", "sets")
+    for w in ("cleanup", "tag", "iowa", *OWN.values(), "flow/bits", "bits", "dags", "ising", "sets", "sequences")
     for r in RUNGS
     if (w, r) not in QUICK
 }

@@ -50,7 +50,7 @@ def sub_trajectory_balance(
 ) -> jax.Array:
     """float32 []: the squared imbalance of every sub-trajectory i → j, averaged with weights λ^(j − i).
 
-    λ in (0, 1]: small λ is detailed balance, λ = 1 weights all sub-trajectories equally.
+    Small λ is detailed balance, λ = 1 weights all sub-trajectories equally, and larger λ prefers long ones.
     """
     # A sub-trajectory's residual is the sum of its steps' residuals. These are small even if the log-flows are not, so
     # differences of their running sum keep digits that differences of flows would lose.

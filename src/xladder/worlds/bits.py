@@ -9,6 +9,7 @@ Shapes: n bits, L = n / k words, M modes, T sequences of the test set.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from jax.scipy.stats import rankdata
 
 from xladder.worlds.flow import Sampler
 from xladder.worlds.sequences import Sequences
+from xladder.worlds.sequences_host import HostSequences
 
 if TYPE_CHECKING:
     from xladder.worlds.bits_settings import WorldConfig
@@ -62,12 +64,30 @@ class Bits(Sequences):
         """bool [M]: which modes are nearer than the radius."""
         return self.distances(state) < self.config.radius
 
+    def describe(self, states: np.ndarray) -> list[str]:
+        """The bits of complete sequences int [B, L]."""
+        return ["".join(format(word - 1, f"0{self.config.word}b") for word in state) for state in states.tolist()]
+
+    def host_twin(self) -> HostSequences:
+        """The same in NumPy."""
+        return HostSequences(self.length, self.symbols, self.order, self.length, partial(log_rewards, self.config))
+
     def metrics(self, sampler: Sampler) -> Mapping[str, jax.Array]:
         """Correlations of log-probability and log-reward over the test set."""
         log_p = sampler.log_probability(self.tests, WAYS)
         log_r = jax.vmap(self.log_reward)(jnp.asarray(self.tests))
         ranks = rankdata(log_p), rankdata(log_r)
         return {"spearman": jnp.corrcoef(*ranks)[0, 1], "pearson": jnp.corrcoef(log_p, log_r)[0, 1]}
+
+
+def log_rewards(config: WorldConfig, states: np.ndarray) -> np.ndarray:
+    """float64 [B]: log-rewards of states int [B, L] in NumPy, for the twin."""
+    digits = [(states - 1) // 2**power % 2 for power in range(config.word - 1, -1, -1)]
+    bits = np.stack(digits, axis=-1).reshape(len(states), -1)
+    nearest = np.full(len(states), config.bits)
+    for mode in config.mode_bits():
+        nearest = np.minimum(nearest, np.abs(bits - mode).sum(1))
+    return -config.beta * nearest / (config.bits if config.distance == "fraction" else 1)
 
 
 def flipped_modes(config: WorldConfig, modes: np.ndarray) -> np.ndarray:

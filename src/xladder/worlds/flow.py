@@ -143,6 +143,10 @@ class FlowWorld(ABC):
         """The metrics in `metric_texts`, float [] each, from what a sampler builds. Pure JAX."""
         return {}
 
+    def describe(self, states: np.ndarray) -> list[str] | None:
+        """Objects int [B, D] as texts, for tables of samples; None: only their numbers are written."""
+        return None
+
     def chart(self, state: State) -> jax.Array:
         """float [H, W]: features of an object, not negative, whose mean over objects is drawn beside the target's."""
         raise NotImplementedError
@@ -365,7 +369,11 @@ class BoundWorld(ABC):
         last = int(np.flatnonzero(found.terminal)[-1])
         return jnp.asarray(found.states)[jnp.minimum(places, last)]
 
-    # Published metrics of a world's own, see `FlowWorld`.
+    # Published metrics and texts of a world's own, see `FlowWorld`.
+
+    def describe(self, states: np.ndarray) -> list[str] | None:
+        """Objects int [B, D] as texts; None if they have none."""
+        return None
 
     def near_modes(self, state: jax.Array) -> jax.Array:
         """bool [M]: for which of its modes an object counts."""

@@ -89,6 +89,7 @@ FLOW_WORLDS = {
     "bits": "a GFlowNet learns to sample sequences of bits near hidden ones, word by word",
     "ising": "a GFlowNet learns to sample lattices of spins by their Boltzmann weight, spin by spin",
     "sets": "a GFlowNet learns to sample sets in proportion to their reward, item by item",
+    "sequences": "a GFlowNet learns to sample sequences in proportion to their values in a table of yours",
 }
 """The built-in worlds in which objects are built step by step → what is learned there."""
 WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", *FLOW_WORLDS)

@@ -16,6 +16,7 @@ from xladder.families.gflownet import conditions
 from xladder.protocols import Family
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
 
+MOST_WEIGHT = 1e30  # of a sub-trajectory, before weights are normalised
 MOST_WIDTH = 2**16  # of a hidden layer
 KNOTS = 16  # of a condition's range, between which the network's input, scale and log Z are interpolated
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
@@ -54,7 +55,7 @@ class LearnerConfig:
     backward: Literal["learned", "uniform"] = "learned"
     """Whether the backward policy is learned or uniform."""
     subtb_lambda: float = 0.9
-    """λ of sub-trajectory balance, in (0, 1]: each further step of a sub-trajectory multiplies its weight by λ."""
+    """λ of sub-trajectory balance: each further step of a sub-trajectory multiplies its weight by λ."""
     weighting: Literal["trajectories", "transitions"] = "trajectories"
     """For db, fldb, fm, mdb: mean over trajectories of their means, or over all transitions as in torchgfn and gfnx."""
     mdb_delta: float = float("inf")
@@ -315,7 +316,13 @@ def check(config: GFlowNetConfig) -> None:
     need(learner.mdb_delta > 0.0, "learner.mdb-delta", learner.mdb_delta, "it has to be positive")
     if config.loss == "mdb" and not world.all_complete:
         _check_stops(world)
-    need(0.0 < learner.subtb_lambda <= 1.0, "learner.subtb-lambda", learner.subtb_lambda, "λ has to lie in (0, 1]")
+    need(0.0 < learner.subtb_lambda <= 2.0, "learner.subtb-lambda", learner.subtb_lambda, "λ has to lie in (0, 2]")
+    need(
+        max(learner.subtb_lambda, 1.0) ** min(world.steps, 1000) < MOST_WEIGHT,
+        "learner.subtb-lambda",
+        learner.subtb_lambda,
+        f"with trajectories of up to {world.steps} steps the weight of the longest would overflow: make it smaller",
+    )
     for flag, fraction in [
         ("learner.epsilon", learner.epsilon),
         ("learner.epsilon-end", learner.epsilon_end),

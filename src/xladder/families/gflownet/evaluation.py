@@ -219,7 +219,9 @@ def draw_objects(
     ]
     states, log_rewards = (np.concatenate(part)[:count] for part in zip(*found, strict=True))
     world = config.world.build()
-    table = {f"{world.state_name}_{d + 1}": states[:, d] for d in range(world.state_size)}
+    texts = world.describe(states)
+    table: dict[str, np.ndarray] = {} if texts is None else {"object": np.array(texts)}
+    table |= {f"{world.state_name}_{d + 1}": states[:, d] for d in range(world.state_size)}
     table |= {"reward": np.exp(log_rewards), "log_reward": log_rewards}
     known = world.enumeration() if config.exact else None
     if known is not None:

@@ -10,6 +10,7 @@ from xladder.families.gflownet import (
     hypergrid_presets,
     ising_presets,
     own_presets,
+    sequences_presets,
     sets_presets,
 )
 from xladder.families.gflownet.config import GFlowNetConfig
@@ -20,6 +21,7 @@ WORLDS: dict[str, Mapping[str, GFlowNetConfig]] = {
     "dags": dags_presets.PRESETS,
     "ising": ising_presets.PRESETS,
     "sets": sets_presets.PRESETS,
+    "sequences": sequences_presets.PRESETS,
 }
 
 
