@@ -91,7 +91,7 @@ def test_estimated_log_probabilities_agree_with_exact_ones(order):
     program = Program(config)
     params, known = program.init(3).agent.params, exact.tables(config.world)
     log_p = partial(evaluation.log_distribution, program, params, known)
-    exactly = PolicySampler(program, params, jax.random.key(0), log_p)
+    exactly = PolicySampler(program, params, jax.random.key(0), known.states, log_p)
     sampled = PolicySampler(program, params, jax.random.key(0))
     tests = program.learner.world.world.tests
     estimates = np.asarray(jax.jit(lambda: sampled.log_probability(tests, 300))())
@@ -124,6 +124,7 @@ def test_all_rungs_learn_the_same_and_count_the_same_modes():
         assert np.isfinite(rung.start(config, [3]).advance(2)["modes_found"]).all()
 
 
+@pytest.mark.slow
 def test_training_reports_the_published_metrics(tmp_path):
     done = xladder.train("bits", config=TINY_SEQUENCES, evaluate_every=10, out=tmp_path / "run")
     assert {"spearman", "pearson", "modes_found", "tv"} <= set(done.metrics)

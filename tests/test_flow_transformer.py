@@ -69,6 +69,7 @@ def test_parity(config):
     assert not failed, failed
 
 
+@pytest.mark.slow
 def test_a_separate_trunk_goes_through_pytorch_unchanged():
     from xladder.families.gflownet.program import Program
     from xladder.learners.gflownet_torch import TorchGFlowNet

@@ -94,6 +94,7 @@ def test_bad_settings_end_in_a_sentence(tmp_path, capsys):
         assert said in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_the_made_up_table_is_learned_and_sampled(tmp_path):
     """A tree of 341 states: its distribution is exact, and samples are written as sequences."""
     done = xladder.train(
