@@ -8,12 +8,15 @@ import numpy as np
 import pytest
 
 from tests.conftest import TINY_BITS, TINY_GRAPHS, TINY_GRID
+from xladder import bridge, user_code
 from xladder.core.compiling import compiled
 from xladder.errors import UsageError
 from xladder.families.gflownet import config as settings
 from xladder.families.gflownet import evaluation
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.dags_presets import DEFAULT, PRESETS, Config, WorldConfig
+from xladder.learners.gflownet import GFlowNetLearner
+from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.rungs import fused
 from xladder.worlds import dags
 from xladder.worlds.dags_settings import count_graphs
@@ -72,8 +75,18 @@ def test_exact_evaluation_knows_log_z_and_the_picture():
     assert bound.log_z() == pytest.approx(-np.log(p.max()), abs=1e-4)
     expected = np.einsum("b,bij->ij", p, (graphs[:, None, :4] >> np.arange(4)[None, :, None] & 1).astype(float))
     np.testing.assert_allclose(bound.target_picture(exact=True), expected, atol=1e-5)
-    assert world.states() is not None
-    assert WorldConfig(nodes=6).make().states() is None
+    assert world.known_log_z() == pytest.approx(-np.log(p.max()), abs=1e-9)
+    # Graphs that encode the same independences have the same score: all of them are modes.
+    assert bound.enumeration().modes.sum() == (p > p.max() * (1 - 1e-9)).sum() > 1
+    large = WorldConfig(nodes=6).make()
+    assert large.states() is None
+    assert set(large.metric_texts) == {"expected_edges", "expected_shd", "auroc", "edge_correlation"}
+
+
+def test_sampled_graphs_are_a_column_for_each_edge():
+    columns = TINY_GRAPHS.world.build().table(np.array([[0, 0b101, 0, 0, 0b101, 0]], np.int32))
+    assert [name for name, values in columns.items() if values[0]] == ["X1->X2", "X3->X2"]
+    assert len(columns) == 6
 
 
 @pytest.mark.parametrize(
@@ -104,6 +117,16 @@ def test_modified_detailed_balance_needs_objects_everywhere():
         settings.check(replace(TINY_BITS, loss="mdb"))
     with pytest.raises(UsageError, match="mdb-delta"):
         settings.check(replace(TINY_GRAPHS, learner=LearnerConfig(mdb_delta=0.0)))
+
+
+def test_the_flow_is_read_off_the_stop_edge_on_both_sides():
+    twin = TorchGFlowNet(replace(TINY_GRAPHS, loss="mdb"))
+    graphs = dags.all_graphs(3)
+    params = bridge.to_jax("gflownet", twin.net.state_dict())
+    log_pf, _, ours = jax.jit(GFlowNetLearner(twin.config).log_policies)(params, graphs)
+    rewards = twin.world.log_reward(graphs)
+    np.testing.assert_allclose(ours, rewards - np.asarray(log_pf)[:, -1], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(twin.log_flow(graphs.astype(np.int64)), ours, rtol=1e-5, atol=1e-5)
 
 
 def test_presets_are_valid():
@@ -137,3 +160,9 @@ def test_own_data_are_used(tmp_path):
     edges = jax.vmap(world.chart)(graphs)
     assert p @ np.asarray(edges[:, 0, 2] + edges[:, 2, 0]) > 0.99  # a and c belong together
     assert "30 samples of" in config.headline()
+    # The file is part of a run.
+    before = user_code.digests({"world": {"data": str(path)}})
+    user_code.check_unchanged(before, "a run")
+    path.write_text("a,b,c\n1,2,3\n")
+    with pytest.raises(UsageError, match="has changed"):
+        user_code.check_unchanged(before, "a run")

@@ -185,6 +185,21 @@ def test_priors():
     np.testing.assert_array_equal(local[0, [0b000, 0b010, 0b110]], [0, 1, 5])
 
 
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_the_evidence_and_the_edges_are_those_of_all_graphs(nodes):
+    local = dag_scores.local_scores(dag_scores.bge(dag_data.gaussian_dataset(nodes, 30, 0.5, 2).values))
+    graphs = dags.all_graphs(nodes)
+    scores = local[np.arange(nodes), graphs[:, :nodes]].sum(1)
+    log_z = np.logaddexp.reduce(scores)
+    assert dag_scores.log_evidence(local[None])[0] == pytest.approx(log_z, rel=1e-12)
+    there = (graphs[:, None, :nodes] >> np.arange(nodes)[None, :, None] & 1).astype(float)
+    expected = np.einsum("b,bij->ij", np.exp(scores - log_z), there)
+    np.testing.assert_allclose(dag_scores.edge_probabilities(local), expected, atol=1e-12)
+    # All graphs alike: their number, Robinson's.
+    flat = np.where(np.isfinite(local), 0.0, local)
+    assert np.exp(dag_scores.log_evidence(flat[None])[0]) == pytest.approx(len(graphs))
+
+
 # Features
 
 

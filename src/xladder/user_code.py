@@ -310,15 +310,16 @@ def objects_in(settings: Any) -> list[str]:
 
 
 def digests(settings: Any) -> dict[str, str]:
-    """SHA-256 of the files of the modules named in settings."""
-    return {module: found for module in modules_in(settings) if (found := digest(module))}
+    """SHA-256 of the files of the modules named in settings, and of the tables (`.csv`) that they name."""
+    tables = [text for text in _texts(settings) if text.endswith(".csv")]
+    return {name: found for name in [*modules_in(settings), *tables] if (found := digest(name))}
 
 
 def digest(module: str) -> str | None:
-    """SHA-256 of a module's file; None if it has none. The module has to be imported already."""
-    file = getattr(sys.modules.get(module), "__file__", None)
+    """SHA-256 of a module's file, or of a table; None if there is none. The module has to be imported already."""
+    file = module if module.endswith(".csv") else getattr(sys.modules.get(module), "__file__", None)
     try:
-        return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
+        return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest() if file else None
     except OSError:
         return None
 

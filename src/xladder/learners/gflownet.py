@@ -390,7 +390,7 @@ class GFlowNetLearner:
         log_pb = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, MASKED_LOGIT)), MASKED_LOGIT)
         log_flow = jnp.zeros(states.shape[0]) if outputs.log_flow is None else outputs.log_flow
         if self.config.loss == "mdb":  # the stop edge says what flows through a state
-            log_flow = self.log_rewards(states) - log_pf[:, -1]
+            log_flow = self.log_rewards(states, condition) - log_pf[:, -1]
         return log_pf, log_pb, log_flow
 
     def _empty(self, steps: int, count: int) -> jax.Array:

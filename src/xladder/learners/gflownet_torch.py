@@ -67,7 +67,12 @@ class TorchGFlowNet(TorchState):
 
     @torch.inference_mode()
     def log_flow(self, states: np.ndarray, condition: np.ndarray | None = None) -> np.ndarray | None:
-        """float32 [B]: the log-flow of states, or None if it is not learned."""
+        """float32 [B]: the log-flow of states, or None if it is not known."""
+        if self.config.loss == "mdb":  # the stop edge says what flows through a state
+            allowed = self._tensor(self.world.forward_mask(states))
+            logits = self._apply(states, "forward", condition=condition).forward
+            log_stop = torch.where(allowed, logits, MASKED_LOGIT).log_softmax(-1)[:, -1]
+            return (self._log_rewards(states, condition) - log_stop).cpu().numpy()
         outputs = self._apply(states, "flow", condition=condition).log_flow
         return None if outputs is None else outputs.cpu().numpy()
 

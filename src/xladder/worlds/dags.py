@@ -31,6 +31,7 @@ OF_THE_TRUTH = {
     "expected_shd": "expected structural Hamming distance to the true graph",
     "auroc": "AUROC of edge probabilities for the true graph",
 }
+LARGEST_KNOWN = {"edge_correlation": 8, "path_correlation": 5, "blanket_correlation": 5}  # nodes, for exact values
 OF_THE_POSTERIOR = {
     "edge_correlation": "correlation of edge probabilities with the exact posterior's",
     "path_correlation": "correlation of path probabilities",
@@ -65,7 +66,7 @@ class Dags(FlowWorld):
         self.metric_texts = {
             "expected_edges": "expected number of edges",
             **(OF_THE_TRUTH if truth else {}),
-            **(OF_THE_POSTERIOR if n <= MOST_ENUMERATED else {}),
+            **{name: text for name, text in OF_THE_POSTERIOR.items() if n <= LARGEST_KNOWN[name]},
         }
         self.chart_text, self.chart_axes = "probability of every edge", ("from", "to")
 
@@ -136,21 +137,32 @@ class Dags(FlowWorld):
         if self.truth is not None:
             found["expected_shd"] = p @ dag_features.structural_distance(graphs, self.truth).astype(jnp.float32)
             found["auroc"] = dag_features.auroc(ours.edges, self.truth)
-        if self._posterior is not None:
-            pairs = zip(OF_THE_POSTERIOR, ours, self._posterior, strict=True)
-            found |= {name: dag_features.correlation(mine, exact) for name, mine, exact in pairs}
+        for name, mine, exact in zip(OF_THE_POSTERIOR, ours, self._posterior, strict=True):
+            if exact is not None:
+                found[name] = dag_features.correlation(mine, exact)
         return found
+
+    def table_columns(self, objects: np.ndarray) -> Mapping[str, np.ndarray]:
+        """A column of 0 and 1 for every edge."""
+        names = self.dataset.names if self.dataset else [f"X{i + 1}" for i in range(self.nodes)]
+        pairs = zip(self.sources, self.targets, strict=True)
+        return {f"{names[i]}->{names[j]}": objects[:, j] >> i & 1 for i, j in pairs}
+
+    def known_log_z(self) -> float | None:
+        """Exact for any number of nodes, by summing over orders of the nodes; see `dag_scores.log_evidence`."""
+        return float(dag_scores.log_evidence(self.local[None])[0]) - self.best_log_score
 
     def chart(self, state: jax.Array) -> jax.Array:
         """float32 [n, n]: which edges there are."""
         return dag_features.unpack(state[None, : self.nodes])[0].astype(jnp.float32)
 
     @cached_property
-    def _posterior(self) -> Features | None:
-        """The exact posterior's features, if the graphs can be enumerated."""
+    def _posterior(self) -> Features | tuple[np.ndarray | None, ...]:
+        """The exact posterior's features as far as they are known: of few nodes all, of some more the edges."""
         graphs = self.states()
         if graphs is None:
-            return None
+            known = self.nodes <= LARGEST_KNOWN["edge_correlation"]
+            return dag_scores.edge_probabilities(self.local) if known else None, None, None
         scores = self.local[np.arange(self.nodes), graphs[:, : self.nodes]].sum(1)
         p = np.exp(scores - np.logaddexp.reduce(scores))
         with jax.ensure_compile_time_eval():

@@ -147,6 +147,13 @@ class FlowWorld(ABC):
         """Objects int [B, D] as texts, for tables of samples; None: only their numbers are written."""
         return None
 
+    def table_columns(self, objects: State) -> Mapping[str, np.ndarray]:
+        """Columns [B] that describe objects, NumPy arrays stacked along a first axis, for `xladder sample`.
+
+        If there are none, the numbers of the states are written.
+        """
+        return {}
+
     def chart(self, state: State) -> jax.Array:
         """float [H, W]: features of an object, not negative, whose mean over objects is drawn beside the target's."""
         raise NotImplementedError
@@ -390,6 +397,10 @@ class BoundWorld(ABC):
     def image(self, state: np.ndarray) -> np.ndarray | None:
         """float [H, W]: a picture of an object int32 [D]; None if objects are not drawn."""
         return None
+
+    def table(self, states: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Columns [B] that describe states int32 [B, D]: their numbers, unless a world says otherwise."""
+        return {f"{self.state_name}_{d + 1}": states[:, d] for d in range(self.state_size)}
 
     # Figures: of a grid the marginal of the first two coordinates, of other worlds the mean of `FlowWorld.chart`.
 

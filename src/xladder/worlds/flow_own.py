@@ -107,6 +107,11 @@ class OwnWorld(BoundWorld):
         """The metrics of the world's own."""
         return self.world.metrics(_Unflattened(self, sampler))
 
+    def table(self, states: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Columns [B] that describe states int32 [B, D]: the world's own, or their numbers."""
+        objects = jax.tree.map(np.asarray, jax.vmap(self.unflatten)(jnp.asarray(states)))
+        return self.world.table_columns(objects) or super().table(states)
+
     def log_z(self) -> float | None:
         """The logarithm of the sum of all rewards: what the world knows, or from the enumeration."""
         known = self.world.known_log_z()

@@ -93,7 +93,7 @@ def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
         part = objects[begin : begin + AT_ONCE]
         log_rewards[part] = host.log_reward(states[part])
     best = log_rewards[terminal].max(initial=NOTHING)
-    modes = terminal & (log_rewards >= best - 1e-6 * max(1.0, abs(best)))
+    modes = terminal & (log_rewards >= best - max(1e-4, 1e-6 * abs(best)))  # equal, but for rounding
     return Enumeration(states, terminal, log_rewards, children, parents, sort_levels(children), modes, place)
 
 

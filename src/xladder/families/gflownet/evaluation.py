@@ -221,8 +221,7 @@ def draw_objects(
     world = config.world.build()
     texts = world.describe(states)
     table: dict[str, np.ndarray] = {} if texts is None else {"object": np.array(texts)}
-    table |= {f"{world.state_name}_{d + 1}": states[:, d] for d in range(world.state_size)}
-    table |= {"reward": np.exp(log_rewards), "log_reward": log_rewards}
+    table |= {**world.table(states), "reward": np.exp(log_rewards), "log_reward": log_rewards}
     known = world.enumeration() if config.exact else None
     if known is not None:
         table["log_probability"] = distribution(config, params, compiled)[known.place(states)]

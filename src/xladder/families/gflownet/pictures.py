@@ -50,6 +50,7 @@ def choose_seeds(result: Result) -> list[Shown]:
         chosen.append(Shown(other, f"seed {other}, the worst of {of}"))
     return chosen
 
+
 DRAWN = 16  # objects that are drawn
 
 
