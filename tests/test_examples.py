@@ -14,6 +14,7 @@ PRINTED = {
     "own_gflownet": [],
     "own_loop": ["steps per episode"],
     "sweep_from_python": ["over 4 seeds after"],
+    "energy_model": ["−log RMSE 4.", "lattices accepted"],
 }
 IN_SORREL = {"sorrel_dropin"}  # needs the real sorrel: run by `make test-sorrel`
 
@@ -22,7 +23,10 @@ def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED) | IN_SORREL
 
 
-@pytest.mark.parametrize("name", PRINTED)
+LONG = {"energy_model"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in PRINTED])
 def test_an_example_runs_from_anywhere_and_is_short(name, tmp_path):
     source = EXAMPLES / f"{name}.py"
     assert len(source.read_text().splitlines()) < 100

@@ -37,11 +37,6 @@ class WorldConfig(BuiltInSettings):
         return count_lattices(self.side, self.order)
 
     @property
-    def knows_log_z(self) -> bool:
-        """Whether log Z is known: in closed form, unless neighbours cannot all be opposite."""
-        return self.coupling >= 0 or self.side % 2 == 0 or self.side <= 10
-
-    @property
     def steps(self) -> int:
         """Steps of the longest trajectory, including stop."""
         return self.side**2 + 1

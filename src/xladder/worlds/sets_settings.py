@@ -37,11 +37,6 @@ class WorldConfig(BuiltInSettings):
         return count_sets(self.items, self.most)
 
     @property
-    def knows_log_z(self) -> bool:
-        """Whether log Z is known: in closed form, unless the reward is the user's own."""
-        return self.enumerable or not self.own_reward
-
-    @property
     def steps(self) -> int:
         """Steps of the longest trajectory, including stop."""
         return self.most + 1
