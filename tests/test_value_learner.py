@@ -355,6 +355,48 @@ def test_rlax_agrees_with_and_without_double_q(head):
     assert np.abs(plain - double).max() > 0.01, "online and target networks chose the same everywhere"
 
 
+def test_rlax_agrees_about_iqn_which_draws_fractions_for_each_of_its_three_passes():
+    rng, count, states, actions, drawn = np.random.default_rng(1), 6, 4, 3, 5
+    online, target = (rng.normal(size=(states, 2, actions)).astype(np.float32) for _ in range(2))  # base and slope
+    taus = rng.random((3, count, drawn), np.float32)
+    batch = batch_of(*((s, s % actions, 0.3 * s, 0.9 * (s != 3)) for s in (0, 1, 2, 3, 1, 0)))
+    learner = learner_of(head="implicit", quantiles=drawn)
+    given = {"table": online}, {"table": target}, batch, taus, (None,) * 3
+    losses, _ = jax.jit(learner.losses)(*given)
+
+    def quantiles(table, fractions):
+        return table[:1] + fractions[:, None] * table[1:]
+
+    for i, state in enumerate(batch.states[:, 0]):
+        now, later = quantiles(online[state], taus[2, i]), quantiles(target[1], taus[1, i])
+        chosen_by, transition = quantiles(target[1], taus[0, i]), (batch.returns[i], batch.discounts[i])
+        with jax.numpy_rank_promotion("allow"):
+            theirs = rlax.quantile_q_learning(
+                now, taus[2, i], batch.actions[i], *transition, chosen_by, later, huber_param=1.0
+            )
+        assert float(losses[i]) == pytest.approx(float(theirs), rel=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_rlax_agrees_about_the_returns_of_several_steps(n):
+    """Returns and discounts as the replay memory gathers them, with the value of the state that they lead to."""
+    rng, steps, gamma = np.random.default_rng(2), 9, 0.9
+    rewards, values = rng.normal(size=steps).astype(np.float32), rng.normal(size=steps + 1).astype(np.float32)
+    ends = np.arange(steps) == 5
+    memory, no = HostHistory(1, Window(stack=1, n_step=n, length=32), (), np.int8), np.zeros(1, bool)
+    for t in range(steps):
+        memory.add(History(np.full(1, t), no, rewards[t : t + 1], ends[t : t + 1], no, no))
+    starts = np.arange(4 - n + 1 if n > 1 else 4)  # windows before the end
+    indices = SampleIndices(np.zeros(len(starts), int), starts, np.ones(len(starts), np.float32))
+    batch = memory.gather(indices, gamma)
+    ours = batch.returns + batch.discounts * values[batch.next_states[:, 0].astype(int)]
+    with jax.numpy_rank_promotion("allow"), jax.numpy_dtype_promotion("standard"):
+        theirs = rlax.n_step_bootstrapped_returns(
+            jnp.asarray(rewards), jnp.asarray(gamma * ~ends, jnp.float32), jnp.asarray(values[1:]), n=n
+        )
+    np.testing.assert_allclose(ours, np.asarray(theirs)[starts], rtol=1e-5)
+
+
 # ---- updates -------------------------------------------------------------------------------------------------------
 
 

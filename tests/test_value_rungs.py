@@ -230,6 +230,20 @@ def test_atari_stepped_while_the_device_learns_makes_the_same_run(pong_outcomes)
 
 
 @pytest.mark.slow
+def test_fire_after_a_lost_life_is_what_every_rung_does_and_remembers():
+    world = replace(PONG.world, name="atari/breakout", cap_frames=1000, fire_after_life=True)
+    config = replace(PONG, world=world, learner=replace(PONG.learner, memory=2 * 100, epsilon=0.0, epsilon_end=0.0))
+    found = {name: follow(config, rung) for name, rung in JAX_RUNGS.items()}
+    assert_same_run(found["parallel"], found["sequential"])
+    assert_same_run(found["fused"], found["sequential"])
+    rows = found["sequential"].memory
+    lost = rows.terminated[:, :-1] & ~rows.is_first[:, 1:]
+    lost &= np.arange(lost.shape[1])[None] < 2 * TICKS - 1  # rows that are written
+    assert lost.sum() >= 2
+    assert (rows.actions[:, 1:][lost] == 1).all()
+
+
+@pytest.mark.slow
 def test_atari_repeats_itself_from_a_seed_whatever_is_evaluated_between(pong_outcomes):
     config, found = pong_outcomes
     run = parallel.start(config, [SEED])
