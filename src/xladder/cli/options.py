@@ -86,6 +86,10 @@ def parse_with_config(
             ("config", Annotated[type(start), tyro.conf.arg(name="")], dataclasses.field(default=start)),
         ],
     )
+    if protocol and not hasattr(
+        start, "protocol"
+    ):  # its settings are in the preset, and nothing else is named after it
+        words = _without(words, "--protocol")
     check_flags(words, set(_flags_of(options)), start)
     parsed: Any = tyro.cli(both, args=list(words), prog=f"{program} {workload.name}", description=about)
     settings.check(parsed.config)
@@ -139,6 +143,12 @@ def write_json_file(path: Path | None, data: Any) -> None:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"`{path}` cannot be written: {error.strerror or error}.") from None
+
+
+def _without(words: Sequence[str], flag: str) -> list[str]:
+    """A command line without a flag and its value."""
+    kept = [word for before, word in pairwise(["", *words]) if before != flag and word != flag]
+    return [word for word in kept if not word.startswith(f"{flag}=")]
 
 
 def _value(words: Sequence[str], flag: str) -> str | None:
