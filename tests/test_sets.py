@@ -6,10 +6,12 @@ from math import comb
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.test_cli import call
 from xladder.errors import UsageError
 from xladder.families.gflownet.check import check_world
+from xladder.pictures.objects import draw_objects
 from xladder.plans import plan
 from xladder.worlds.flow_own import OwnWorld
 from xladder.worlds.sets import Sets
@@ -92,3 +94,12 @@ def test_train_eval_and_sample_on_the_command_line(tmp_path, monkeypatch, capsys
     assert len((tmp_path / "sets.csv").read_text().splitlines()) == 6
     assert call("train", "sets", "--world.most", "11", "--out", "bad") == 2
     assert "`--world.most` is 11" in capsys.readouterr().err and not (tmp_path / "bad").exists()
+
+
+def test_objects_are_drawn_side_by_side(tmp_path):
+    images = np.array([Sets(5, 3).image(np.array(chosen)) for chosen in ([0, 0, 0, 0, 0], [1, 0, 1, 0, 1])])
+    assert images.shape == (2, 1, 5)
+    draw_objects(tmp_path / "objects.png", images, ["empty", "three"], "sets", "2 samples")
+    with Image.open(tmp_path / "objects.png") as drawn:
+        dark = np.asarray(drawn.convert("L")) < 20
+    assert drawn.size[0] == 1600 and dark[:, 200:400].any() and dark.mean() < 0.1

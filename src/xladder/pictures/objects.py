@@ -11,7 +11,7 @@ from xladder.pictures.charts import FAINT, chart_style, new_figure
 PER_ROW = 8
 
 
-def draw_objects(path: str | Path, images: np.ndarray, captions: list[str], title: str) -> None:
+def draw_objects(path: str | Path, images: np.ndarray, captions: list[str], title: str, caption: str) -> None:
     """Draw objects float [B, H, W] with a caption each, eight in a row, all on one scale of greys."""
     rows = -(-len(images) // PER_ROW)
     low, high = float(images.min()), float(images.max())
@@ -22,11 +22,13 @@ def draw_objects(path: str | Path, images: np.ndarray, captions: list[str], titl
         places = figure.subplots(rows, PER_ROW, squeeze=False).ravel()
         for axes in places:
             axes.axis("off")
-        for axes, image, caption in zip(places, images, captions, strict=False):
+        for axes, image, text in zip(places, images, captions, strict=False):
             axes.axis("on")
+            axes.spines[:].set_visible(True)
             axes.set_xticks([])
             axes.set_yticks([])
             axes.imshow(image, cmap="gray_r", vmin=low, vmax=max(high, low + 1), aspect="auto" if flat else "equal")
-            axes.set_title(caption, fontsize=8, color=FAINT)
+            axes.set_title(text, fontsize=8, color=FAINT)
+        figure.supxlabel(caption, x=0.008, ha="left", fontsize=9.5, color=FAINT)
         figure.suptitle(title, x=0.008, ha="left")
         figure.savefig(path)

@@ -37,7 +37,7 @@ class Sets(FlowWorld):
     """Sets of at most `most` of `items` items, or of exactly as many if `full`; log R = −Σ energies."""
 
     chart_text = "probability that an item is in the set"
-    chart_axes = ("", "item")
+    chart_axes = ("item", "item")  # a single row: its columns have the first name
 
     def __init__(self, items: int = 10, most: int = 5, full: bool = False, seed: int = 0, reward: Reward | None = None):
         self.items, self.most, self.full, self.reward = items, most, full, reward

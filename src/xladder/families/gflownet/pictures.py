@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from xladder.pictures.scenes import Scene
     from xladder.results import Result, Snapshot
 
+DRAWN = 16  # objects that are drawn
 APART = 0.02  # in total variation: two seeds that differ by less agree
 
 
@@ -49,9 +50,6 @@ def choose_seeds(result: Result) -> list[Shown]:
     if worst - error > max(APART, abs(error)) or missed.get(other, 0) > missed.get(seed, 0):
         chosen.append(Shown(other, f"seed {other}, the worst of {of}"))
     return chosen
-
-
-DRAWN = 16  # objects that are drawn
 
 
 def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: str) -> dict[str, Path]:
@@ -108,7 +106,7 @@ def _draw_samples(result: Result, one: Shown, path: Path, title: str) -> None:
     states = np.stack([table[f"{world.state_name}_{d + 1}"] for d in range(world.state_size)], axis=1)
     images = np.stack([np.asarray(world.image(state)) for state in states])
     captions = [f"log R {value:.2f}" for value in table["log_reward"]]
-    draw_images(path, images, captions, f"{title}: {DRAWN} samples of {one.words}")
+    draw_images(path, images, captions, title, f"{DRAWN} samples of {one.words}")
 
 
 def _caption(result: Result, target: np.ndarray, one: Shown, last: Snapshot) -> str:
