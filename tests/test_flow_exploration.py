@@ -11,11 +11,12 @@ import pytest
 from xladder.errors import UsageError
 from xladder.families.gflownet import config as settings
 from xladder.families.gflownet.config import LearnerConfig
-from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
+from xladder.families.gflownet.hypergrid_presets import PRESETS, Config, WorldConfig
 from xladder.learners import choosing
 from xladder.learners.choosing import Explore
 from xladder.learners.gflownet import GFlowNetLearner
 from xladder.learners.local_search import SearchDraws, log_ways, propose, refine
+from xladder.nets import flow
 from xladder.replay import objects
 from xladder.replay.objects_host import HostObjects
 from xladder.worlds import hypergrid
@@ -85,6 +86,30 @@ def test_ways_to_undo_as_many_moves():
     # Of the draws 0, 1, 2, 3 one undoes two moves. From the initial state's grandchild, 2 and 3 both do.
     found = log_ways(jnp.array([2, 2, 0, 4]), jnp.array([1, 0, 0, 1]), 3)
     np.testing.assert_allclose(found, [0.0, np.log(2), np.log(4), -np.inf], rtol=1e-6)
+
+
+def test_a_dense_gradient_of_looked_up_rows_is_the_scattered_one():
+    rng = np.random.default_rng(0)
+    table, pulled = rng.normal(size=(9, 4)).astype(np.float32), rng.normal(size=(50, 4)).astype(np.float32)
+    rows = rng.integers(0, 9, (50, 3))  # some have the same row twice
+    ours, theirs = (
+        jax.jit(jax.grad(lambda table, add=add: (add(table, rows) * pulled).sum()))(table)
+        for add in (flow.add_rows_densely, flow.add_rows)
+    )
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_defaults_explore_and_the_published_settings_stay():
+    published = PRESETS["published"]
+    assert (published.learner.epsilon, published.learner.epsilon_end, published.learner.explore_until) == (
+        0.1,
+        0.0,
+        0.48,
+    )
+    assert (published.world.dim, published.world.side, published.iterations) == (4, 20, 62_500)
+    assert (published.learner.batch_size, published.learner.width, published.learner.layers) == (16, 256, 2)
+    for name in ("default", "demo"):
+        assert PRESETS[name].learner.epsilon * PRESETS[name].learner.explore_until > 0.1 * 0.48
 
 
 @pytest.mark.parametrize("explore", [(0.0, 1.0), (0.3, 0.5)])

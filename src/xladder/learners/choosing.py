@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import accumulate
-from operator import add
 from typing import NamedTuple
 
 import jax
@@ -36,26 +35,26 @@ def mixture(logits: jax.Array, mask: jax.Array, explore: Explore) -> jax.Array:
 
 
 def act(logits: jax.Array, mask: jax.Array, explore: Explore, draw: jax.Array) -> jax.Array:
-    """int32 [B]: `choose` from the `mixture`. Few actions are written out, one vector [B] each.
+    """int32 [B]: `choose` from the `mixture`, in two kernels where the actions are few.
 
-    Without any reduction, this and the step of the world after it are one kernel on a GPU instead of half a dozen.
+    XLA computes neither reductions nor divisions nor exponentials twice, and so ends a kernel at each that several
+    others need. So actions are written out, one vector [B] each: running sums take the place of probabilities, and
+    both sides of every comparison are multiplied by the denominators.
     """
     actions = range(logits.shape[-1])
     if len(actions) > MOST_WRITTEN_OUT:
         return choose(mixture(logits, mask, explore), draw)
-    allowed = [mask[:, a].astype(logits.dtype) for a in actions]
-    columns = [jnp.where(mask[:, a], logits[:, a], MASKED_LOGIT) for a in actions]
-    highest = reduce(jnp.maximum, columns)
-    weights = [jnp.exp((column - highest) / explore.temperature) for column in columns]
-    total, count = reduce(add, weights), reduce(add, allowed)
-    probs = [
-        (1 - explore.epsilon) * (weight / total) + explore.epsilon * one / count
-        for weight, one in zip(weights, allowed, strict=True)
-    ]
-    *heights, whole = accumulate(probs)
-    return sum(
-        ((height <= draw * whole).astype(jnp.int32) for height in heights), start=jnp.zeros(draw.shape, jnp.int32)
+    masked = jnp.where(mask, logits, MASKED_LOGIT)
+    highest = reduce(jnp.maximum, [masked[:, a] for a in actions])
+    powers = jnp.exp((masked - highest[:, None]) * (1 / explore.temperature))
+    weights = list(accumulate(powers[:, a] for a in actions))
+    counts = list(accumulate(mask[:, a].astype(logits.dtype) for a in actions))
+    *heights, whole = (
+        (1 - explore.epsilon) * counts[-1] * weight + explore.epsilon * weights[-1] * count
+        for weight, count in zip(weights, counts, strict=True)
     )
+    passed = ((height <= draw * whole).astype(jnp.int32) for height in heights)
+    return jax.lax.optimization_barrier(sum(passed, start=jnp.zeros(draw.shape, jnp.int32)))
 
 
 def choose(probs: jax.Array, draw: jax.Array) -> jax.Array:

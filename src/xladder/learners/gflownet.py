@@ -95,6 +95,8 @@ class GFlowNetLearner:
     compact: bool = False
     axis: str | None = None
     """Name of the axis of seeds, if they are vectorised."""
+    dense: bool = False
+    """Whether the gradient of looked-up rows is dense, which is faster on a GPU."""
 
     @property
     def world(self) -> BoundWorld:
@@ -114,7 +116,7 @@ class GFlowNetLearner:
         heads = tuple(head for head, needed in wanted.items() if needed)
         sizes = w.num_inputs, w.num_actions, c.width, c.layers
         tokens = None if self.config.tokens is None else Tokens(*self.config.tokens)
-        rest = self.config.learns_log_z, self.config.knots, c.conditioning, tokens
+        rest = self.config.learns_log_z, self.config.knots, c.conditioning, tokens, self.dense
         return FlowNet(*sizes, heads, c.trunk == "shared", *rest)
 
     def init(self, key: jax.Array) -> Agent:

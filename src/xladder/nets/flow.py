@@ -21,6 +21,7 @@ from xladder.nets.flow_transformer import TokenTrunk
 from xladder.nets.initial import symmetric_uniform
 
 HEADS = ("forward", "backward", "flow")
+MOST_DENSE = 1024  # inputs up to which the gradient of looked-up rows may be dense
 MOST_WRITTEN_OUT = 16  # rows per state up to which their sum is unrolled
 
 
@@ -38,6 +39,29 @@ def add_rows(table: jax.Array, rows: jax.Array) -> jax.Array:
         return table[rows].sum(1)
     # Unrolled, so that no array of size [R, K, W] is materialised.
     return sum((table[rows[:, d]] for d in range(1, rows.shape[1])), start=table[rows[:, 0]])
+
+
+@jax.custom_vjp
+def add_rows_densely(table: jax.Array, rows: jax.Array) -> jax.Array:
+    """`add_rows`, whose gradient is a product with the one-hot matrix instead of one scatter per active input.
+
+    On a GPU that is two kernels instead of nine, and always adds in the same order.
+    """
+    return add_rows(table, rows)
+
+
+def _add_rows_forward(table: jax.Array, rows: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    return add_rows(table, rows), (table, rows)
+
+
+def _add_rows_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, None]:
+    table, rows = saved
+    inputs = jnp.arange(table.shape[0])[None, :]
+    active = sum((rows[:, k, None] == inputs).astype(gradient.dtype) for k in range(rows.shape[1]))  # [R, F]
+    return jnp.dot(active.T, gradient, precision="highest"), None
+
+
+add_rows_densely.defvjp(_add_rows_forward, _add_rows_backward)
 
 
 @jax.custom_vjp
@@ -105,6 +129,7 @@ class Trunk(nn.Module):
     width: int
     layers: int
     knots: int = 0  # inputs that describe a condition
+    dense: bool = False  # whether looked-up rows have a dense gradient
 
     @nn.compact
     def __call__(self, encoded: jax.Array, condition: jax.Array | None = None) -> jax.Array:
@@ -113,7 +138,9 @@ class Trunk(nn.Module):
         table = self.param("rows", init, (self.inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         on = jnp.issubdtype(encoded.dtype, jnp.integer)
-        x = (add_rows(table, encoded) if on else encoded @ table) + bias[None, :]
+        few_inputs = self.inputs <= MOST_DENSE and encoded.shape[1] <= MOST_WRITTEN_OUT
+        looked_up = add_rows_densely if self.dense and few_inputs else add_rows
+        x = (looked_up(table, encoded) if on else encoded @ table) + bias[None, :]
         if self.knots:
             assert condition is not None
             x = x + condition @ self.param("condition", init, (self.knots, self.width), jnp.float32)
@@ -144,6 +171,7 @@ class FlowNet(nn.Module):
     knots: int = 0  # of a condition; 0 if there is none
     conditioning: str = "both"  # what it changes: input, logits, or both
     tokens: Tokens | None = None  # for a transformer
+    dense: bool = False  # see `add_rows_densely`
 
     def setup(self) -> None:
         """One trunk for all heads, or one for each."""
@@ -155,7 +183,7 @@ class FlowNet(nn.Module):
         for trunk in dict.fromkeys(self._trunk(head) for head in self.heads):
             seen = self.knots if self.conditioning != "logits" else 0
             if self.tokens is None:
-                module: nn.Module = Trunk(self.inputs, self.width, self.layers, seen)
+                module: nn.Module = Trunk(self.inputs, self.width, self.layers, seen, self.dense)
             else:
                 module = TokenTrunk(self.inputs, self.width, self.layers, self.tokens.heads, self.tokens.places, seen)
             setattr(self, trunk, module)

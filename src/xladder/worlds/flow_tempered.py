@@ -23,6 +23,7 @@ class Tempered(BoundWorld):
         self.state_size, self.num_actions, self.max_steps = base.state_size, base.num_actions, base.max_steps
         self.num_inputs, self.below = base.num_inputs, base.below
         self.state_name, self.state_words = base.state_name, base.state_words
+        self.min_steps = base.min_steps
         self.chart_text, self.chart_axes = base.chart_text, base.chart_axes
 
     def initial(self) -> jax.Array:

@@ -86,8 +86,8 @@ class Draws(NamedTuple):
 class Program(Portable):
     """A GFlowNet in its world as pure functions.
 
-    The rung chooses the layout: `mapped`, whether seeds are vectorised or run one after another; `unroll`, `compact`
-    and `axis`, see `GFlowNetLearner`.
+    The rung chooses the layout: `mapped`, whether seeds are vectorised or run one after another; `unroll`, `compact`,
+    `axis` and `dense`, see `GFlowNetLearner`.
     """
 
     config: GFlowNetConfig
@@ -95,6 +95,9 @@ class Program(Portable):
     unroll: int = 1
     compact: bool = False
     axis: str | None = None
+    dense: bool = False
+    one_bucket: bool = False
+    """Whether all updates have the largest bucket: more arithmetic, and less to compile and to decide."""
     data_parallel: DataParallel = SINGLE
     """How trajectories are sharded over devices; every device stores all objects."""
 
@@ -105,12 +108,14 @@ class Program(Portable):
         On a CPU seeds run one after another, and each takes only the steps it needs: batched products use the cores no
         better than plain ones. On a GPU all seeds run vectorised.
         """
-        return cls(config, mapped=False, compact=True) if platform == "cpu" else cls(config, unroll=GPU_UNROLL)
+        if platform == "cpu":
+            return cls(config, mapped=False, compact=True)
+        return cls(config, unroll=GPU_UNROLL, dense=True)
 
     @property
     def learner(self) -> GFlowNetLearner:
         """The learner, sized for this world."""
-        return GFlowNetLearner(self.config, self.unroll, self.compact, self.axis)
+        return GFlowNetLearner(self.config, self.unroll, self.compact, self.axis, self.dense)
 
     @property
     def buckets(self) -> tuple[int, ...]:
@@ -118,7 +123,7 @@ class Program(Portable):
         size = self.config.learner.batch_size // self.data_parallel.size
         buckets = [self.config.world.steps * size]
         least = max(SMALLEST_BUCKET, size * self.config.world.build().min_steps)
-        while buckets[-1] / BUCKET_GROWTH > least:
+        while not self.one_bucket and buckets[-1] / BUCKET_GROWTH > least:
             buckets.append(-int(-buckets[-1] // BUCKET_GROWTH))
         return tuple(reversed(buckets))
 
