@@ -94,6 +94,14 @@ def test_impossible_ranges_are_refused(changes, loss, words):
         settings.check(conditional(loss, **changes))
 
 
+def test_a_condition_outside_its_range_is_refused():
+    with pytest.raises(UsageError, match=r"The condition is 2\.5, but this sampler was trained for 0\.5 to 2\."):
+        conditions.check(GRID, 2.5)
+    with pytest.raises(UsageError, match="train one with `--learner.condition beta`"):
+        conditions.check(replace(GRID, learner=replace(GRID.learner, condition="none")), 1.0)
+
+
+@pytest.mark.slow
 def test_the_commands_take_a_condition(tmp_path, capsys):
     run = str(tmp_path / "run")
     small = ["--world.side", "4", "--learner.batch-size", "6", "--learner.width", "16", "--iterations", "4"]

@@ -55,13 +55,13 @@ def shares(cells):
 
 
 def test_metropolis_leaves_the_target_as_it_is():
-    count = 40_000
+    count = 16_000
     before, after, proposed, _, _ = searched(searching(local_search_rule="metropolis"), count)
     target = hypergrid.target(GRID.world)
     spread = np.sqrt(target * (1 - target) / count)
     assert (np.abs(shares(before) - target) < 5 * spread).all()
     assert (np.abs(shares(after) - target) < 5 * spread).all()
-    assert (np.abs(shares(proposed) - target) > 20 * spread).any(), "proposals already follow the target"
+    assert (np.abs(shares(proposed) - target) > 10 * spread).any(), "proposals already follow the target"
     assert (before != after).any(1).mean() > 0.2, "hardly anything moved"
 
 

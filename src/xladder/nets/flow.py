@@ -57,7 +57,9 @@ def _add_rows_forward(table: jax.Array, rows: jax.Array) -> tuple[jax.Array, tup
 def _add_rows_backward(saved: tuple[jax.Array, jax.Array], gradient: jax.Array) -> tuple[jax.Array, None]:
     table, rows = saved
     inputs = jnp.arange(table.shape[0])[None, :]
-    active = sum((rows[:, k, None] == inputs).astype(gradient.dtype) for k in range(rows.shape[1]))  # [R, F]
+    active = jnp.zeros((rows.shape[0], table.shape[0]), gradient.dtype)
+    for k in range(rows.shape[1]):
+        active = active + (rows[:, k, None] == inputs).astype(gradient.dtype)
     return jnp.dot(active.T, gradient, precision="highest"), None
 
 
