@@ -13,7 +13,7 @@ from tests.test_cli import call
 from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.errors import UsageError
-from xladder.families.gflownet import conditions, evaluation
+from xladder.families.gflownet import bits_presets, conditions, evaluation
 from xladder.families.gflownet import config as settings
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
@@ -22,7 +22,6 @@ from xladder.learners.choosing import Explore
 from xladder.learners.gflownet import GFlowNetLearner
 from xladder.nets.flow import hats
 from xladder.rungs import fused
-from xladder.worlds import hypergrid
 from xladder.worlds.flow_conditioned import ConditionedSettings
 
 GRID = Config(WorldConfig(dim=2, side=4), LearnerConfig(batch_size=6, width=16, condition="beta"), iterations=20)
@@ -38,15 +37,25 @@ def test_hats_interpolate():
     np.testing.assert_allclose(hats(places, 3) @ table, [1.0, 3.0, 5.0, 6.0, 7.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize(("loss", "how"), [("tb", "both"), ("db", "input")])
-def test_at_a_condition_it_is_a_plain_sampler(loss, how):
-    config, beta = conditional(loss, conditioning=how, trunk="separate" if loss == "db" else "shared"), 0.8
+BITS = bits_presets.Config(
+    bits_presets.WorldConfig(bits=4, word=2),
+    LearnerConfig(network="transformer", width=16, layers=1, attention_heads=2, condition="beta"),
+)
+
+
+@pytest.mark.parametrize(
+    "config", [conditional(), conditional("db", conditioning="input", trunk="separate"), BITS], ids=["tb", "db", "bits"]
+)
+def test_at_a_condition_it_is_a_plain_sampler(config):
+    beta, loss = 0.8, config.loss
     learner = GFlowNetLearner(config)
     params = learner.init(jax.random.key(3)).params
     noise = jax.random.normal(jax.random.key(4), (16,))
     params |= {name: leaf + noise for name, leaf in params.items() if name in ("log_z", "logit_scale")}
     fixed, plain = conditions.fix(config, params, beta)
-    cells = hypergrid.cells(config.world)
+    known = config.world.build().enumeration()
+    assert known is not None
+    cells = known.states
     given = jnp.full(len(cells), beta, jnp.float32)
     ours = jax.jit(GFlowNetLearner(fixed).log_policies)(plain, cells)
     theirs = jax.jit(learner.log_policies)(params, cells, given)
@@ -97,7 +106,7 @@ def test_impossible_ranges_are_refused(changes, loss, words):
 def test_a_condition_outside_its_range_is_refused():
     with pytest.raises(UsageError, match=r"The condition is 2\.5, but this sampler was trained for 0\.5 to 2\."):
         conditions.check(GRID, 2.5)
-    with pytest.raises(UsageError, match="train one with `--learner.condition beta`"):
+    with pytest.raises(UsageError, match=r"train one with `--learner\.condition beta`"):
         conditions.check(replace(GRID, learner=replace(GRID.learner, condition="none")), 1.0)
 
 

@@ -116,8 +116,8 @@ class GFlowNetLearner:
         heads = tuple(head for head, needed in wanted.items() if needed)
         sizes = w.num_inputs, w.num_actions, c.width, c.layers
         tokens = None if self.config.tokens is None else Tokens(*self.config.tokens)
-        rest = self.config.learns_log_z, self.config.knots, c.conditioning, tokens, self.dense
-        return FlowNet(*sizes, heads, c.trunk == "shared", *rest)
+        rest = self.config.learns_log_z, self.config.knots, c.conditioning, tokens
+        return FlowNet(*sizes, heads, c.trunk == "shared", *rest, dense=self.dense)
 
     def init(self, key: jax.Array) -> Agent:
         """A freshly initialised agent."""

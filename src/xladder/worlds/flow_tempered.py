@@ -24,6 +24,7 @@ class Tempered(BoundWorld):
         self.num_inputs, self.below = base.num_inputs, base.below
         self.state_name, self.state_words = base.state_name, base.state_words
         self.min_steps = base.min_steps
+        self.num_tokens, self.actions_per_token = base.num_tokens, base.actions_per_token
         self.chart_text, self.chart_axes = base.chart_text, base.chart_axes
 
     def initial(self) -> jax.Array:

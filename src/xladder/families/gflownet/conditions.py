@@ -41,11 +41,10 @@ def fix(config: GFlowNetConfig, params: Params, condition: float) -> tuple[Any, 
     fixed = {name: _without_condition(branch, at) for name, branch in params.items() if name != "logit_scale"}
     if "logit_scale" in params:
         scale = np.exp(np.asarray(params["logit_scale"]) @ at)[..., None]  # […, 1]
-        head = params["forward_head"]
-        fixed["forward_head"] = {
-            "kernel": np.asarray(head["kernel"]) * scale[..., None],
-            "bias": np.asarray(head["bias"]) * scale,
-        }
+        for name in {"forward_head", "stop_head"} & set(params):  # a transformer has its own for stop
+            head = params[name]
+            kernel, bias = np.asarray(head["kernel"]), np.asarray(head["bias"])
+            fixed[name] = {"kernel": kernel * scale[..., None], "bias": bias * scale}
     if "log_z" in params:
         fixed["log_z"] = np.asarray(params["log_z"]) @ at
     world = ConditionedSettings(config.world, float(condition))
@@ -78,4 +77,5 @@ def _without_condition(branch: Any, at: np.ndarray) -> Any:
         return branch
     kept = {name: leaf for name, leaf in branch.items() if name != "condition"}
     moved = np.einsum("k,...kw->...w", at, np.asarray(branch["condition"]))
-    return kept | {"bias": np.asarray(branch["bias"]) + moved}
+    name = "first" if "first" in branch else "bias"  # a transformer adds it to its first token
+    return kept | {name: np.asarray(branch[name]) + moved}
