@@ -48,7 +48,7 @@ def build(side, strength, seed, batch=BATCH, rates=(RATE, RATE_LOGZ), once=False
 
     def chosen(logits, invalid, actions):
         """Log-probability of each action under the masked logits."""
-        every = jax.nn.log_softmax(logits, where=~invalid, axis=-1)
+        every = jax.nn.log_softmax(gfnx.utils.mask_logits(logits, invalid))
         return jnp.take_along_axis(every, actions[..., None], axis=-1).squeeze(-1)
 
     def loss(params, paths):

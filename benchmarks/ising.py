@@ -82,7 +82,7 @@ def curves(seeds: int, device: str, gfnx: str | None, iterations: int) -> list[d
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
-    parser.add_argument("--rounds", type=int, default=3, help="number of repetitions")
+    parser.add_argument("--rounds", type=int, default=3, help="number of repetitions; 0: curves only")
     parser.add_argument("--gfnx", help="a Python that has gfnx")
     parser.add_argument("--curve", type=int, default=0, help="seeds of the curves; 0: none")
     parser.add_argument("--curve-iterations", type=int, default=CURVE_ITERATIONS)
@@ -97,6 +97,7 @@ def main() -> None:
     if options.gfnx:
         rows.append(partial(gfnx_row, options.gfnx, device, many, many // 5))
         rows.append(partial(gfnx_row, options.gfnx, device, many, many // 5, "--once"))
+    rows = rows if options.rounds else []
     found = repeated(rows, options.rounds, KEY, console, lambda row: f", {row['iterations']} iterations")
     show(found, console)
 
