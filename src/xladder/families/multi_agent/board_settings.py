@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from xladder.core.encoding import Block, Encoding
-from xladder.families.multi_agent.config import Need, Played
+from xladder.families.multi_agent.config import RESERVED, Need, Played
 from xladder.worlds.entities import Cell, View, looks
 
 if TYPE_CHECKING:
@@ -100,6 +100,35 @@ class BoardSettings(ABC):
             f"a {self.height} × {self.width} board has only {free} cells inside its wall",
         )
 
+    def check_chances(self, need: Need, *names: str) -> None:
+        """Require the settings of these names, numbers or tuples of them, to be probabilities."""
+        for name in names:
+            for value in np.ravel(getattr(self, name)).tolist():
+                need(0.0 <= value <= 1.0, _flag(name), value, "it has to lie in [0, 1]")
+
+    def check_finite(self, need: Need, *names: str) -> None:
+        """Require the settings of these names, numbers or tuples of them, to be finite."""
+        for name in names:
+            for value in np.ravel(getattr(self, name)).tolist():
+                need(abs(value) < float("inf"), _flag(name), value, "it has to be finite")
+
+    def check_as_many(self, need: Need, of: str, *names: str) -> None:
+        """Require the settings of these names to be as long as that of another."""
+        count = len(getattr(self, of))
+        for name in names:
+            values = getattr(self, name)
+            need(len(values) == count, _flag(name), values, f"there have to be as many as `--{_flag(of)}` ({count})")
+
+    def check_names(self, need: Need, field: str, noun: str, most: int, *taken: str) -> None:
+        """Require the names in a setting to be distinct words that are not columns of the metrics or other kinds."""
+        names = getattr(self, field)
+        need(1 <= len(names) <= most, _flag(field), names, f"there have to be 1 to {most} {noun}s")
+        for name in names:
+            free = name.isidentifier() and not name.startswith((*RESERVED, *taken))
+            article = "an" if noun[0] in "aeiou" else "a"
+            need(free, _flag(field), name, f"{article} {noun}'s name is a word, and not one of the metrics' own")
+        need(len(set(names)) == len(names), _flag(field), names, f"every {noun} needs its own name")
+
     def panels(self) -> tuple[Panel, ...]:
         """The panels of the learning curves."""
         from xladder.pictures.curves import board_panels
@@ -144,3 +173,7 @@ class BoardSettings(ABC):
     def legend(self) -> tuple[Cell, ...]:
         """The cells that are explained next to a replay: those that may be entered for a reward."""
         return tuple(cell for cell in self.cells() if cell.passable and cell.value)
+
+
+def _flag(name: str) -> str:
+    return f"world.{name.replace('_', '-')}"

@@ -117,16 +117,10 @@ class WorldConfig(BoardSettings):
         super().check(need)
         for flag, size in [("world.height", self.height), ("world.width", self.width)]:
             need(size <= MOST_CODES, flag, size, f"it has to be {MOST_CODES} or less")
-        for flag, chance in [
-            ("world.pollution-threshold", self.pollution_threshold),
-            ("world.pollution-prob", self.pollution_prob),
-            ("world.apple-prob", self.apple_prob),
-        ]:
-            need(0.0 <= chance <= 1.0, flag, chance, "it has to lie in [0, 1]")
+        self.check_chances(need, "pollution_threshold", "pollution_prob", "apple_prob")
         need(self.beam_radius >= 1, "world.beam-radius", self.beam_radius, "it has to be 1 or more")
         need(self.embedding >= 1, "world.embedding", self.embedding, "it has to be 1 or more")
-        for flag, value in [("world.apple-value", self.apple_value), ("world.zap-value", self.zap_value)]:
-            need(abs(value) < float("inf"), flag, value, "it has to be finite")
+        self.check_finite(need, "apple_value", "zap_value")
         spawns, trees = self._room()
         need(
             self.num_agents <= spawns,

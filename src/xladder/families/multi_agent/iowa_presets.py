@@ -9,7 +9,7 @@ import numpy as np
 
 from xladder.families.multi_agent import config as settings
 from xladder.families.multi_agent.board_settings import BoardSettings
-from xladder.families.multi_agent.config import RESERVED, LearnerConfig, Need
+from xladder.families.multi_agent.config import LearnerConfig, Need
 from xladder.worlds.entities import Cell
 
 if TYPE_CHECKING:
@@ -89,25 +89,10 @@ class WorldConfig(BoardSettings):
     def check(self, need: Need) -> None:
         """Require a valid board and distinct decks."""
         super().check(need)
-        names = self.deck_names
-        need(0.0 <= self.spawn_prob <= 1.0, "world.spawn-prob", self.spawn_prob, "it has to lie in [0, 1]")
-        need(1 <= len(names) <= MOST_DECKS, "world.deck-names", names, f"there have to be 1 to {MOST_DECKS} decks")
-        for name in names:
-            free_name = name.isidentifier() and not name.startswith((*RESERVED, "wall", "sand", "agent"))
-            need(free_name, "world.deck-names", name, "a deck's name is a word, and not one of the metrics' own")
-        need(len(set(names)) == len(names), "world.deck-names", names, "every deck needs its own name")
-        for flag, values in [
-            ("world.deck-gains", self.deck_gains),
-            ("world.deck-losses", self.deck_losses),
-            ("world.loss-probs", self.loss_probs),
-        ]:
-            many = f"there have to be as many as `--world.deck-names` ({len(names)})"
-            need(len(values) == len(names), flag, values, many)
-            for value in values:
-                need(abs(value) < float("inf"), flag, value, "it has to be finite")
-        for chance in self.loss_probs:
-            need(0.0 <= chance <= 1.0, "world.loss-probs", chance, "it has to lie in [0, 1]")
-        need(abs(self.wall_value) < float("inf"), "world.wall-value", self.wall_value, "it has to be finite")
+        self.check_names(need, "deck_names", "deck", MOST_DECKS, "wall", "sand", "agent")
+        self.check_as_many(need, "deck_names", "deck_gains", "deck_losses", "loss_probs")
+        self.check_chances(need, "spawn_prob", "loss_probs")
+        self.check_finite(need, "deck_gains", "deck_losses", "wall_value")
 
     def bare(self, states: Any) -> np.ndarray:
         """int [T, C]: codes of the cells without the agents."""

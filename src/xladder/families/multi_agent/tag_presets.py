@@ -72,7 +72,7 @@ class WorldConfig(BoardSettings):
         """Require a valid board and somebody to tag."""
         super().check(need)
         need(self.num_agents >= 2, "world.num-agents", self.num_agents, "tag takes two or more")
-        need(abs(self.free_reward) < float("inf"), "world.free-reward", self.free_reward, "it has to be finite")
+        self.check_finite(need, "free_reward")
 
     def bare(self, states: Any) -> np.ndarray:
         """int [T, C]: codes of the cells without the agents; the cell of the one that is it stays marked."""

@@ -9,12 +9,14 @@ import numpy as np
 
 from xladder.families.multi_agent import config as settings
 from xladder.families.multi_agent.board_settings import BoardSettings
-from xladder.families.multi_agent.config import RESERVED, Need
+from xladder.families.multi_agent.config import Need
 from xladder.worlds.entities import Cell
 
 if TYPE_CHECKING:
     from xladder.worlds.treasurehunt import TreasureHunt
     from xladder.worlds.treasurehunt_host import HostTreasureHunt
+
+MOST_ITEMS = 100  # a code each
 
 
 @dataclass(frozen=True)
@@ -70,21 +72,10 @@ class WorldConfig(BoardSettings):
     def check(self, need: Need) -> None:
         """Require a valid board and distinct items."""
         super().check(need)
-        need(0.0 <= self.spawn_prob <= 1.0, "world.spawn-prob", self.spawn_prob, "it has to lie in [0, 1]")
-        names, values = self.item_names, self.item_values
-        need(1 <= len(names) <= 100, "world.item-names", names, "there have to be 1 to 100 items")
-        for name in names:
-            free_name = name.isidentifier() and not name.startswith((*RESERVED, "wall", "agent"))
-            need(free_name, "world.item-names", name, "an item's name is a word, and not one of the metrics' own")
-        need(len(set(names)) == len(names), "world.item-names", names, "every item needs its own name")
-        need(
-            len(names) == len(values),
-            "world.item-values",
-            values,
-            f"there have to be as many as `--world.item-names` ({len(names)})",
-        )
-        for reward in (*values, self.wall_value):
-            need(abs(reward) < float("inf"), "world.item-values", reward, "rewards have to be finite")
+        self.check_chances(need, "spawn_prob")
+        self.check_names(need, "item_names", "item", MOST_ITEMS, "wall", "agent")
+        self.check_as_many(need, "item_names", "item_values")
+        self.check_finite(need, "item_values", "wall_value")
 
     def bare(self, states: Any) -> np.ndarray:
         """int [T, C]: codes of the cells without the agents."""
