@@ -1,9 +1,7 @@
 """A GFlowNet in PyTorch whose gradient step is given to JAX: the smallest first step of a migration.
 
-World, sampling and training loop stay as they were. What is new stands between the two lines of dashes,
-and in two lines of `main`.
-
-    python own_pytorch_gflownet.py
+World, sampling and training loop stay as they were. New is what stands between the lines of dashes, and two lines of
+`main`. Run it as it is: python own_pytorch_gflownet.py
 """
 
 import time
@@ -19,12 +17,11 @@ from torch import nn
 from xladder import hybrid, parity
 
 ITEMS, BATCH, ITERATIONS, NEVER = 6, 32, 300, -40.0  # the last is the logit of what is not allowed
-WORTH = torch.sin(3.0 * torch.arange(ITEMS) + 1.0)
 
 
 def log_reward(bags):
     """The world: bags of items. Their worth adds up, and neighbours are worth more."""
-    return (bags * WORTH).sum(-1) + (bags[..., 1:] * bags[..., :-1]).sum(-1)
+    return (bags * torch.sin(3.0 * torch.arange(ITEMS) + 1.0)).sum(-1) + (bags[..., 1:] * bags[..., :-1]).sum(-1)
 
 
 class Net(nn.Module):
@@ -88,10 +85,7 @@ def jax_loss(net, batch):
     return jnp.mean((log_z + jnp.where(batch["real"], log_pf, 0.0).sum(1) - batch["target"]) ** 2)
 
 
-# By the names that parameters have in PyTorch.
-jax_adam = optax.partition(
-    {True: optax.adam(0.1), False: optax.adam(3e-3)}, lambda params: {name: name == "log_z" for name in params}
-)
+jax_adam = optax.partition({True: optax.adam(0.1), False: optax.adam(3e-3)}, lambda ps: {p: p == "log_z" for p in ps})
 
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -101,8 +95,7 @@ def main():
     torch.manual_seed(0)
     batch, both = sample(Net()), (torch_loss, jax_loss)
     print(parity.check(Net(), FlaxNet(), batch["states"], both, (torch_adam, jax_adam), batch=batch, updates=10))
-    objects = torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * ITEMS)
-    print(f"\nlog Z is {log_reward(objects).logsumexp(0):.2f}")
+    print(f"\nlog Z is {log_reward(torch.cartesian_prod(*[torch.tensor([0.0, 1.0])] * ITEMS)).logsumexp(0):.2f}")
     for name in ("PyTorch", "JAX"):
         torch.manual_seed(1)
         net, seconds = Net(), []
