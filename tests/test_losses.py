@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from xladder.losses import quantile, quantile_torch
+from xladder.families.multi_agent import config as multi_agent
+from xladder.families.value import config as value
+from xladder.losses import heads, heads_torch, quantile, quantile_torch
 from xladder.losses.quantile import mean_quantile_huber, quantile_huber
 
 
@@ -83,3 +85,17 @@ def test_the_pytorch_twin_agrees_in_value_and_gradient(name, kappa):
     theirs.sum().backward()
     np.testing.assert_allclose(ours, theirs.detach(), rtol=1e-6)
     np.testing.assert_allclose(gradient, leaf.grad, atol=1e-7)
+
+
+def test_the_treasure_hunt_has_sorrel_s_loss_and_the_value_learners_the_papers():
+    """Which is meant is decided by the kind of head, in both twins, and never by accident."""
+    prediction, taus, target = jnp.array([0.0, 2.0]), jnp.array([0.25, 0.75]), jnp.array([0.5, -1.0])
+    batch = [torch.from_numpy(np.array(x))[None] for x in (prediction, target, taus)]
+    mean, total = 0.3203125, 0.640625  # as worked out above
+    for config, expected in [
+        (multi_agent.LearnerConfig(quantiles=2), mean),
+        (value.LearnerConfig(head="implicit", quantiles=2), total),
+        (value.LearnerConfig(head="quantile", quantiles=2), total),  # its fractions are ¼ and ¾, too
+    ]:
+        assert float(heads.make_head(config).loss(prediction, target, taus)[0]) == pytest.approx(expected, abs=1e-7)
+        assert float(heads_torch.make_head(config).loss(*batch)[0]) == pytest.approx(expected, abs=1e-7)

@@ -52,7 +52,7 @@ def test_dqn_breaks_bricks():
 
 
 # Dopamine's optimiser for quantiles: Adam's ε is large, so with a mean over predicted quantiles instead of their sum,
-# which makes the loss 200 times smaller, hardly anything is learned.
+# which makes the loss 200 times smaller, hardly anything is learned: QR-DQN −0.59 −0.51 −0.51 −0.56 −0.49.
 DOPAMINE = {
     "lr": 5e-5,
     "optimiser_eps": 3.125e-4,
