@@ -44,13 +44,14 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=16)
     parser.add_argument("--iterations", type=int, default=100_000)
     parser.add_argument("--losses", default="mdb", help="one or several, such as mdb,tb,db")
+    parser.add_argument("--lr", type=float, help="Adam's learning rate, if not the preset's")
     parser.add_argument("--gfnx", help="a Python that has gfnx and xladder")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/dags-DEVICE.json)")
     options = parser.parse_args()
     if options.device == "cpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
     device, console = devices.find(options.device), Console(width=120)
-    runs = [learn(loss, options.seeds, options.iterations, device, console) for loss in options.losses.split(",")]
+    runs = [learn(loss, options, device, console) for loss in options.losses.split(",")]
     found = {**environment(device), "command": command(), "iterations": options.iterations, "seeds": options.seeds}
     found["runs"] = runs
     if options.gfnx:
@@ -61,14 +62,14 @@ def main() -> None:
     write_json(options.out or HERE / "results" / f"dags-{options.device}.json", found)
 
 
-def learn(loss: str, seeds: int, iterations: int, device, console: Console) -> dict:
+def learn(loss: str, options: argparse.Namespace, device, console: Console) -> dict:
     from xladder.core.compiling import compiled
     from xladder.families.gflownet.evaluation import measure
     from xladder.rungs import fused
 
-    changes: dict = {"loss": loss, "iterations": iterations}
-    if loss != "mdb":
-        changes["learner"] = {"weighting": "trajectories"}
+    seeds, iterations = options.seeds, options.iterations
+    learner = ({"lr": options.lr} if options.lr else {}) | ({} if loss == "mdb" else {"weighting": "trajectories"})
+    changes = {"loss": loss, "iterations": iterations, "learner": learner}
     config = plan("dags", "fused", preset="published", changes=changes).config
     run = fused.start(config, list(range(seeds)), device)
     points, seconds, timed = [], 0.0, 0
@@ -97,7 +98,7 @@ def learn(loss: str, seeds: int, iterations: int, device, console: Console) -> d
         )
     rate = timed / seconds
     console.print(f"{loss:<6} {rate:.0f} iterations/s of {seeds} seeds", highlight=False)
-    return {"loss": loss, "points": points, "iterations_per_second": rate}
+    return {"loss": loss, "lr": config.learner.lr, "points": points, "iterations_per_second": rate}
 
 
 if __name__ == "__main__":

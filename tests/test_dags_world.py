@@ -206,7 +206,7 @@ def test_the_evidence_and_the_edges_are_those_of_all_graphs(nodes):
 def test_features_by_hand():
     # 0 → 1 → 2 ← 3, with probability 0.25, and no edges.
     states = np.stack([state_of((0, 1), (1, 2), (3, 2), nodes=4), state_of(nodes=4)])
-    found = dag_features.features(jnp.asarray(states), jnp.array([0.25, 0.75]))
+    found = jax.jit(dag_features.features)(states, np.float32([0.25, 0.75]))
     edges, paths, blankets = (4 * np.asarray(feature) for feature in found)
     assert {*zip(*np.nonzero(edges), strict=True)} == {(0, 1), (1, 2), (3, 2)}
     assert {*zip(*np.nonzero(paths), strict=True)} == {(0, 1), (0, 2), (1, 2), (3, 2)}
@@ -220,7 +220,8 @@ def test_distances_by_hand():
     graph[0, 1] = graph[1, 2] = True
     states = np.stack([state_of(*edges, nodes=3) for edges in ([(0, 1), (1, 2)], [(1, 0)], [(0, 2)])])
     # The same; one reversed and one missing; two missing and one too many.
-    np.testing.assert_array_equal(dag_features.structural_distance(jnp.asarray(states), graph), [0, 2, 3])
+    distance = jax.jit(lambda states: dag_features.structural_distance(states, graph))
+    np.testing.assert_array_equal(distance(states), [0, 2, 3])
     p = jnp.array([[0, 0.9, 0.2], [0.2, 0, 0.2], [0.1, 0.0, 0]])
     # Edges 0.9 and 0.2 against 0.2 0.2 0.1 0.0: four of four, and two and two halves of four.
     assert dag_features.auroc(p, graph) == pytest.approx((4 + 3) / 8)
