@@ -39,7 +39,7 @@ def test_sequences_may_have_several_lengths_and_missing_ones_a_value(tmp_path):
     config.check()
     world = config.build()
     known = world.enumeration()
-    texts = world.describe(known.states[known.terminal])
+    texts = world.world.describe(known.states[known.terminal])
     rewards = dict(zip(texts, np.exp(known.log_rewards[known.terminal]), strict=True))
     wanted = {"a": 3.0, "b": 0.5, "aa": 0.5, "ab": 2.0, "ba": 0.5, "bb": 0.1}
     assert rewards == pytest.approx(wanted, rel=1e-5)
@@ -109,4 +109,4 @@ def test_the_made_up_table_is_learned_and_sampled(tmp_path):
     assert done.metrics["modes_found"][0, -1] == 2
     assert call("sample", str(tmp_path / "run"), "-n", "20", "--out", str(tmp_path / "objects.csv")) == 0
     head, *rows = (tmp_path / "objects.csv").read_text().splitlines()
-    assert head.startswith("object,") and all(row.split(",")[0] in made_up() for row in rows)
+    assert head.startswith("sequence,") and all(row.split(",")[0] in made_up() for row in rows)

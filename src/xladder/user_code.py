@@ -31,6 +31,7 @@ from typing import Any
 from xladder.errors import UsageError, brief
 from xladder.fingerprints import DIGITS, MAIN, fingerprint, has_name, is_same
 
+TABLES = (".csv", ".npz")  # files of data that settings may name
 NAME = re.compile(
     r"(?:(?P<source>[A-Za-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
     rf"(?:@(?P<digest>[0-9a-f]{{{DIGITS}}}))?"
@@ -310,14 +311,14 @@ def objects_in(settings: Any) -> list[str]:
 
 
 def digests(settings: Any) -> dict[str, str]:
-    """SHA-256 of the files of the modules named in settings, and of the tables (`.csv`) that they name."""
-    tables = [text for text in _texts(settings) if text.endswith(".csv")]
+    """SHA-256 of the files of the modules named in settings, and of the tables that they name."""
+    tables = [text for text in _texts(settings) if text.endswith(TABLES)]
     return {name: found for name in [*modules_in(settings), *tables] if (found := digest(name))}
 
 
 def digest(module: str) -> str | None:
     """SHA-256 of a module's file, or of a table; None if there is none. The module has to be imported already."""
-    file = module if module.endswith(".csv") else getattr(sys.modules.get(module), "__file__", None)
+    file = module if module.endswith(TABLES) else getattr(sys.modules.get(module), "__file__", None)
     try:
         return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest() if file else None
     except OSError:

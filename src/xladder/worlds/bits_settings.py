@@ -82,8 +82,8 @@ class WorldConfig(BuiltInSettings):
 
     def headline(self) -> str:
         """A short description of the world."""
-        how = {"append": "appended", "ends": "written at both ends", "any": "written at any place"}[self.order]
-        return f"{self.bits} bits in words of {self.word}, {how}, {self.modes} modes, β {self.beta:g}"
+        how = {"append": "appended", "ends": "at both ends", "any": "at any place"}[self.order]
+        return f"{self.bits} bits, words of {self.word} {how}, {self.modes} modes"
 
     def mode_bits(self) -> np.ndarray:
         """int32 [M, n]: distinct modes, drawn at random: blocks one after another, cut off at the end."""

@@ -143,10 +143,6 @@ class FlowWorld(ABC):
         """The metrics in `metric_texts`, float [] each, from what a sampler builds. Pure JAX."""
         return {}
 
-    def describe(self, states: np.ndarray) -> list[str] | None:
-        """Objects int [B, D] as texts, for tables of samples; None: only their numbers are written."""
-        return None
-
     def table_columns(self, objects: State) -> Mapping[str, np.ndarray]:
         """Columns [B] that describe objects, NumPy arrays stacked along a first axis, for `xladder sample`.
 
@@ -376,11 +372,7 @@ class BoundWorld(ABC):
         last = int(np.flatnonzero(found.terminal)[-1])
         return jnp.asarray(found.states)[jnp.minimum(places, last)]
 
-    # Published metrics and texts of a world's own, see `FlowWorld`.
-
-    def describe(self, states: np.ndarray) -> list[str] | None:
-        """Objects int [B, D] as texts; None if they have none."""
-        return None
+    # Published metrics of a world's own, see `FlowWorld`.
 
     def near_modes(self, state: jax.Array) -> jax.Array:
         """bool [M]: for which of its modes an object counts."""

@@ -95,10 +95,6 @@ class OwnWorld(BoundWorld):
         """bool [M]: for which of its modes an object counts."""
         return self.world.near_modes(self.unflatten(state))
 
-    def describe(self, states: np.ndarray) -> list[str] | None:
-        """Objects as texts; None if they have none."""
-        return self.world.describe(states)
-
     def metric_texts(self) -> Mapping[str, str]:
         """Metrics of the world's own → what each is."""
         return self.world.metric_texts

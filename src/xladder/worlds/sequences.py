@@ -11,6 +11,7 @@ Shapes: L places, V symbols, A actions, the last of which is stop; N states.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import jax
@@ -102,6 +103,14 @@ class Sequences(FlowWorld):
         return np.concatenate(
             [np.pad(1 + _all(size, self.symbols), ((0, 0), (0, self.length - size))) for size in sizes]
         )
+
+    def describe(self, states: np.ndarray) -> list[str]:
+        """Sequences int [B, L] as texts; subclasses say what their symbols are."""
+        return [" ".join(str(symbol - 1) for symbol in state if symbol) for state in states.tolist()]
+
+    def table_columns(self, objects: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Sequences as texts, for `xladder sample`."""
+        return {"sequence": np.array(self.describe(objects))}
 
     def chart(self, state: jax.Array) -> jax.Array:
         """float [V, L]: which symbol is at each place."""

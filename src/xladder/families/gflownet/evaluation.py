@@ -219,9 +219,7 @@ def draw_objects(
     ]
     states, log_rewards = (np.concatenate(part)[:count] for part in zip(*found, strict=True))
     world = config.world.build()
-    texts = world.describe(states)
-    table: dict[str, np.ndarray] = {} if texts is None else {"object": np.array(texts)}
-    table |= {**world.table(states), "reward": np.exp(log_rewards), "log_reward": log_rewards}
+    table: dict[str, np.ndarray] = {**world.table(states), "reward": np.exp(log_rewards), "log_reward": log_rewards}
     known = world.enumeration() if config.exact else None
     if known is not None:
         table["log_probability"] = distribution(config, params, compiled)[known.place(states)]
