@@ -508,7 +508,7 @@ def test_the_target_distribution_is_learned(loss, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["fm", "fldb", "vargrad"])
+@pytest.mark.parametrize("loss", ["fm", "fldb", "vargrad", "flsubtb", "rtb"])
 def test_the_target_distribution_is_learned_by_the_other_losses_too(loss, monkeypatch):
     assert np.all(train_two(replace(EASY, loss=loss, iterations=4000), monkeypatch) <= 0.03)
 

@@ -101,7 +101,9 @@ def test_compare_tells_sampling_and_update_apart(rungs, tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", ["tb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("subtb", "fm"))])
+@pytest.mark.parametrize(
+    "loss", ["tb", *(pytest.param(name, marks=pytest.mark.slow) for name in ("subtb", "fm", "flsubtb", "rtb"))]
+)
 def test_parity_passes(loss, tmp_path):
     file = tmp_path / "p.json"
     assert call("parity", "hypergrid", "--updates", "5", "--loss", loss, "--json", str(file), *SMALL) == 0
