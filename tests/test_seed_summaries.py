@@ -149,7 +149,8 @@ def test_the_list_of_runs_shows_it(evaluation, shown, tmp_path):
     assert format_return(run) == shown
 
 
-@pytest.mark.parametrize("rung", ["fused", pytest.param("parallel", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", ["fused", "parallel"])
 def test_every_seed_is_pictured_and_a_resumed_run_goes_on_with_that(rung, tmp_path):
     small = {"world": {"side": 7}, "learner": {"width": 8, "batch_size": 4}, "evaluate_every": 2}
     out = tmp_path / "run"
