@@ -59,7 +59,7 @@ bench: .venv/dev
 PYTHON312 ?= $(shell for p in python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12*/bin/python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 
-.venv-sorrel/ready: pyproject.toml
+.venv-sorrel/ready: pyproject.toml Makefile
 	@test -n "$(PYTHON312)" || { echo "sorrel needs Python 3.12, and none was found: install one, or name it: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
 	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { echo "$(PYTHON312) is not a Python of version 3.12 or newer: name one that is: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
 	@echo "installing sorrel and xladder into .venv-sorrel (several minutes, once)"
