@@ -37,7 +37,7 @@ def write_gif(path: str | Path, replay: Replay, rewards: np.ndarray, title: str)
     turns, rewards = len(replay.codes), np.asarray(rewards, float)
     frames = [stage.draw(replay.codes[t], rewards[: t + 1], replay.places[: t + 1], turns) for t in range(turns)]
     # One palette and no dithering: unchanged pixels are not stored again.
-    palette = _palette(frames)
+    palette = _palette(frames, rewards)
     first, *others = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
     first.save(
         path,
@@ -142,9 +142,10 @@ class _Stage:
             draw.text((x + SCORE - 8, middle), _plain(total), text_on(colour), font(13), anchor="rm")
 
 
-def _palette(frames: list[Image.Image]) -> Image.Image:
-    """A palette for all frames."""
-    some = frames[:: max(1, len(frames) // 6)]
+def _palette(frames: list[Image.Image], rewards: np.ndarray) -> Image.Image:
+    """A palette for all frames, from a few of them and those with the highest and the lowest reward, [T, N]."""
+    extremes = {int(rewards.max(1).argmax()), int(rewards.min(1).argmin())}  # gains and losses may be rare
+    some = [frames[t] for t in sorted({*range(0, len(frames), max(1, len(frames) // 6)), *extremes})]
     sheet = Image.new("RGB", (some[0].width, some[0].height * len(some)))
     for i, frame in enumerate(some):
         sheet.paste(frame, (0, i * frame.height))
