@@ -87,7 +87,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=CONFIG.iterations)
     parser.add_argument("--seeds", type=int, default=16)
     options = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda")
+    jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda,cpu")
     built = [build(seed, options.iterations) for seed in range(options.seeds)]
     state = jax.tree.map(lambda *leaves: jnp.stack(leaves), *(one[0] for one in built))
     _, iteration, logits = built[0]

@@ -28,7 +28,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=62_500)
     parser.add_argument("--seeds", type=int, default=8)
     options = parser.parse_args()
-    jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda")
+    jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda,cpu")
     states, iterations = zip(*(gfnx_peer.build(4, 20, seed) for seed in range(options.seeds)), strict=True)
     state, iteration = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), iterations[0]
     config = WorldConfig(4, 20)

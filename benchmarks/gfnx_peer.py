@@ -98,7 +98,7 @@ def options_of(parser, least_chunk):
     options = parser.parse_args()
     if options.iterations < options.chunk:
         parser.error("--iterations has to be at least --chunk")
-    jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda")
+    jax.config.update("jax_platforms", "cpu" if options.device == "cpu" else "cuda,cpu")
     return options
 
 
