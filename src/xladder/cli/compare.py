@@ -147,7 +147,8 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
     for row in found["rows"]:
         first, last = row["return_first"], row["return_last"]
         # A comparison has few steps, so a long episode may not have ended.
-        returns = f"{signed(first, 0)} → {signed(last, 0)}" if isfinite(first) and isfinite(last) else "–"
+        digits = 0 if max(abs(first), abs(last)) >= 10 else 1
+        returns = f"{signed(first, digits)} → {signed(last, digits)}" if isfinite(first) and isfinite(last) else "–"
         shown.add_row(
             row["rung"],
             f"{row[f'seconds_per_{workload.tick}'] * 1000:.2f}",
