@@ -161,7 +161,7 @@ def test_an_end_at_the_limit_is_an_end():
 
         def answer(self, *given):
             yes, zero = np.ones(1, bool), np.zeros(1, np.int32)
-            info = {"frame_number": zero, "episode_frame_number": zero}
+            info = {"frame_number": zero, "episode_frame_number": zero, "lives": zero}
             return np.zeros((1, 1, 84, 84), np.uint8), zero, yes, yes, info
 
     host, inside = AtariEnvs("pong", 1, 0), AtariXla("pong", 1, 0)
@@ -170,7 +170,9 @@ def test_an_end_at_the_limit_is_an_end():
     host.recv()
     host._emulator = SimpleNamespace(recv=Emulator().answer)
     inside._step = lambda handle, actions: (handle, Emulator().answer())
-    _, step = inside.step(None, AtariState(np.zeros(8, np.uint8), np.zeros(1, np.int32)), np.zeros(1, np.int32))
+    nothing = np.zeros(1, np.int32)
+    state = AtariState(np.zeros(8, np.uint8), nothing, nothing, np.zeros(1, bool))
+    _, step = inside.step(None, state, nothing)
     for answer in (host.recv(), step):
         assert answer.terminated.all() and not answer.truncated.any()
 
