@@ -181,6 +181,7 @@ def test_in_lock_step_it_is_the_synchronous_algorithm():
     assert_same_run(run, run.advance(TICKS), SEVERAL_STEPS, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "actors", "shards"), [(RATED_STEPS, 2, 1), slow(SEVERAL_UPDATES, 4, 1), slow(PONG, 2, 2)]
 )

@@ -82,6 +82,7 @@ def test_a_mode_is_found_within_the_radius():
         assert bool(world.near_modes(jnp.asarray(to_words(near, 4)))[1]) is found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "order", [pytest.param("append", marks=pytest.mark.slow), "ends", pytest.param("any", marks=pytest.mark.slow)]
 )

@@ -44,7 +44,13 @@ BITS = bits_presets.Config(
 
 
 @pytest.mark.parametrize(
-    "config", [conditional(), conditional("db", conditioning="input", trunk="separate"), BITS], ids=["tb", "db", "bits"]
+    "config",
+    [
+        conditional(),
+        conditional("db", conditioning="input", trunk="separate"),
+        pytest.param(BITS, marks=pytest.mark.slow),
+    ],
+    ids=["tb", "db", "bits"],
 )
 def test_at_a_condition_it_is_a_plain_sampler(config):
     beta, loss = 0.8, config.loss

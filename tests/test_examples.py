@@ -9,7 +9,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
-    "own_gridworld": ["fused: return", "losses after 2,000 steps are"],
+    "own_gridworld": ["fused: return", "losses after 1,000 steps are"],
     "own_network": ["100% of words"],
     "own_gflownet": [],
     "own_loop": ["steps per episode"],

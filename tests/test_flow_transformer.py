@@ -52,6 +52,7 @@ def test_blocks_are_those_of_pytorchs_encoder():
     np.testing.assert_allclose(trunk.apply({"params": params}, encoded), x.detach().numpy(), atol=2e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

@@ -40,6 +40,12 @@ CASES = [
     *((loss, "separate", backward) for loss, backward in zip(LOSSES, ["uniform", "learned"] * 5, strict=False)),
     *((loss, "shared", "learned", "transitions") for loss in TRANSITIONS),
 ]
+
+
+def slow_if_separate(case):
+    return pytest.param(case, marks=pytest.mark.slow if case[1] == "separate" else ())
+
+
 ONE_BELOW = np.nextafter(np.float32(1), np.float32(0))
 
 
@@ -166,7 +172,7 @@ def by_hand(config, batch):
 # Losses and gradients
 
 
-@pytest.mark.parametrize("case", CASES, ids="-".join)
+@pytest.mark.parametrize("case", [slow_if_separate(case) for case in CASES], ids=["-".join(case) for case in CASES])
 def test_loss_and_gradient_are_pytorchs_and_always_numbers(case):
     config = config_of(*case)
     twin, params = twin_of(config)

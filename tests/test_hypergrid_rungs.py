@@ -82,8 +82,10 @@ def assert_same_memory(device, host):
     [
         "tb",
         "tb, prioritised",
-        "tb, diverse, searched, conditional",
-        pytest.param("subtb, uniform", marks=pytest.mark.slow),
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("tb, diverse, searched, conditional", "subtb, uniform")
+        ),
     ],
 )
 def test_one_seed_is_one_run_on_every_jax_rung_memory_included(name):

@@ -59,6 +59,10 @@ SLOW |= {
     (w, r) for w in ALL for r in ("mesh", "hosts", "actors") if w != ("cartpole" if r == "actors" else "hypergrid")
 }
 SLOW |= {
+    ("treasurehunt", "hybrid"),
+    ("treasurehunt", "parallel"),
+    ("hypergrid", "hybrid"),
+    ("hypergrid", "parallel"),
     ("hypergrid", "mesh"),
     ("hypergrid", "hosts"),
     ("cartpole", "parallel"),
@@ -73,7 +77,7 @@ QUICK = {
     (OWN["zoo"], "parallel"),
     ("flow/bits", "torch"),
     ("bits", "fused"),
-    ("dags", "fused"),
+    ("dags", "sequential"),
     ("ising", "torch"),
     ("sets", "torch"),
 }

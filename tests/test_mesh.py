@@ -91,6 +91,7 @@ def test_devices_together_do_what_one_does(workload, shape, optimiser):
         assert far_apart(state, alone) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workload", ["hypergrid", slow("treasurehunt"), slow("cartpole")])
 def test_a_gradient_of_the_wrong_scale_is_noticed(workload, monkeypatch):
     """The sum in place of the mean, as `pmean` after JAX's own `psum` would give it."""

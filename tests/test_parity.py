@@ -165,6 +165,7 @@ def test_a_gradient_that_is_cut_off_fails_the_gradients(tiny, retraced, monkeypa
     assert first_failure(tiny) == "gradients"
 
 
+@pytest.mark.slow
 def test_no_clipping_fails_the_first_update(altered, retraced, monkeypatch):
     config = altered(learner={"clip": 0.05})
     monkeypatch.setattr(value, "clip", lambda gradient, largest: gradient)

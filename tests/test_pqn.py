@@ -374,6 +374,7 @@ def test_seeds_all_at_once_are_seeds_one_after_another(trained):
     assert_trees_close(runs.agent.params, population.params(), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", ["parallel", "fused"])
 def test_a_second_call_traces_nothing(trained, rung):
     assert trained[rung].traced == {"traced": 0, "compiled": 0}

@@ -354,6 +354,7 @@ def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_pa
         assert [int(row["iteration"]) for row in rows] == list(range(400))
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_not_taken_for_a_finished_one(stopped):
     assert (stopped[0] / "media/curves.png").exists() and not (stopped[0] / "finished.json").exists()
 

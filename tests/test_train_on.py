@@ -85,6 +85,7 @@ def grid(tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_another_with_its_optimiser(grid, tmp_path):
     begun = find_beginning(grid, plan("hypergrid", "fused", seeds=2, config=xladder.load(grid).config))
     assert begun.optimiser and any(np.abs(a).max() > 0 for a in begun.optimiser.values() if a.dtype.kind == "f")

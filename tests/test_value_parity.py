@@ -48,7 +48,7 @@ def first_failure(config, seed: int = 0) -> str | None:
 # ---- every level passes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("member", MEMBERS)
+@pytest.mark.parametrize("member", [pytest.param(m, marks=pytest.mark.slow if m == "rainbow" else ()) for m in MEMBERS])
 def test_every_level_passes_and_small_nets_agree_far_better_than_demanded(member):
     levels = parity.levels(MEMBERS[member], UPDATES)
     assert [level.level for level in levels] == ORDER
