@@ -26,6 +26,7 @@ from xladder.runs.disk import write_json
 from xladder.runs.environment import environment
 
 PEER = str(HERE / "gfnx_bits_peer.py")
+RUNGS = ["torch", "hybrid", "sequential", "parallel", "fused"]
 
 
 def rung_row(rung: str, device: str, iterations: int, seeds: int = 1) -> dict:
@@ -79,6 +80,7 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--rounds", type=int, default=3, help="number of repetitions")
     parser.add_argument("--gfnx", help="a Python that has gfnx")
+    parser.add_argument("--rungs", nargs="*", default=RUNGS, choices=RUNGS, help="only these are timed")
     parser.add_argument("--curve", type=int, default=0, help="seeds of the curves; 0: none")
     parser.add_argument("--curve-iterations", type=int, default=50_000)
     parser.add_argument("--curve-only", action="store_true", help="no timing")
@@ -86,13 +88,13 @@ def main() -> None:
     options = parser.parse_args()
     console, device = Console(width=120), options.device
     few, many = (20, 1000) if device == "gpu" else (5, 25)
-    rows = [partial(rung_row, rung, device, few) for rung in ("torch", "hybrid", "sequential")]
-    rows += [partial(rung_row, rung, device, many) for rung in ("parallel", "fused")]
+    rows = [partial(rung_row, rung, device, few) for rung in RUNGS[:3]]
+    rows += [partial(rung_row, rung, device, many) for rung in RUNGS[3:]]
     if device == "gpu":
         rows.append(partial(rung_row, "fused", device, many, seeds=16))
     if options.gfnx:
         rows.append(partial(gfnx_row, options.gfnx, device, many))
-    rows = [] if options.curve_only else rows
+    rows = [] if options.curve_only else [row for row in rows if row.func is gfnx_row or row.args[0] in options.rungs]
     found = repeated(rows, options.rounds, KEY, console, lambda row: f", {row['iterations']} iterations")
 
     from xladder import devices

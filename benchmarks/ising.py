@@ -28,6 +28,7 @@ from xladder.runs.environment import environment
 
 CURVE = {"side": 3, "strength": 0.4, "batch": 16, "rate": 1e-3, "rate-logz": 0.1}
 CURVE_ITERATIONS, EVERY = 5000, 250
+RUNGS = ["torch", "sequential", "parallel", "fused"]
 
 
 def rung_row(rung: str, device: str, iterations: int, seeds: int = 1) -> dict:
@@ -84,20 +85,21 @@ def main() -> None:
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--rounds", type=int, default=3, help="number of repetitions; 0: curves only")
     parser.add_argument("--gfnx", help="a Python that has gfnx")
+    parser.add_argument("--rungs", nargs="*", default=RUNGS, choices=RUNGS, help="only these are timed")
     parser.add_argument("--curve", type=int, default=0, help="seeds of the curves; 0: none")
     parser.add_argument("--curve-iterations", type=int, default=CURVE_ITERATIONS)
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/ising-DEVICE.json)")
     options = parser.parse_args()
     console, device = Console(width=120), options.device
     few, many = (20, 400) if device == "gpu" else (2, 10)
-    rows = [partial(rung_row, rung, device, few) for rung in ("torch", "sequential")]
-    rows += [partial(rung_row, rung, device, many) for rung in ("parallel", "fused")]
+    rows = [partial(rung_row, rung, device, few) for rung in RUNGS[:2]]
+    rows += [partial(rung_row, rung, device, many) for rung in RUNGS[2:]]
     if device == "gpu":
         rows.append(partial(rung_row, "fused", device, many, seeds=8))
     if options.gfnx:
         rows.append(partial(gfnx_row, options.gfnx, device, many, many // 5))
         rows.append(partial(gfnx_row, options.gfnx, device, many, many // 5, "--once"))
-    rows = rows if options.rounds else []
+    rows = [row for row in rows if row.func is gfnx_row or row.args[0] in options.rungs] if options.rounds else []
     found = repeated(rows, options.rounds, KEY, console, lambda row: f", {row['iterations']} iterations")
     show(found, console)
 
