@@ -3,19 +3,24 @@
     python benchmarks/sorrel_dropin.py                      sorrel's model and ours on the CPU
     python benchmarks/sorrel_dropin.py --device cuda        both on the GPU
     python benchmarks/sorrel_dropin.py --worlds tag --epochs 40
+    python benchmarks/sorrel_dropin.py --device cuda --seconds 40    at most that long in each world, compiling included
+
+The file is written anew after every epoch, so a run that is cut off leaves what it has measured.
 
 Needs Python 3.12 or newer with sorrel 1.6. The environments take turns, epoch by epoch, so that a busy moment of the
 machine hits all of them; times are medians, as wall-clock time and as the process's time on all cores. Its model is
-measured with one thread of PyTorch and with as many as there are cores (`--threads`), and the faster one counts.
+measured with one thread of PyTorch and, on a CPU, with as many as there are cores, too (`--threads`), and the faster
+one counts.
 
 An epoch is split into learning, the model's share of acting (inside `take_action`), and the rest, which is sorrel's
 own Python: worlds, observations and replay memory. No model can make that faster.
 """
 
 import argparse
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,24 +113,25 @@ def contestants(world: str, device: str, counts: list[int]) -> list[Contestant]:
     return found
 
 
-def measure(world: str, device: str, counts: list[int], epochs: int, console: Console) -> list[dict]:
-    found = contestants(world, device, counts)
+def measure(world: str, options: argparse.Namespace) -> Iterator[list[dict]]:
+    """Rows of one world's contestants, again after every epoch that all of them have played."""
+    begun = time.monotonic()
+    found = contestants(world, options.device, options.threads)
     agents, turns = len(found[0].env.agents), int(found[0].env.config.experiment.max_turns)
     filled = -(-80 // turns) + 2  # epochs until there is a batch, and everything has been compiled
-    for _ in range(filled):
+    for number in range(filled + options.epochs):
         for one in found:
+            if number == filled:
+                one.rows.clear()
             one.epoch()
-    for one in found:
-        one.rows.clear()
-    for _ in range(epochs):
-        for one in found:
-            one.epoch()
-    rows = [{"world": world, "agents": agents, "turns": turns, **one.result()} for one in found]
-    for row in rows:
-        console.print(
-            f"{world}, {row['model']}, {row['torch_threads']} threads: {row['ms_per_epoch']:.0f} ms per epoch",
-            highlight=False,
-        )
+        if number >= filled:
+            yield compared([{"world": world, "agents": agents, "turns": turns, **one.result()} for one in found])
+            if time.monotonic() - begun > options.seconds:
+                return
+
+
+def compared(rows: list[dict]) -> list[dict]:
+    """The rows, with how much faster the last one, ours, is than the fastest of the others."""
     theirs, ours = min(rows[:-1], key=lambda row: row["ms_per_epoch"]), rows[-1]
     ours["times_faster"] = {
         key: theirs[key] / ours[key]
@@ -160,22 +166,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--epochs", type=int, default=20, help="of each environment")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="in each world, after which no epoch begins")
     parser.add_argument("--worlds", nargs="*", choices=list(WORLDS), default=list(WORLDS))
-    counts = sorted({1, devices.cores()})
-    parser.add_argument("--threads", nargs="*", type=int, default=counts, help="of PyTorch, for sorrel's model")
+    parser.add_argument("--threads", nargs="*", type=int, help="of PyTorch, for sorrel's model")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.device == "cpu":
         jax.config.update("jax_platforms", "cpu")  # otherwise JAX takes the GPU's memory, too
-    console = Console()
-    rows = []
-    for world in options.worlds:
-        rows += measure(world, options.device, options.threads, options.epochs, console)
-    show(rows, console)
-    found = environment(find_device(options.device)) | {"torch": torch.__version__, "load_average": os.getloadavg()}
-    found |= {"command": command(), "rows": rows}
+    options.threads = options.threads or (sorted({1, devices.cores()}) if options.device == "cpu" else [1])
+    console = Console(width=120)
+    found = environment(find_device(options.device)) | {"torch": torch.__version__, "command": command()}
     out = options.out or HERE / "results" / f"sorrel-dropin-{'cpu' if options.device == 'cpu' else 'gpu'}.json"
-    write_json(out, found)
+    done: list[dict] = []
+    for world in options.worlds:
+        rows: list[dict] = []
+        for rows in measure(world, options):
+            write_json(out, found | {"load_average": os.getloadavg(), "rows": done + rows})
+        done += rows
+        for row in rows:
+            said = f"{row['ms_per_epoch']:.0f} ms per epoch ({row['epochs']} epochs)"
+            console.print(f"{world}, {row['model']}, {row['torch_threads']} threads: {said}", highlight=False)
+    show(done, console)
 
 
 if __name__ == "__main__":

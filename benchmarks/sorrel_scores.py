@@ -5,7 +5,9 @@
 
 Needs Python 3.12 or newer with sorrel 1.6. Agents are trained on `fused` with the preset `demo`, exported with
 `export --to sorrel`, and loaded into the models of sorrel's own examples. Both sides play without exploration and at
-random; intervals are 95 % over episodes. sorrel's episodes are spread over processes.
+random; intervals are 95 % over episodes. sorrel's episodes are spread over processes and are played while the next
+world's agents are trained. The file is written anew for every world that is finished. On a GPU with 16 cores
+`--epochs 300 --episodes 96` takes a few minutes.
 """
 
 import argparse
@@ -13,6 +15,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -40,10 +43,10 @@ def theirs(run: Path, files: list[Path], episodes: int, seed: int, epsilon: floa
     return score(env, episodes, seed, epsilon)
 
 
-def measure(world: str, options, folder: Path, pool: ProcessPoolExecutor) -> dict:
+def measure(world: str, options, folder: Path, pool: ProcessPoolExecutor) -> Callable[[], dict]:
+    """Train and score here, and begin to score in sorrel. Returns what waits for the latter and makes the row."""
     from xladder.cli.main import main as xladder
     from xladder.core.compiling import compiled
-    from xladder.core.statistics import mean_and_interval
     from xladder.families.multi_agent.evaluation import evaluate
     from xladder.runs import directory
 
@@ -63,9 +66,19 @@ def measure(world: str, options, folder: Path, pool: ProcessPoolExecutor) -> dic
     }
     here = evaluate(loaded.config, loaded.params, options.episodes, 0, compiled)
     found = {("here", "greedy"): here.returns[0].sum(-1), ("here", "random"): here.random[0].sum(-1)}
-    for name, parts in jobs.items():
-        found["sorrel", name] = np.concatenate([part.result() for part in parts])
-    row = {"world": world, "epochs": loaded.config.epochs, "agents": len(files)}
+
+    def row() -> dict:
+        for name, parts in jobs.items():
+            found["sorrel", name] = np.concatenate([part.result() for part in parts])
+        return {"world": world, "epochs": loaded.config.epochs, "agents": len(files)} | summary(found)
+
+    return row
+
+
+def summary(found: dict[tuple[str, str], np.ndarray]) -> dict:
+    from xladder.core.statistics import mean_and_interval
+
+    row: dict = {}
     for (side, name), returns in found.items():
         mean, interval = mean_and_interval(returns)
         row |= {f"{side}_{name}": [float(mean), float(interval)], f"{side}_episodes": len(returns)}
@@ -89,9 +102,13 @@ def main() -> None:
     found = environment(devices.find(options.device)) | {"command": command(), "rows": []}
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.workers, spawn) as pool:
-        for world in options.worlds:
-            found["rows"].append(measure(world, options, Path(folder), pool))
-            write_json(options.out, found)
+        waiting: list[Callable[[], dict]] = []
+        for world in [*options.worlds, None]:  # a world's row is finished while the next one's agents are trained
+            begun = [measure(world, options, Path(folder), pool)] if world else []
+            for row in waiting:
+                found["rows"].append(row())
+                write_json(options.out, found)
+            waiting = begun
     table = Table(title="return of all agents per epoch, 95 % over episodes", title_justify="left")
     for head in ("world", "epochs", "greedy here", "greedy in sorrel", "random here", "random in sorrel"):
         table.add_column(head)
