@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rounds import command, peer_row
+from rounds import command
 
 from xladder import devices
 from xladder.families.gflownet.hypergrid_presets import PUBLISHED, WorldConfig
@@ -106,7 +106,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 64])
     parser.add_argument("--iterations", type=int, default=2000)
     parser.add_argument("--only", nargs="*", default=list(VARIANTS), help="names of variants")
-    parser.add_argument("--gfnx", help="a Python that has gfnx: it is timed first, at the same settings")
     parser.add_argument("--tiny", action="store_true", help="a tiny grid and few iterations, to see that it runs")
     parser.add_argument("--kernels", action="store_true", help="count kernels instead of timing")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "hypergrid-speed-gpu.json")
@@ -124,10 +123,6 @@ def main() -> None:
         console.print(f"one sampling step: {sum(found.values())} kernels, {dict(found)}", highlight=False)
         return
     device, rows = devices.find(options.device), []
-    if options.gfnx:
-        words = ["--device", options.device, "--iterations", str(iterations)]
-        rows.append(peer_row("gfnx", [options.gfnx, str(HERE / "gfnx_peer.py"), *words]))
-        console.print(rows[-1], markup=False)
     with ThreadPoolExecutor(4) as pool:
         waiting = [
             (name, seeds, pool.submit(started, config, seeds, device, name))

@@ -1,9 +1,11 @@
 """Shared by the benchmarks: repeated measurements and timing of a call."""
 
+import gzip
 import json
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -49,4 +51,24 @@ def times(call: Callable[[], object], repeats: int) -> list[float]:
         begun = time.perf_counter()
         call()
         found.append(time.perf_counter() - begun)
+    return found
+
+
+def traced_kernels(call: Callable[[], object]) -> dict[str, tuple[int, float]]:
+    """Name → number and microseconds of the kernels that a GPU runs during a call."""
+    import jax
+
+    with tempfile.TemporaryDirectory() as folder:
+        with jax.profiler.trace(folder, create_perfetto_trace=True):
+            call()
+        (file,) = Path(folder).rglob("perfetto_trace.json.gz")
+        with gzip.open(file, "rt") as text:
+            events = json.load(text)["traceEvents"]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
+    found: dict[str, tuple[int, float]] = {}
+    for event in events:
+        where = threads.get((event.get("pid"), event.get("tid")), "")
+        if event.get("ph") == "X" and where.startswith("Stream"):
+            count, spent = found.get(event["name"], (0, 0.0))
+            found[event["name"]] = count + 1, spent + event["dur"]
     return found

@@ -11,12 +11,8 @@ The JSON is written after every row, so what was measured is kept if a run is en
 """
 
 import argparse
-import gzip
-import json
 import os
-import tempfile
 import time
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +20,7 @@ import no_notebook  # noqa: F401
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import command
+from rounds import command, traced_kernels
 
 from xladder import devices
 from xladder.plans import plan
@@ -77,29 +73,16 @@ def ours(world: str, seeds: int, device, epochs: int, profile: bool) -> dict:
 
 def kernels(run, acts: int) -> dict:
     """The kernels of one epoch, counted and timed in a trace of two."""
-    import jax
-
-    with tempfile.TemporaryDirectory() as folder:
-        with jax.profiler.trace(folder, create_perfetto_trace=True):
-            run.advance(2)
-        (file,) = Path(folder).rglob("perfetto_trace.json.gz")
-        with gzip.open(file, "rt") as text:
-            events = json.load(text)["traceEvents"]
-    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e.get("name") == "thread_name"}
-    found, spent = Counter(), Counter()
-    for event in events:
-        where = threads.get((event.get("pid"), event.get("tid")), "")
-        if event.get("ph") == "X" and where.startswith("Stream"):
-            found[event["name"]] += 1
-            spent[event["name"]] += event["dur"]
-    total = sum(found.values())
+    found = traced_kernels(lambda: run.advance(2))
+    total = sum(count for count, _ in found.values())
+    slowest = sorted(found.items(), key=lambda item: -item[1][1])[:25]
     return {
         "kernels_per_epoch": total / 2,
         "kernels_per_action": total / 2 / acts,
-        "busy_ms_per_epoch": sum(spent.values()) / 2000,
+        "busy_ms_per_epoch": sum(us for _, us in found.values()) / 2000,
         "slowest_kernels": [
-            {"name": name[:90], "ms_per_epoch": us / 2000, "per_epoch": found[name] / 2, "us_each": us / found[name]}
-            for name, us in spent.most_common(25)
+            {"name": name[:90], "ms_per_epoch": us / 2000, "per_epoch": count / 2, "us_each": us / count}
+            for name, (count, us) in slowest
         ],
     }
 
