@@ -4,7 +4,7 @@
     python benchmarks/purejaxrl_peer.py /tmp/purejaxrl/purejaxrl/dqn.py [--seeds 128] [--steps 500000] [--repeats 2]
 
 Its `make_train` is used unchanged; the settings are those of its `main`. Nothing is logged (its `WANDB_MODE` is
-disabled by default), so that `wandb`, which the file imports, need not be installed. What newer versions have changed is
+disabled by default), so that `wandb`, which the file imports, need not be installed. What newer versions changed is
 put back: `jax.tree_map`, and the one flag for the end of an episode where gymnax 1 has two.
 """
 
@@ -12,14 +12,14 @@ import time
 
 BEGUN = time.perf_counter()
 
-import argparse  # noqa: E402
-import json  # noqa: E402
-import sys  # noqa: E402
-from importlib.util import module_from_spec, spec_from_file_location  # noqa: E402
-from pathlib import Path  # noqa: E402
-from types import ModuleType  # noqa: E402
+import argparse
+import json
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
-import jax  # noqa: E402
+import jax
 
 SETTINGS = {
     "NUM_ENVS": 10,
