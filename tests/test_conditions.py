@@ -34,7 +34,9 @@ def conditional(loss="tb", **changes):
 def test_hats_interpolate():
     table = jnp.array([1.0, 5.0, 7.0])
     places = jnp.array([0.0, 0.25, 0.5, 0.75, 1.0])
-    np.testing.assert_allclose(hats(places, 3) @ table, [1.0, 3.0, 5.0, 6.0, 7.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        hats(2 * places[:, None], np.arange(3)[:, None]) @ table, [1.0, 3.0, 5.0, 6.0, 7.0], rtol=1e-6
+    )
 
 
 BITS = bits_presets.Config(

@@ -299,7 +299,7 @@ class Family(Generic[C]):
         """A trained agent as a function from observations to actions."""
         raise NotImplementedError
 
-    def at_condition(self, config: C, params: Params, condition: float) -> tuple[Any, Params]:
+    def at_condition(self, config: C, params: Params, condition: Any) -> tuple[Any, Params]:
         """Settings and parameters [S, …] of a conditional sampler at one condition; a `UsageError` if it has none."""
         raise UsageError("This run has no condition.")
 

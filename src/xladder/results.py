@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -85,11 +86,11 @@ class Result:
         """
         return self.config.family.collapsed(self.config, self.metrics, self.seeds)
 
-    def at(self, condition: float) -> Result:
+    def at(self, condition: float | Sequence[float]) -> Result:
         """The result of a conditional sampler (`--learner.condition`) at one condition, as that of a plain sampler.
 
         Args:
-            condition: A number in the range that it was trained for.
+            condition: A number in the range that it was trained for, or the weights of its reward terms.
 
         Returns:
             A result whose `evaluate`, `policy` and parameters are those at this condition.

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 
 from xladder.cli.compare import print_line
-from xladder.cli.options import parse, write_json_file
+from xladder.cli.options import parse, parse_condition, write_json_file
 from xladder.errors import UsageError
 
 
@@ -25,8 +25,8 @@ class EvalOptions:
     """Episodes per seed, or number of sampled objects; 100 or 10,000 if not given."""
     seed: int = 0
     """Random seed of the evaluation; independent of the training seeds."""
-    condition: float | None = None
-    """For a conditional sampler: the condition; several in its range if not given."""
+    condition: str | None = None
+    """For a conditional sampler: the condition, as 1.6 or 0.3,0.7; several in its range if not given."""
     json: Path | None = None
     """Write the result as JSON to this file (- for standard output)."""
     device: Literal["cpu", "gpu"] | None = None
@@ -59,7 +59,7 @@ def run(words: Sequence[str]) -> int:
     with console.status("evaluating"), jax.default_device(device):
         result = load(options.run_dir)
         if options.condition is not None:
-            result = result.at(options.condition)
+            result = result.at(parse_condition(options.condition))
         score = result.evaluate(options.episodes or settings.episodes, options.seed)
     for line in settings.describe_score(score):
         print_line(console, line)

@@ -127,6 +127,17 @@ def split_tags(given: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(tag for word in given for tag in word.split(",") if tag))
 
 
+def parse_condition(text: str) -> float | tuple[float, ...]:
+    """The condition of a sampler: a number, or several weights with commas between them."""
+    try:
+        numbers = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(
+            f"`--condition` is {text}, but it has to be a number, or weights with commas between them, such as 0.3,0.7."
+        ) from None
+    return numbers[0] if len(numbers) == 1 else numbers
+
+
 def write_json_file(path: Path | None, data: Any) -> None:
     """Write a command's `--json` file; `-` is standard output."""
     if path is None:

@@ -14,7 +14,7 @@ import tyro
 from rich.console import Console
 
 from xladder.cli.compare import print_line
-from xladder.cli.options import parse
+from xladder.cli.options import parse, parse_condition
 from xladder.errors import UsageError
 
 
@@ -30,8 +30,8 @@ class SampleOptions:
     """The CSV file (- for standard output)."""
     seed: int = 0
     """Random seed of the sampling; independent of the training seeds."""
-    condition: float | None = None
-    """For a conditional sampler: the condition to sample under."""
+    condition: str | None = None
+    """For a conditional sampler: the condition to sample under, as 1.6 or 0.3,0.7."""
     of_seed: int | None = None
     """The training seed whose sampler to use; the first if not given."""
     force: bool = False
@@ -81,7 +81,7 @@ def run(words: Sequence[str]) -> int:
                 f"This run was stopped before seed {of_seed} was trained: it has {', '.join(map(str, trained))}."
             )
         if options.condition is not None:
-            result = result.at(options.condition)
+            result = result.at(parse_condition(options.condition))
         draw = plan.config.family.draw_objects
         table = draw(result.config, pick(result.params, plan.seeds.index(of_seed)), options.n, options.seed, compiled)
     if str(options.out) == "-":

@@ -26,6 +26,7 @@ from xladder.learners.packing import PackedSteps, pack, unpack
 from xladder.losses import balance
 from xladder.nets.flow import FlowNet, Tokens, hats
 from xladder.worlds.flow import BoundWorld
+from xladder.worlds.flow_under import log_reward_under
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
@@ -60,7 +61,7 @@ class Trajectories(NamedTuple):
     states: Array  # int32 [T, B, D]: where each step begins
     actions: Array  # int32 [T, B]
     length: Array  # int32 [B]: steps, including stop
-    condition: Array | None = None  # float32 [B], where the sampler has one
+    condition: Array | None = None  # float32 [B], or [B, K] for K weights, where the sampler has one
 
 
 class Walk(NamedTuple):
@@ -121,7 +122,7 @@ class GFlowNetLearner:
 
     def init(self, key: jax.Array) -> Agent:
         """A freshly initialised agent."""
-        condition = jnp.full(1, self.config.learner.condition_low, jnp.float32) if self.config.conditional else None
+        condition = jnp.asarray(self.config.conditions[:1], jnp.float32) if self.config.conditional else None
         encoded = self.encode(self.world.initial()[None])
         params = self.net.init(key, encoded, condition=self.hats(condition))["params"]
         return Agent(params, self.optimiser().init(params), self.hyperparams())
@@ -143,17 +144,24 @@ class GFlowNetLearner:
         """The network's inputs for states [R, D]: float32 [R, F] or int32 [R, K]."""
         return jax.vmap(self.world.encode)(states)
 
-    def condition(self, place: jax.Array) -> jax.Array:
-        """float32 [B]: the conditions at places [B] in [0, 1] of their range."""
+    def condition(self, draws: jax.Array) -> jax.Array:
+        """float32 [B] or [B, K]: conditions from draws, places in [0, 1] of their range or weights themselves."""
+        if self.config.preferential:
+            return draws
         low, high = self.config.learner.condition_low, self.config.learner.condition_high
-        return low + (high - low) * place
+        return low + (high - low) * draws
 
     def hats(self, condition: jax.Array | None) -> jax.Array | None:
-        """float32 [R, K]: conditions [R] as the network is given them."""
+        """float32 [R, N]: conditions [R] or [R, K] as the network is given them, interpolated between N knots."""
         if condition is None:
             return None
-        low, high = self.config.learner.condition_low, self.config.learner.condition_high
-        return hats((condition - low) / (high - low), self.config.knots)
+        knots = self.config.lattice
+        if self.config.preferential:
+            share = jnp.cumsum(condition, axis=-1)[:, :-1]
+        else:
+            low, high = self.config.learner.condition_low, self.config.learner.condition_high
+            share = ((condition - low) / (high - low))[:, None]
+        return hats(share * knots.max(), knots)
 
     def log_z(self, params: Params, condition: jax.Array | None) -> jax.Array:
         """float32 [B] or []: the learned log Z of each condition."""
@@ -278,10 +286,12 @@ class GFlowNetLearner:
         return batch.states[batch.length - 1, jnp.arange(batch.length.size)]
 
     def log_rewards(self, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
-        """float32 […]: the log-rewards of states int32 […, D], under conditions float32 […] if given."""
+        """float32 […]: the log-rewards of states int32 […, D], or of [B, D] under conditions [B] or [B, K]."""
+        if condition is not None:
+            under = partial(log_reward_under, self.world, self.config.learner.scalarisation)
+            return jax.vmap(under)(states, condition)
         flat = jax.vmap(self.world.log_reward)(states.reshape(-1, states.shape[-1]))
-        plain = flat.reshape(states.shape[:-1])
-        return plain if condition is None else condition * plain
+        return flat.reshape(states.shape[:-1])
 
     def loss(
         self,
@@ -441,7 +451,7 @@ class GFlowNetLearner:
         mask, moves = self.backward_mask(states), self.stop
         before = jax.vmap(jax.vmap(self.world.backward, (None, 0)), (0, None))(states, jnp.arange(moves))
         parents = jnp.where(mask[..., None], before, states[:, None])  # [R, A − 1, D]; the state if there is none
-        each = None if condition is None else jnp.repeat(condition, moves)
+        each = None if condition is None else jnp.repeat(condition, moves, axis=0)
         log_pf, _, log_flow = self.log_policies(params, parents.reshape(-1, states.shape[-1]), each)
         edges = log_flow.reshape(-1, moves) + jnp.diagonal(log_pf.reshape(-1, moves, moves + 1), axis1=1, axis2=2)
         return jnp.where(mask, edges, MASKED_LOGIT)

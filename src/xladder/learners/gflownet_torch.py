@@ -15,11 +15,13 @@ from xladder.learners.gflownet import Learned, Trajectories
 from xladder.learners.state_torch import TorchState
 from xladder.losses import balance_torch as balance
 from xladder.nets.flow_torch import FlowNet, FlowOutputs, Tokens, hats
+from xladder.worlds.flow import host_terms
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
 
 MASKED_LOGIT = -1e9  # means "not allowed"
+SMALLEST = 1e-30  # weight of a reward whose logarithm is taken
 
 
 class TorchGFlowNet(TorchState):
@@ -87,7 +89,7 @@ class TorchGFlowNet(TorchState):
         lengths = self._tensor(np.asarray(batch.length, np.int64))
         last = np.asarray(batch.length) - 1
         condition = None if batch.condition is None else np.array(batch.condition, np.float32)
-        each = None if condition is None else np.repeat(condition, batch.length)  # [R]
+        each = None if condition is None else np.repeat(condition, batch.length, axis=0)  # [R] or [R, K]
         log_reward = self._log_rewards(batch.states[last, np.arange(len(last))], condition)
 
         def spread(values: Tensor) -> Tensor:
@@ -156,12 +158,20 @@ class TorchGFlowNet(TorchState):
         return self.net(self._tensor(self.world.encode(states)), heads, given)
 
     def _hats(self, condition: np.ndarray) -> Tensor:
+        given, knots = self._tensor(condition.astype(np.float32)), self._tensor(np.array(self.config.lattice))
+        if self.config.preferential:
+            return hats(given.cumsum(-1)[:, :-1] * knots.max(), knots)
         low, high = self.config.learner.condition_low, self.config.learner.condition_high
-        return hats((self._tensor(condition.astype(np.float32)) - low) / (high - low), self.config.knots)
+        return hats(((given - low) / (high - low))[:, None] * knots.max(), knots)
 
     def _log_rewards(self, states: np.ndarray, condition: np.ndarray | None) -> Tensor:
-        plain = self._tensor(self.world.log_reward(states))
-        return plain if condition is None else self._tensor(condition) * plain
+        if condition is None or not self.config.preferential:
+            plain = self._tensor(self.world.log_reward(states))
+            return plain if condition is None else self._tensor(condition) * plain
+        terms, weights = self._tensor(host_terms(self.world, states)), self._tensor(condition)
+        if self.config.learner.scalarisation == "product":
+            return (weights * terms).sum(-1)
+        return (terms + weights.clamp(min=SMALLEST).log()).logsumexp(-1)
 
     def _log_backward(self, outputs: FlowOutputs, states: np.ndarray, previous_action: np.ndarray) -> Tensor:
         mask = self.world.backward_mask(states)
@@ -177,7 +187,7 @@ class TorchGFlowNet(TorchState):
         each = np.repeat(states, moves, axis=0)  # [R · (A − 1), D]
         before = self.world.backward(each, np.tile(np.arange(moves), len(states)))
         parents = np.where(mask.reshape(-1, 1), before, each)  # the state itself where there is no such edge
-        given = None if condition is None else np.repeat(condition, moves)
+        given = None if condition is None else np.repeat(condition, moves, axis=0)
         outputs = self._apply(parents, "forward", "flow", condition=given)
         allowed = self._tensor(self.world.forward_mask(parents))
         log_pf = torch.where(allowed, outputs.forward, MASKED_LOGIT).log_softmax(-1).reshape(-1, moves, moves + 1)

@@ -22,7 +22,7 @@ class PackedSteps(NamedTuple):
     previous_action: jax.Array  # int32 [R]: the action before it; arbitrary in a first step
     place: tuple[jax.Array, jax.Array]  # int32 [R], twice: trajectory and step; the step is T in padding rows
     row_of: jax.Array  # int32 [B, T]: the inverse; an arbitrary row for padding
-    condition: jax.Array | None  # float32 [R]: of its trajectory, if there is one
+    condition: jax.Array | None  # float32 [R] or [R, K]: of its trajectory, if there is one
 
 
 def pack(batch: Trajectories, bucket: int) -> PackedSteps:

@@ -105,10 +105,14 @@ def _few_backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array
 few.defvjp(_few_forward, _few_backward)
 
 
-def hats(place: jax.Array, knots: int) -> jax.Array:
-    """float32 [R, K]: weights of K evenly spaced knots from which places [R] in [0, 1] are interpolated linearly."""
-    away = jnp.abs(place[:, None] * (knots - 1) - jnp.arange(knots, dtype=jnp.float32)[None, :])
-    return jnp.maximum(1.0 - away, 0.0)
+def hats(places: jax.Array, knots: np.ndarray) -> jax.Array:
+    """float32 [R, N]: weights of knots [N, P] on a lattice from which places [R, P] are interpolated linearly.
+
+    In several dimensions, on the simplices into which the diagonals of the lattice's cubes divide them.
+    """
+    away = places[:, None, :] - jnp.asarray(knots, jnp.float32)[None]
+    above, below = jnp.maximum(away.max(-1), 0.0), jnp.minimum(away.min(-1), 0.0)
+    return jnp.maximum(1.0 - above + below, 0.0)
 
 
 class Head(nn.Module):

@@ -32,10 +32,10 @@ class FlowOutputs(NamedTuple):
     log_flow: Tensor | None  # float32 [R]
 
 
-def hats(place: Tensor, knots: int) -> Tensor:
-    """float32 [R, K]: weights of K evenly spaced knots from which places [R] in [0, 1] are interpolated linearly."""
-    away = (place[:, None] * (knots - 1) - torch.arange(knots, dtype=place.dtype, device=place.device)).abs()
-    return (1.0 - away).clamp(min=0.0)
+def hats(places: Tensor, knots: Tensor) -> Tensor:
+    """float32 [R, N]: weights of knots [N, P] on a lattice from which places [R, P] are interpolated linearly."""
+    away = places[:, None, :] - knots[None]
+    return (1.0 - away.amax(-1).clamp(min=0.0) + away.amin(-1).clamp(max=0.0)).clamp(min=0.0)
 
 
 class Trunk(nn.Module):

@@ -38,7 +38,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +75,8 @@ class FlowWorld(ABC):
     actions_per_token: int = 0
     """If actions belong to the entries of `encode`, equally many to each and in their order: how many. A transformer
     then reads each entry's logits from its own token; otherwise all from one token for the whole state."""
+    num_terms: int = 0
+    """Number of reward terms, K, for a sampler of all their weightings (`--learner.condition preferences`)."""
     modes_counted: int = 0
     """Number of modes, M, of which training counts how many were found; `near_modes` says when."""
     metric_texts: Mapping[str, str] = MappingProxyType({})
@@ -110,6 +112,13 @@ class FlowWorld(ABC):
 
         Forward-looking balance (`--loss fldb`) also evaluates it for incomplete objects.
         """
+
+    def log_terms(self, state: State) -> jax.Array:
+        """float [K]: the logarithms of several rewards of an object; needed if `num_terms` is not 0.
+
+        `log_reward` is that of a sampler without weights; the mean of the rewards, say.
+        """
+        raise NotImplementedError
 
     def encode(self, state: State) -> jax.Array:
         """The network's input: float [F], or int [K], the indices of the active inputs of a one-hot encoding.
@@ -221,6 +230,14 @@ class HostWorld(Protocol):
         """float32 [B]: the log-rewards."""
 
 
+@runtime_checkable
+class WeightedHost(HostWorld, Protocol):
+    """A world on the host with several reward terms."""
+
+    def log_terms(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, K]: the logarithms of the rewards."""
+
+
 @dataclass(frozen=True)
 class Enumeration:
     """All states of a world and their edges. In NumPy, like all full enumerations: XLA is slow at constant folding."""
@@ -271,6 +288,12 @@ class Enumeration:
         return np.where(self.terminal, self.log_rewards - self.log_z, NOTHING)
 
 
+def host_terms(world: HostWorld, states: np.ndarray) -> np.ndarray:
+    """float32 [B, K]: the logarithms of the rewards of states [B, D] in a world on the host that has several."""
+    assert isinstance(world, WeightedHost)
+    return world.log_terms(states)
+
+
 class BoundWorld(ABC):
     """A world as the GFlowNet family uses it: states are int32 [D], and stop does not change them.
 
@@ -297,6 +320,8 @@ class BoundWorld(ABC):
     """What the numbers of a state are called in tables: state_1, state_2 …"""
     state_words: str = "states"
     """What states are called in error messages."""
+    num_terms: int = 0
+    """Number of reward terms that can be weighted, K; 0 if there is one reward."""
     modes_counted: int = 0
     """Number of modes of which training counts how many were found, M."""
     chart_text: str = ""
@@ -331,6 +356,10 @@ class BoundWorld(ABC):
     @abstractmethod
     def log_reward(self, state: jax.Array) -> jax.Array:
         """float32 []: log-reward of a state in which stop is allowed."""
+
+    def log_terms(self, state: jax.Array) -> jax.Array:
+        """float32 [K]: the logarithms of the rewards that can be weighted, where there are several."""
+        raise NotImplementedError
 
     # What is known of the target: from the enumeration, unless a world overrides this.
 

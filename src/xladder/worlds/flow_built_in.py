@@ -64,7 +64,7 @@ def _build(settings: BuiltInSettings) -> OwnWorld:
 
 @lru_cache(maxsize=16)
 def _host(settings: BuiltInSettings) -> HostWorld:
-    from xladder.worlds.flow_jitted import JittedHost
+    from xladder.worlds.flow_own import host_of
 
     world = _build(settings)
-    return world.world.host_twin() or JittedHost(world)
+    return host_of(world)

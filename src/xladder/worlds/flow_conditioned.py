@@ -1,4 +1,4 @@
-"""A world under a condition: the same objects with the reward raised to a power. Imports nothing heavy."""
+"""A world under a condition: the same objects with other rewards. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ConditionedSettings(FlowSettings):
-    """A world whose rewards are raised to the power `beta`."""
+    """A world whose reward is raised to a power, or whose reward terms are weighted."""
 
     base: FlowSettings
-    beta: float
+    condition: float | tuple[float, ...]
+    scalarisation: str = "sum"
 
     @property
     def workload(self) -> str:
@@ -54,19 +55,31 @@ class ConditionedSettings(FlowSettings):
 
     def headline(self) -> str:
         """A short description of the world."""
-        return f"{self.base.headline()}, β = {self.beta:g}"
+        return f"{self.base.headline()}, {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The condition, in words."""
+        return in_words(self.condition)
 
     def build(self) -> BoundWorld:
         """The world in JAX; the same object for equal settings."""
         return _build(self)
 
     def host(self) -> HostWorld:
-        """The base world on the host: its rewards are those of β = 1."""
+        """The base world on the host, with its own rewards."""
         return self.base.host()
 
 
 @lru_cache(maxsize=16)
 def _build(settings: ConditionedSettings) -> BoundWorld:
-    from xladder.worlds.flow_tempered import Tempered
+    from xladder.worlds.flow_under import Conditioned
 
-    return Tempered(settings.base.build(), settings.beta)
+    return Conditioned(settings.base.build(), settings.condition, settings.scalarisation)
+
+
+def in_words(condition: float | tuple[float, ...]) -> str:
+    """A condition as text: "β = 2", "weights 0.5, 0.5"."""
+    if isinstance(condition, tuple):
+        return f"weights {', '.join(f'{weight:.3g}' for weight in condition)}"
+    return f"β = {condition:g}"

@@ -19,7 +19,8 @@ class JittedHost:
     def __init__(self, world: BoundWorld):
         self.state_size, self.num_actions = world.state_size, world.num_actions
         self.max_steps, self.num_inputs = world.max_steps, world.num_inputs
-        methods = ("forward_mask", "backward_mask", "forward", "backward", "encode", "log_reward", "near_modes")
+        steps = "forward_mask", "backward_mask", "forward", "backward"
+        methods = (*steps, "encode", "log_reward", "log_terms", "near_modes")
         self._methods = {method: jax.jit(jax.vmap(getattr(world, method))) for method in methods}
         self._device = jax.local_devices(backend="cpu")[0]
         with jax.ensure_compile_time_eval():
@@ -53,6 +54,10 @@ class JittedHost:
     def log_reward(self, states: np.ndarray) -> np.ndarray:
         """float32 [B]: the log-rewards."""
         return self.call("log_reward", states)
+
+    def log_terms(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, K]: the logarithms of the rewards that can be weighted."""
+        return self.call("log_terms", states)
 
     def near_modes(self, states: np.ndarray) -> np.ndarray:
         """bool [B, M]: for which modes of the world objects count."""

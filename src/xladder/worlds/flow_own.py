@@ -14,7 +14,8 @@ import numpy as np
 
 from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
-from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, Sampler, State
+from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld, HostWorld, Sampler, State, WeightedHost
+from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_settings import MOST_STATES
 from xladder.worlds.flow_states import enumerate_edges, find_states
 
@@ -36,7 +37,7 @@ class OwnWorld(BoundWorld):
         self._ends = np.cumsum([int(np.prod(shape)) for shape, _ in self._leaves])
         self.state_size = int(self._ends[-1])
         self.num_actions, self.max_steps = int(world.num_actions), int(world.max_steps)
-        self.min_steps = int(world.min_steps)
+        self.min_steps, self.num_terms = int(world.min_steps), int(world.num_terms)
         self.modes_counted, self.chart_text, self.chart_axes = world.modes_counted, world.chart_text, world.chart_axes
         encoded = jax.eval_shape(self.encode, jax.ShapeDtypeStruct((self.state_size,), jnp.int32))
         whole = jnp.issubdtype(encoded.dtype, jnp.integer)
@@ -90,6 +91,10 @@ class OwnWorld(BoundWorld):
     def log_reward(self, state: jax.Array) -> jax.Array:
         """float32 []: log-reward of a state in which stop is allowed."""
         return jnp.asarray(self.world.log_reward(self.unflatten(state)), jnp.float32)
+
+    def log_terms(self, state: jax.Array) -> jax.Array:
+        """float32 [K]: the logarithms of the rewards that can be weighted."""
+        return jnp.asarray(self.world.log_terms(self.unflatten(state)), jnp.float32)
 
     def near_modes(self, state: jax.Array) -> jax.Array:
         """bool [M]: for which of its modes an object counts."""
@@ -213,6 +218,14 @@ class _Unflattened:
             flat = [leaf.reshape(len(leaf), -1).astype(np.int32) for leaf in leaves]
             return self._sampler.log_probability(np.concatenate(flat, axis=1), ways)
         return self._sampler.log_probability(jax.vmap(self._world.flatten)(objects), ways)
+
+
+def host_of(world: OwnWorld) -> HostWorld:
+    """The world's twin in NumPy; the JAX world stepped from the host if it has none, or one without reward terms."""
+    twin = world.world.host_twin()
+    if twin is None or (world.num_terms and not isinstance(twin, WeightedHost)):
+        return JittedHost(world)
+    return twin
 
 
 @cached_by_identity

@@ -59,6 +59,11 @@ class FlowSettings:
         return self.build().modes_counted
 
     @property
+    def num_terms(self) -> int:
+        """Number of reward terms that can be weighted; 0 if there is one reward."""
+        return self.build().num_terms
+
+    @property
     def metric_texts(self) -> Mapping[str, str]:
         """Published metrics of the world's own → what each is, in a few words."""
         return self.build().metric_texts()

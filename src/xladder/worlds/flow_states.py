@@ -92,9 +92,14 @@ def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
     for begin in range(0, len(objects), AT_ONCE):
         part = objects[begin : begin + AT_ONCE]
         log_rewards[part] = host.log_reward(states[part])
-    best = log_rewards[terminal].max(initial=NOTHING)
-    modes = terminal & (log_rewards >= best - max(1e-4, 1e-6 * abs(best)))  # equal, but for rounding
+    modes = best_objects(log_rewards, terminal)
     return Enumeration(states, terminal, log_rewards, children, parents, sort_levels(children), modes, place)
+
+
+def best_objects(log_rewards: np.ndarray, terminal: np.ndarray) -> np.ndarray:
+    """bool [N]: the objects with the highest reward, but for rounding; `terminal` says which states are objects."""
+    best = log_rewards[terminal].max(initial=NOTHING)
+    return terminal & (log_rewards >= best - max(1e-4, 1e-6 * abs(best)))
 
 
 def finder(states: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:

@@ -63,7 +63,14 @@ def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
     """float32 []: log-reward of a state, from a table by coordinates or from the user's function."""
     if config.own_reward:
         return jnp.asarray(own_rewards.find_reward(config.reward)(state), jnp.float32)
+    if config.terms:
+        return jax.nn.logsumexp(log_terms(config, state)) - np.log(config.num_terms).astype(np.float32)
     return hypergrid_rewards.log_reward(config, state)
+
+
+def log_terms(config: WorldConfig, state: jax.Array) -> jax.Array:
+    """float32 [K]: the log-rewards of a state by each of several rewards."""
+    return jnp.stack([hypergrid_rewards.log_reward(term, state) for term in config.terms])
 
 
 def cells(config: WorldConfig) -> np.ndarray:
@@ -75,6 +82,9 @@ def all_log_rewards(config: WorldConfig) -> np.ndarray:
     """float64 [N]: the log-reward of every cell. In NumPy, like all enumerations: XLA is slow at constant folding."""
     if config.own_reward:
         return own_rewards.log_rewards(config.reward, cells(config)).astype(np.float64)
+    if config.terms:
+        each = [hypergrid_rewards.log_rewards(term, cells(config)) for term in config.terms]
+        return np.logaddexp.reduce(each) - np.log(config.num_terms)
     return hypergrid_rewards.log_rewards(config, cells(config))
 
 
@@ -116,7 +126,7 @@ class Hypergrid(BoundWorld):
     def __init__(self, config: WorldConfig):
         self.config = config
         self.state_size, self.num_actions, self.max_steps = config.dim, config.dim + 1, config.steps
-        self.num_inputs, self.below = config.dim * config.side, config.side
+        self.num_inputs, self.below, self.num_terms = config.dim * config.side, config.side, config.num_terms
         self.num_tokens, self.actions_per_token = config.dim, 1
         self.chart_text = "all cells" if config.dim <= 2 else "marginal of coordinates 1 and 2"
         self._reward_checked = False
@@ -149,6 +159,10 @@ class Hypergrid(BoundWorld):
         """float32 []: log-reward of a cell."""
         return log_reward(self.config, state)
 
+    def log_terms(self, state: jax.Array) -> jax.Array:
+        """float32 [K]: log-rewards of a cell by each of several rewards."""
+        return log_terms(self.config, state)
+
     def enumeration(self) -> Enumeration | None:
         """All cells; None if there are too many."""
         return self._enumeration
@@ -167,29 +181,29 @@ class Hypergrid(BoundWorld):
         levels = np.full((len(sizes), sizes.max()), count, np.int32)
         levels[np.arange(sizes.max())[None, :] < sizes[:, None]] = order
         log_rewards = all_log_rewards(config)
-        modes = log_rewards >= log_rewards.max() - 1e-6 if config.own_reward else mode_cells(config)
+        modes = mode_cells(config) if config.closed_form else log_rewards >= log_rewards.max() - 1e-6
         everywhere = np.ones(count, bool)
         return Enumeration(
             places, everywhere, log_rewards, children, parents, levels, modes, lambda some: some @ step.astype(np.int64)
         )
 
     def log_z(self) -> float | None:
-        """The logarithm of the sum of all rewards: in closed form, unless the reward is custom."""
-        return super().log_z() if self.config.own_reward else log_z(self.config)
+        """The logarithm of the sum of all rewards: in closed form, for single built-in rewards."""
+        return log_z(self.config) if self.config.closed_form else super().log_z()
 
     def num_modes(self) -> int | None:
         """Number of modes, regions of neighbouring cells."""
-        known = None if self.config.own_reward else hypergrid_rewards.num_modes(self.config)
+        known = hypergrid_rewards.num_modes(self.config) if self.config.closed_form else None
         return super().num_modes() if known is None else known
 
     def num_mode_cells(self) -> int | None:
         """Number of cells in modes."""
-        known = None if self.config.own_reward else hypergrid_rewards.num_mode_cells(self.config)
+        known = hypergrid_rewards.num_mode_cells(self.config) if self.config.closed_form else None
         return super().num_mode_cells() if known is None else known
 
     def mode_masses(self) -> np.ndarray | None:
         """float64 [K]: the target probability of every mode; None if it is unknown, or if there are thousands."""
-        count = None if self.config.own_reward else hypergrid_rewards.num_modes(self.config)
+        count = hypergrid_rewards.num_modes(self.config) if self.config.closed_form else None
         return hypergrid_rewards.mode_masses(self.config) if count and count <= MOST_MODES else None
 
     def mode_of(self, objects: jax.Array) -> jax.Array:
@@ -198,18 +212,18 @@ class Hypergrid(BoundWorld):
 
     def draw_target(self, key: jax.Array, count: int) -> jax.Array:
         """int32 [count, D]: objects sampled from the target."""
-        return super().draw_target(key, count) if self.config.own_reward else draw_target(self.config, key, count)
+        return draw_target(self.config, key, count) if self.config.closed_form else super().draw_target(key, count)
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
         """float64 [H, H] or [1, H]: the target's marginal, at the resolution of the estimates."""
         if not self.config.charted:
             return None
-        if self.config.own_reward:
+        if self.config.closed_form:
+            whole = marginal(self.config)
+        else:
             known = self.enumeration()
             assert known is not None
             whole = marginal_of(self.config, np.exp(known.log_target))
-        else:
-            whole = marginal(self.config)
         if exact:
             return whole
         fine, columns = (np.arange(n) * min(n, MOST_BINS) // n for n in whole.shape)

@@ -60,12 +60,19 @@ class HostGrid:
             from xladder.worlds.own_rewards import log_rewards
 
             return log_rewards(self.config.reward, states)
+        if self.config.terms:
+            terms = self.log_terms(states).astype(np.float64)
+            return np.log(np.exp(terms).mean(1)).astype(np.float32)
         edge = self.config.side - 1
         middle = np.abs(2 * states - edge)
         if self.config.reward == "corners":
             square = (middle / edge - HILL_MEAN) ** 2 / HILL_VARIANCE
             return (-0.5 * (square + np.log(2 * np.pi * HILL_VARIANCE))).sum(1).astype(np.float32)
         return np.log(self._reward(states, middle, edge)).astype(np.float32)
+
+    def log_terms(self, states: np.ndarray) -> np.ndarray:
+        """float32 [B, K]: the log-rewards by each of several rewards."""
+        return np.stack([HostGrid(term).log_reward(states) for term in self.config.terms], axis=1)
 
     def _reward(self, states: np.ndarray, middle: np.ndarray, edge: int) -> Any:
         """float64 [B]: the reward, from twice the distance to the centre, int [B, D], and its value at the edge."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
@@ -37,7 +37,8 @@ class WorldConfig(FlowSettings):
     """Values per coordinate, H."""
     reward: str = "easy"
     """easy, hard, torchgfn, custom (r0, r1, r2): plateaus with peaks; corners: hills; cosine: waves; sparse: single
-    cells; deceptive: peaks away from a plateau; or your own, module:function."""
+    cells; deceptive: peaks away from a plateau; several with + between them: their mean, or weighted by a condition;
+    or your own, module:function."""
     r0: float = 1e-3
     """For a custom reward: the reward of every cell."""
     r1: float = 0.5
@@ -76,9 +77,25 @@ class WorldConfig(FlowSettings):
         return ":" in self.reward
 
     @property
+    def terms(self) -> tuple[WorldConfig, ...]:
+        """The same grid with each of several rewards; empty if there is one."""
+        parts = self.reward.split("+")
+        return tuple(replace(self, reward=part) for part in parts) if len(parts) > 1 else ()
+
+    @property
+    def num_terms(self) -> int:
+        """Number of rewards that can be weighted; 0 if there is one."""
+        return len(self.terms)
+
+    @property
+    def closed_form(self) -> bool:
+        """Whether log Z and marginals of the target are known for any size, as those of all single built-in rewards."""
+        return not self.own_reward and not self.terms
+
+    @property
     def charted(self) -> bool:
         """Whether the target's marginals and log Z are known: in closed form, or by enumeration."""
-        return self.enumerable or not self.own_reward
+        return self.enumerable or self.closed_form
 
     def check(self) -> None:
         """Raise a `UsageError` that names the field, its value and what is allowed."""
@@ -93,6 +110,16 @@ class WorldConfig(FlowSettings):
         )
         need(self.dim <= 1000, "world.dim", self.dim, "at most 1000 coordinates are supported")
         known = (*REWARDS, "corners", "custom")
+        if self.terms:
+            for part in self.terms:
+                need(
+                    part.reward in known,
+                    "world.reward",
+                    self.reward,
+                    f"those with + between them have to be of {', '.join(known)}",
+                )
+                part.check()
+            return
         need(
             self.reward in known or self.own_reward,
             "world.reward",
@@ -118,7 +145,7 @@ class WorldConfig(FlowSettings):
 
     def warnings(self) -> list[str]:
         """Say so if no cell is a mode."""
-        if self.own_reward:
+        if not self.closed_form:
             return []
         from xladder.worlds.hypergrid_rewards import num_mode_cells
 

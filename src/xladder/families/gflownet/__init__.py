@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,13 +125,15 @@ class GFlowNetFamily(Family):
         from xladder.families.gflownet.evaluation import draw_objects
 
         if config.conditional:
-            low, high = config.learner.condition_low, config.learner.condition_high
-            raise UsageError(f"This sampler has a condition: add `--condition` and a number from {low:g} to {high:g}.")
+            raise UsageError(f"This sampler has a condition: add `--condition` and {conditions.needed(config)}.")
         return draw_objects(config, params, count, seed, compiled)
 
-    def at_condition(self, config: GFlowNetConfig, params: Params, condition: float) -> tuple[Any, Params]:
+    def at_condition(
+        self, config: GFlowNetConfig, params: Params, condition: float | Sequence[float]
+    ) -> tuple[Any, Params]:
         """Settings and parameters of the sampler at one condition."""
-        return conditions.fix(config, params, condition)
+        numbers = np.asarray(condition, float)
+        return conditions.fix(config, params, tuple(numbers.tolist()) if numbers.ndim else float(numbers))
 
     def references(self, score: Mapping[str, Any] | None) -> dict[str, float]:
         """Reference lines for the curves: the noise floor of sampled distances."""
@@ -141,7 +144,8 @@ class GFlowNetFamily(Family):
         from xladder.families.gflownet.evaluation import policy
 
         if config.conditional:
-            raise UsageError("This sampler has a condition: name one, as in `result.at(1.0).policy()`.")
+            middle = config.conditions[len(config.conditions) // 2]
+            raise UsageError(f"This sampler has a condition: name one, as in `result.at({middle}).policy()`.")
         return policy(config, params, compiled)
 
     def parity_levels(self, config: GFlowNetConfig, updates: int, seed: int) -> list[Level]:
@@ -166,7 +170,8 @@ class GFlowNetFamily(Family):
         """Draw the learned distribution next to the target."""
         from xladder.families.gflownet.pictures import draw
 
-        return draw(_pictured(result), score, folder, title)
+        at = _pictured(result)
+        return draw(at, score, folder, f"{title} · {at.config.world.words}" if result.config.conditional else title)
 
     def scenes(self, result: Result) -> list[Scene]:
         """The learned distribution over time, beside the target."""
@@ -177,8 +182,10 @@ class GFlowNetFamily(Family):
 
 def _pictured(result: Result) -> Result:
     """The result whose pictures are shown: with a condition, that in the middle of its range."""
-    among = result.config.conditions if result.config.conditional else ()
-    return result.at(among[len(among) // 2]) if among else result
+    if not result.config.conditional:
+        return result
+    among = result.config.conditions
+    return replace(result.at(among[len(among) // 2]), metrics=conditions.at_the_middle(result.metrics))
 
 
 FAMILY = GFlowNetFamily()

@@ -73,7 +73,8 @@ def _faults(world: FlowWorld) -> list[str]:
 
 def _methods(world: FlowWorld) -> Iterator[str]:
     """Check that every method runs inside `jit` and returns the right shapes, in the initial state."""
-    for field, least in [("num_actions", 2), ("max_steps", 1), ("min_steps", 1), ("num_inputs", 1)]:
+    fields = [("num_actions", 2), ("max_steps", 1), ("min_steps", 1), ("num_inputs", 1), ("num_terms", 0)]
+    for field, least in fields:
         try:
             value: Any = getattr(world, field, None)
         except (Exception, SystemExit) as error:
@@ -108,6 +109,8 @@ def _methods(world: FlowWorld) -> Iterator[str]:
         "encode": (like,),
         "log_reward": (like,),
     }
+    if world.num_terms:
+        given["log_terms"] = (like,)
     for name, arguments in given.items():
         try:
             found = jax.eval_shape(getattr(world, name), *arguments)
@@ -134,6 +137,9 @@ def _shape(world: FlowWorld, name: str, like: Any, found: Any) -> Iterator[str]:
     elif name == "log_reward":
         if found.shape != () or jnp.dtype(found.dtype).kind not in "iuf":
             yield f"`{name}` gives {kind} for one object, but it has to be one float."
+    elif name == "log_terms":
+        if found.shape != (world.num_terms,) or jnp.dtype(found.dtype).kind not in "iuf":
+            yield f"`{name}` gives {kind} for one object, but it has to be float [{world.num_terms}] (`num_terms`)."
     elif jnp.issubdtype(found.dtype, jnp.integer) and not world.num_inputs:
         yield "`encode` gives whole numbers, the active inputs: `num_inputs` has to say how many inputs there are."
     elif jnp.dtype(found.dtype).kind not in "biuf" or 0 in found.shape:
@@ -168,14 +174,16 @@ def _states(world: OwnWorld, host: JittedHost, states: np.ndarray, known: Enumer
     if not len(terminal):
         yield "stop is allowed nowhere: the last entry of `forward_mask` is never true."
         return
-    rewards = host.log_reward(terminal)
-    bad = ~np.isfinite(rewards)
-    if bad.any():
-        which = "every object tried" if bad.all() else f"{bad.sum():,} of {len(bad):,}"
-        yield (
-            f"`log_reward` gives {rewards[bad][0]:g} for the object {show(terminal[bad][0])}, and nothing finite for "
-            f"{which}: the logarithm of every reward has to be finite."
-        )
+    for name in ("log_reward", *["log_terms"] * bool(world.num_terms)):
+        rewards = host.call(name, terminal).reshape(len(terminal), -1)
+        bad = ~np.isfinite(rewards).all(1)
+        if bad.any():
+            which = "every object tried" if bad.all() else f"{bad.sum():,} of {len(bad):,}"
+            value = rewards[bad][0][~np.isfinite(rewards[bad][0])][0]
+            yield (
+                f"`{name}` gives {value:g} for the object {show(terminal[bad][0])}, and nothing finite for {which}: "
+                "the logarithm of every reward has to be finite."
+            )
     seen = host.encode(states)
     if seen.dtype.kind == "i" and ((seen < 0) | (seen >= world.num_inputs)).any():
         odd = ((seen < 0) | (seen >= world.num_inputs)).any(1)

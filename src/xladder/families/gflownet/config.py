@@ -12,7 +12,8 @@ from typing import ClassVar, Literal, get_args
 import numpy as np
 
 from xladder.errors import UsageError, uneven
-from xladder.families.gflownet import conditions
+from xladder.families.gflownet import conditions, preferences
+from xladder.families.gflownet.conditions import Condition
 from xladder.protocols import Family
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
 
@@ -84,12 +85,15 @@ class LearnerConfig:
     """Keep an object that is not worse, or one by Metropolis and Hastings' rule."""
     local_search_share: float = 0.5
     """Fraction of the newly sampled trajectories that local search refines."""
-    condition: Literal["none", "beta"] = "none"
-    """beta: one sampler for a range of exponents β: objects in proportion to reward^β, β drawn per trajectory."""
+    condition: Literal["none", "beta", "preferences"] = "none"
+    """beta: one sampler for a range of exponents β: objects in proportion to reward^β, β drawn per trajectory.
+    preferences: one for all weights of a world's reward terms, drawn from a Dirichlet distribution with α = 1."""
     condition_low: float = 0.5
     """The smallest condition."""
     condition_high: float = 2.0
     """The largest condition."""
+    scalarisation: Literal["sum", "product"] = "sum"
+    """How weights w combine rewards: Σ w_k R_k, or Π R_k^w_k."""
     conditioning: Literal["input", "logits", "both"] = "both"
     """What the condition changes: the input of the network, the scale of the forward logits, or both."""
 
@@ -178,13 +182,27 @@ class GFlowNetConfig:
         return self.learner.condition != "none"
 
     @property
-    def knots(self) -> int:
-        """Numbers that describe a condition to the network; 0 if there is none."""
-        return KNOTS if self.conditional else 0
+    def preferential(self) -> bool:
+        """Whether the condition is the weights of several reward terms."""
+        return self.learner.condition == "preferences"
 
     @property
-    def conditions(self) -> tuple[float, ...]:
-        """The conditions at which a sampler is evaluated: both ends of the range, and its middle."""
+    def lattice(self) -> np.ndarray:
+        """float32 [N, P]: the knots between which functions of the condition are interpolated."""
+        if self.preferential:
+            return preferences.lattice(self.world.num_terms)
+        return np.arange(KNOTS, dtype=np.float32)[:, None]
+
+    @property
+    def knots(self) -> int:
+        """Numbers that describe a condition to the network; 0 if there is none."""
+        return len(self.lattice) if self.conditional else 0
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The conditions at which a sampler is evaluated: the ends of the range, and between them its middle."""
+        if self.preferential:
+            return preferences.judged(self.world.num_terms)
         low, high = self.learner.condition_low, self.learner.condition_high
         return (low, (low + high) / 2, high)
 
@@ -330,9 +348,7 @@ def check(config: GFlowNetConfig) -> None:
     ]:
         need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
     if config.conditional:
-        low, high = learner.condition_low, learner.condition_high
-        need(0.0 < low < float("inf"), "learner.condition-low", low, "an exponent has to be a positive number")
-        need(low < high < float("inf"), "learner.condition-high", high, f"it has to be larger than the lowest, {low}")
+        _check_range(config)
         need(
             learner.conditioning != "logits" or not config.learns_flow,
             "learner.conditioning",
@@ -352,6 +368,23 @@ def check(config: GFlowNetConfig) -> None:
             f"`--evaluation exact` needs every state, and there are {world.size_in_words()}: {MOST_STATES:,} are "
             "possible. Use `--evaluation sampled`."
         )
+
+
+def _check_range(config: GFlowNetConfig) -> None:
+    learner = config.learner
+    if config.preferential:
+        terms = config.world.num_terms
+        need(
+            2 <= terms <= preferences.MOST_TERMS,
+            "learner.condition",
+            learner.condition,
+            f"that needs 2 to {preferences.MOST_TERMS} reward terms, and this world has {terms or 'one reward'}: use "
+            "`hypergrid --world.reward easy+corners`, or a world of your own with `num_terms` and `log_terms`",
+        )
+        return
+    low, high = learner.condition_low, learner.condition_high
+    need(0.0 < low < float("inf"), "learner.condition-low", low, "an exponent has to be a positive number")
+    need(low < high < float("inf"), "learner.condition-high", high, f"it has to be larger than the lowest, {low}")
 
 
 def _check_stops(world: FlowSettings) -> None:
@@ -403,9 +436,13 @@ def measured(config: GFlowNetConfig) -> dict[str, float]:
     own = config.metric_texts
     at_each = []
     if config.conditional:
-        judged = "tv" if config.exact else "correlation"
-        at_each = [f"{judged}_{conditions.label(at)}" for at in config.conditions]
+        at_each = [f"{name}_{conditions.label(at)}" for name in at_each_condition(config) for at in config.conditions]
     return dict.fromkeys([*(exactly if config.exact else by_sampling), *own, *at_each], float("nan"))
+
+
+def at_each_condition(config: GFlowNetConfig) -> tuple[str, ...]:
+    """The columns that a conditional sampler has for every condition: how far it is from the target, and its modes."""
+    return ("tv", "modes") if config.exact else ("correlation",)
 
 
 def note(config: GFlowNetConfig) -> str:

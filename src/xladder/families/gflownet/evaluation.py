@@ -24,6 +24,7 @@ from xladder.core.mapping import pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
 from xladder.families.gflownet import conditions, exact
+from xladder.families.gflownet.config import at_each_condition
 from xladder.families.gflownet.program import Program
 from xladder.families.gflownet.sampling import (
     PolicySampler,
@@ -106,9 +107,9 @@ def measure(config: GFlowNetConfig, params: Params, tick: int, compiled: Compile
         name: (np.min if name.startswith("mode") else np.mean)([one.columns[name] for one in each], axis=0)
         for name in each[0].columns
     }
-    judged = "tv" if config.exact else "correlation"
-    for at, one in zip(config.conditions, each, strict=True):
-        columns[f"{judged}_{conditions.label(at)}"] = one.columns[judged]
+    for name in at_each_condition(config):
+        for at, one in zip(config.conditions, each, strict=True):
+            columns[f"{name}_{conditions.label(at)}"] = one.columns[name]
     return Measured(columns, each[len(each) // 2].pictures)
 
 

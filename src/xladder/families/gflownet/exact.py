@@ -46,9 +46,10 @@ def tables(settings: FlowSettings) -> Tables:
     """The tables of a world that can be enumerated."""
     if not isinstance(settings, ConditionedSettings):
         return _tables(settings)
-    known = settings.build().enumeration()  # only the rewards are others
+    known = settings.build().enumeration()  # only the rewards are others, and what the best of them are
     assert known is not None
-    return _tables(settings.base)._replace(log_rewards=jnp.asarray(known.log_rewards, jnp.float32))
+    rewards = jnp.asarray(known.log_rewards, jnp.float32), jnp.asarray(known.modes), jnp.asarray(known.regions)
+    return _tables(settings.base)._replace(log_rewards=rewards[0], modes=rewards[1], regions=rewards[2])
 
 
 @lru_cache(maxsize=2)

@@ -19,10 +19,13 @@ from xladder.families.gflownet.local_search_host import refine
 from xladder.families.gflownet.program import Draws
 from xladder.learners.gflownet import Explore, Learned, Trajectories
 from xladder.replay.objects_host import HostObjects
+from xladder.worlds.flow import host_terms
 from xladder.worlds.flow_jitted import JittedHost
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
+
+SMALLEST = np.float32(1e-30)  # weight of a reward whose logarithm is taken
 
 
 class HostActor(Protocol):
@@ -109,15 +112,22 @@ class HostLoop(Stateful):
             np.float32(c.temperature + done * (c.temperature_end - c.temperature)),
         )
 
-    def condition(self, place: np.ndarray) -> np.ndarray:
-        """float32 [B]: the conditions at places [B] in [0, 1] of their range."""
+    def condition(self, draws: np.ndarray) -> np.ndarray:
+        """float32 [B] or [B, K]: conditions from draws, places in [0, 1] of their range or weights themselves."""
+        if self.config.preferential:
+            return draws
         low, high = self.config.learner.condition_low, self.config.learner.condition_high
-        return (np.float32(low) + np.float32(high - low) * place).astype(np.float32)
+        return (np.float32(low) + np.float32(high - low) * draws).astype(np.float32)
 
     def log_rewards(self, states: np.ndarray, condition: np.ndarray | None) -> np.ndarray:
-        """float32 [B]: the log-rewards of states [B, D], under conditions [B] if given."""
-        plain = self.world.log_reward(states)
-        return plain if condition is None else condition * plain
+        """float32 [B]: the log-rewards of states [B, D], under conditions [B] or [B, K] if given."""
+        if condition is None or not self.config.preferential:
+            plain = self.world.log_reward(states)
+            return plain if condition is None else condition * plain
+        terms = host_terms(self.world, states)
+        if self.config.learner.scalarisation == "product":
+            return (condition * terms).sum(-1)
+        return np.logaddexp.reduce(terms + np.log(np.maximum(condition, SMALLEST)), axis=-1)
 
     def sample(
         self,

@@ -72,7 +72,9 @@ class Backend(Stateful):
         b, old, steps = self.config.learner.batch_size, self.config.remembered, self.config.world.steps
         first = np.asarray(self.learner.world.initial())
         self.draw(0)
-        low = np.full(b, self.config.learner.condition_low, np.float32) if self.config.conditional else None
+        low = (
+            np.repeat(np.array(self.config.conditions[:1], np.float32), b, axis=0) if self.config.conditional else None
+        )
         given = None if low is None else low[: b - old]
         self.forward_policy(np.tile(first, (b - old, 1)), Explore(np.float32(0), np.float32(1)), given)
         for count in {old, b - old if self.config.learner.local_search else 0} - {0}:

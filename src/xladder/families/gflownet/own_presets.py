@@ -107,7 +107,7 @@ def _own_world(name: str) -> OwnWorld:
 
 @lru_cache(maxsize=16)
 def _own_host(name: str) -> HostWorld:
-    from xladder.worlds.flow_jitted import JittedHost
+    from xladder.worlds.flow_own import host_of
 
     world = _own_world(name)
-    return world.world.host_twin() or JittedHost(world)
+    return host_of(world)

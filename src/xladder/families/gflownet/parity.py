@@ -151,10 +151,7 @@ def to_torch(config: GFlowNetConfig, params: Params) -> TorchGFlowNet:
 
 def apply_both(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, states: np.ndarray) -> tuple[Any, Any]:
     """Outputs of both networks: forward policy with and without exploration, backward policy, flow and log Z."""
-    c = learner.config.learner
-    condition = None  # evenly spread over its range, if there is one
-    if learner.config.conditional:
-        condition = np.linspace(c.condition_low, c.condition_high, len(states), dtype=np.float32)
+    condition = _spread_conditions(learner.config, len(states)) if learner.config.conditional else None
     explores = [Explore(np.float32(0.0), np.float32(1.0)), Explore(np.float32(0.2), np.float32(2.0))]
     forward, backward = compiled(GFlowNetLearner.forward_policy), compiled(GFlowNetLearner.backward_policy)
     ours: list[Any] = [forward(learner, params, states, each, condition) for each in explores]
@@ -169,6 +166,13 @@ def apply_both(learner: GFlowNetLearner, params: Params, other: TorchGFlowNet, s
         ours.append(params["log_z"])
         theirs.append(other.net.log_z.detach().numpy())
     return ours, theirs
+
+
+def _spread_conditions(config: GFlowNetConfig, count: int) -> np.ndarray:
+    """float32 [count] or [count, K]: conditions spread over their range."""
+    if config.preferential:
+        return np.random.default_rng(0).dirichlet([1.0] * config.world.num_terms, count).astype(np.float32)
+    return np.linspace(config.learner.condition_low, config.learner.condition_high, count, dtype=np.float32)
 
 
 def learn_both(

@@ -79,7 +79,7 @@ class Draws(NamedTuple):
     indices: Array  # float32 [O]: which objects are replayed
     back: Array  # float32 [T, O]: backward steps
     search: SearchDraws | None = None  # of B − O trajectories
-    condition: Array | None = None  # float32 [B], if the sampler has one: its place in the range
+    condition: Array | None = None  # if the sampler has one, float32 [B]: its place in the range; or [B, K]: weights
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,8 @@ class Program(Portable):
         if self.config.conditional:
             # VarGrad compares the trajectories of a batch, so they share one condition.
             count = 1 if self.config.loss == "vargrad" else new + old
-            condition = jnp.broadcast_to(jax.random.uniform(at(Stream.CONDITION), (count,)), (new + old,))
+            condition = self._draw_conditions(at(Stream.CONDITION), count)
+            condition = jnp.broadcast_to(condition, (new + old, *condition.shape[1:]))
         return Draws(
             jax.random.uniform(at(Stream.ACT), (steps, new)),
             jax.random.uniform(at(Stream.SAMPLE), (old,)),
@@ -239,6 +240,13 @@ class Program(Portable):
             search,
             condition,
         )
+
+    def _draw_conditions(self, key: jax.Array, count: int) -> jax.Array:
+        """float32 [count], uniform; or [count, K], weights that are uniform on the simplex: Dirichlet's with α = 1."""
+        if not self.config.preferential:
+            return jax.random.uniform(key, (count,))
+        parts = jax.random.exponential(key, (count, self.config.world.num_terms))
+        return parts / parts.sum(1, keepdims=True)
 
     def learn_one(self, agent: Agent, batch: Trajectories) -> tuple[Agent, Learned]:
         """One update of one run."""

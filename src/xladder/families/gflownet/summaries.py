@@ -12,7 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder.families.gflownet import conditions
+from xladder.families.gflownet.conditions import Condition
 from xladder.families.gflownet.config import GFlowNetConfig
+from xladder.worlds.flow_conditioned import ConditionedSettings, in_words
+from xladder.worlds.flow_settings import FlowSettings
 
 FEW = 4  # with fewer seeds than this, each is listed
 MOST_NAMED = 8  # seeds that miss modes, one line each
@@ -31,24 +34,39 @@ class Collapse(NamedTuple):
     distance: float
     """Its total variation from the target, or that of the first two coordinates if it was sampled."""
     measure: str = DISTANCES["tv"]
+    condition: Condition | None = None
+    """Under which condition, if the sampler has one."""
 
     def __str__(self) -> str:
-        return f"seed {self.seed} misses {self.missed} of {self.modes} modes: {self.measure} {self.distance:.2f}"
+        where = "" if self.condition is None else f" at {in_words(self.condition)}"
+        return f"seed {self.seed} misses {self.missed} of {self.modes} modes{where}: {self.measure} {self.distance:.2f}"
 
 
 def collapsed(score: Mapping[str, Any]) -> list[Collapse]:
-    """The seeds that miss modes, the worst first, from an evaluation (see `name_seeds` for how they are called)."""
+    """The seeds that miss modes, the worst first, from an evaluation (see `name_seeds` for how they are called).
+
+    With a condition: under each condition by itself, so that a seed may be named several times.
+    """
+    if "conditions" in score:
+        named = {"seed_numbers": score.get("seed_numbers")}
+        each = [(one["condition"], collapsed({**one, **named})) for one in score["conditions"]]
+        return _worst_first([one._replace(condition=at) for at, found in each for one in found])
     measure = next((name for name in DISTANCES if f"{name}_per_seed" in score), None)
     total = score.get("num_modes")
     if not total or measure is None or "modes_per_seed" not in score:
         return []
     seeds = _seeds(score)
     rows = zip(seeds, score["modes_per_seed"], score[f"{measure}_per_seed"], strict=True)
-    found = [
-        Collapse(seed, int(total - modes), total, distance, DISTANCES[measure])
-        for seed, modes, distance in rows
-        if modes is not None and modes == modes and modes < total
-    ]
+    return _worst_first(
+        [
+            Collapse(seed, int(total - modes), total, distance, DISTANCES[measure])
+            for seed, modes, distance in rows
+            if modes is not None and modes == modes and modes < total
+        ]
+    )
+
+
+def _worst_first(found: list[Collapse]) -> list[Collapse]:
     return sorted(found, key=lambda one: (-one.missed, -one.distance))
 
 
@@ -56,16 +74,30 @@ def collapsed_in(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray], seed
     """The seeds that miss modes at the last evaluation during training."""
     if "modes" not in metrics:
         return []
-    names = [name for name in (*DISTANCES, "modes") if name in metrics]
-    last = {f"{name}_per_seed": last_values(metrics[name]).tolist() for name in names}
-    count = len(last["modes_per_seed"])
-    return collapsed(last | {"num_modes": config.world.build().num_modes(), "seed_numbers": list(seeds[:count])})
+    if config.conditional:
+        each = [
+            _last_score(ConditionedSettings(config.world, at, config.learner.scalarisation), metrics, at)
+            | {"condition": at}
+            for at in config.conditions
+        ]
+        return collapsed({"conditions": each, "seed_numbers": list(seeds[: len(metrics["modes"])])})
+    return collapsed(_last_score(config.world, metrics) | {"seed_numbers": list(seeds[: len(metrics["modes"])])})
+
+
+def _last_score(
+    world: FlowSettings, metrics: Mapping[str, np.ndarray], condition: Condition | None = None
+) -> dict[str, Any]:
+    """What the last evaluation during training says of distances and modes, under the names of a score."""
+    end = "" if condition is None else f"_{conditions.label(condition)}"
+    names = [name for name in (*DISTANCES, "modes") if f"{name}{end}" in metrics]
+    last = {f"{name}_per_seed": last_values(metrics[f"{name}{end}"]).tolist() for name in names}
+    return last | {"num_modes": world.build().num_modes()}
 
 
 def name_seeds(score: Mapping[str, Any], seeds: Sequence[int]) -> dict[str, Any]:
     """An evaluation with the numbers of its seeds, and which of them miss modes."""
     named = {**score, "seed_numbers": list(seeds[: score["seeds"]])}
-    facts = ("seed", "missed", "modes", "distance")
+    facts = ["seed", "missed", "modes", "distance", *["condition"] * ("conditions" in score)]
     return named | {"collapsed": [{name: getattr(one, name) for name in facts} for one in collapsed(named)]}
 
 
@@ -73,12 +105,14 @@ def warnings(found: Sequence[Collapse], seeds: int) -> list[str]:
     """A line for each seed that misses modes, and how many more there are."""
     lines = [str(one) for one in found[:MOST_NAMED]]
     if len(found) > MOST_NAMED:
-        lines.append(f"and {len(found) - MOST_NAMED} more: {len(found)} of {seeds} seeds miss modes")
+        missing = len({one.seed for one in found})
+        lines.append(f"and {len(found) - MOST_NAMED} more: {missing} of {seeds} seeds miss modes")
     return lines
 
 
 def label(values: Mapping[str, np.ndarray], place: int = 0) -> str:
-    """A short label of an evaluation, for one of its seeds."""
+    """A short label of an evaluation, for one of its seeds; of a conditional one, at the condition that is pictured."""
+    values = conditions.at_the_middle(values)
     if "tv" in values:
         return f"TV {values['tv'][place]:.3f}"
     if "tv_marginal" not in values:
@@ -98,7 +132,7 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     lines = [f"{how}: {_in_words(first, 3)} at the first evaluation, {_in_words(last, 4)} at the last"]
     if config.conditional:
         each = {at: last_values(metrics[f"{name}_{conditions.label(at)}"]) for at in config.conditions}
-        lines += [f"at β = {at:g}: {_in_words(found, 4)}" for at, found in each.items()]
+        lines += [f"at {in_words(at)}: {_in_words(found, 4)}" for at, found in each.items()]
     for own, text in config.metric_texts.items():
         if np.isfinite(metrics[own]).any():
             lines.append(f"{text}: {_in_words(last_values(metrics[own]), 4)}")
@@ -116,7 +150,7 @@ def ranked_by(config: GFlowNetConfig) -> str:
 def describe_score(score: Mapping[str, Any]) -> list[str]:
     """Lines that describe an evaluation."""
     if "conditions" in score:
-        return conditions.describe(score)
+        return [*conditions.describe(score), *warnings(collapsed(score), score["seeds"])]
     seeds = score["seeds"]
 
     def show(name: str, digits: int = 4) -> str:

@@ -45,8 +45,12 @@ class Backend(TorchBackend):
             draws = draws._replace(search=SearchDraws(drawn(rounds, new), *ways, drawn(rounds, new)))
         if self.config.conditional:
             # VarGrad compares the trajectories of a batch, so they share one condition.
-            shared = np.repeat(drawn(1), new + old) if self.config.loss == "vargrad" else drawn(new + old)
-            draws = draws._replace(condition=shared)
+            count = 1 if self.config.loss == "vargrad" else new + old
+            if self.config.preferential:
+                given = self.rng.dirichlet([1.0] * self.config.world.num_terms, count).astype(np.float32)
+            else:
+                given = drawn(count)
+            draws = draws._replace(condition=np.repeat(given, (new + old) // count, axis=0))
         return draws
 
     def forward_policy(self, states: np.ndarray, explore: Explore, condition: np.ndarray | None = None) -> np.ndarray:

@@ -1,6 +1,6 @@
-"""A world with its reward raised to a power, in JAX.
+"""A world under a condition, in JAX: the same objects, with the reward raised to a power or several rewards weighted.
 
-Shapes: D numbers in a state, A forward actions, N states.
+Shapes: D numbers in a state, A forward actions, N states, K reward terms.
 """
 
 from __future__ import annotations
@@ -12,14 +12,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.worlds.flow import NOTHING, BoundWorld, Enumeration
+from xladder.worlds.flow import AT_ONCE, NOTHING, BoundWorld, Enumeration
+from xladder.worlds.flow_jitted import JittedHost
+from xladder.worlds.flow_states import best_objects
+
+SMALLEST = 1e-30  # weight of a reward whose logarithm is taken
 
 
-class Tempered(BoundWorld):
-    """A `BoundWorld` whose log-rewards are multiplied by `beta`; everything else is that of `base`."""
+def log_reward_under(world: BoundWorld, scalarisation: str, state: jax.Array, condition: jax.Array) -> jax.Array:
+    """float32 []: log-reward of a state int32 [D] under a condition, an exponent [] or weights [K] of its terms."""
+    if condition.ndim == 0:
+        return condition * world.log_reward(state)
+    return scalarise(world.log_terms(state), condition, scalarisation)
 
-    def __init__(self, base: BoundWorld, beta: float):
-        self.base, self.beta = base, beta
+
+def scalarise(log_terms: jax.Array, weights: jax.Array, scalarisation: str) -> jax.Array:
+    """float32 [] from the logarithms of rewards [K] and their weights [K]: log Σ w_k R_k, or log Π R_k^w_k."""
+    if scalarisation == "product":
+        return (weights * log_terms).sum()
+    return jax.nn.logsumexp(log_terms + jnp.log(jnp.maximum(weights, SMALLEST)))
+
+
+class Conditioned(BoundWorld):
+    """A `BoundWorld` with other rewards; everything else is that of `base`."""
+
+    def __init__(self, base: BoundWorld, condition: float | tuple[float, ...], scalarisation: str = "sum"):
+        self.base, self.condition, self.scalarisation = base, np.array(condition, np.float32), scalarisation
+        self.weighted = isinstance(condition, tuple)
+        self._exponent = 1.0 if isinstance(condition, tuple) else condition
         self.state_size, self.num_actions, self.max_steps = base.state_size, base.num_actions, base.max_steps
         self.num_inputs, self.below = base.num_inputs, base.below
         self.state_name, self.state_words = base.state_name, base.state_words
@@ -52,8 +72,16 @@ class Tempered(BoundWorld):
         return self.base.encode(state)
 
     def log_reward(self, state: jax.Array) -> jax.Array:
-        """float32 []: β times the log-reward."""
-        return jnp.float32(self.beta) * self.base.log_reward(state)
+        """float32 []: the log-reward under the condition."""
+        return log_reward_under(self.base, self.scalarisation, state, jnp.asarray(self.condition))
+
+    def table(self, states: np.ndarray) -> dict[str, np.ndarray]:
+        """Columns [B] that describe states int32 [B, D], as in `base`."""
+        return dict(self.base.table(states))
+
+    def image(self, state: np.ndarray) -> np.ndarray | None:
+        """float [H, W]: a picture of an object int32 [D], as in `base`."""
+        return self.base.image(state)
 
     def enumeration(self) -> Enumeration | None:
         """All states, with their rewards under the condition; None if there are too many."""
@@ -64,7 +92,15 @@ class Tempered(BoundWorld):
         found = self.base.enumeration()
         if found is None:
             return None
-        return replace(found, log_rewards=np.where(found.terminal, self.beta * found.log_rewards, NOTHING))
+        if not self.weighted:
+            return replace(found, log_rewards=np.where(found.terminal, self._exponent * found.log_rewards, NOTHING))
+        log_rewards = np.full(len(found.states), NOTHING)
+        with jax.ensure_compile_time_eval():
+            host, objects = JittedHost(self), np.flatnonzero(found.terminal)
+            for begin in range(0, len(objects), AT_ONCE):
+                part = objects[begin : begin + AT_ONCE]
+                log_rewards[part] = host.log_reward(found.states[part])
+        return replace(found, log_rewards=log_rewards, modes=best_objects(log_rewards, found.terminal))
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
         """float64 [H, W]: the target's figure, if all states are known and the world has one."""
