@@ -1,6 +1,7 @@
 """What is said of several seeds: each of a few, the worst of many, and which of them miss modes."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,3 +174,17 @@ def test_large_pictures_are_kept_of_the_first_seeds_only(monkeypatch):
     monkeypatch.setattr(trainer, "MOST_PICTURE_BYTES", 27 * 64 * 8 * 2)
     assert trainer._pictures_kept(plan("hypergrid", seeds=5), np.zeros((5, 8, 8))) == 2
     assert trainer._pictures_kept(plan("hypergrid", seeds=5), np.zeros((5, 99, 99))) == 1
+
+
+def test_a_conditional_sampler_that_misses_modes_is_named_with_its_condition():
+    config = replace(DEFAULT, learner=replace(DEFAULT.learner, condition="beta"))
+    metrics = {
+        "modes": np.array([[4.0], [2.0]]),
+        **{f"modes_beta_{at}": np.array([[4.0], [4.0]]) for at in ("0.5", "1.25")},
+        **{f"tv_beta_{at}": np.array([[0.01], [0.02]]) for at in ("0.5", "1.25")},
+        "modes_beta_2": np.array([[4.0], [2.0]]),
+        "tv_beta_2": np.array([[0.03], [0.5]]),
+    }
+    (found,) = summaries.collapsed_in(config, metrics, [5, 6])
+    assert str(found) == "seed 6 misses 2 of 4 modes at β = 2: total variation 0.50"
+    assert summaries.label({name: values[:, 0] for name, values in metrics.items()}, 1) == "TV 0.020"
