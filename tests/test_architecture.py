@@ -90,7 +90,16 @@ SHARING = {
 }
 """Twins that import something from their originals. There should be no others, and fewer."""
 
-TORCH = ("*_torch.py", "torch_backend.py", "bridge.py", "parity.py", "parity/*.py", "rungs/torch.py", "rungs/hybrid.py")
+TORCH = (
+    "*_torch.py",
+    "torch_backend.py",
+    "bridge.py",
+    "parity.py",
+    "parity/*.py",
+    "rungs/torch.py",
+    "rungs/compiled.py",
+    "rungs/hybrid.py",
+)
 """Files that may import PyTorch."""
 
 

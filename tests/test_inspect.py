@@ -118,7 +118,7 @@ def test_torch_has_times_and_says_why_there_is_no_more(capsys):
         ("hypergrid --rung fussed", "Did you mean `fused`?"),
         ("hypergird", "hypergrid"),
         ("", "needs a workload"),
-        ("hypergrid --rung torch --hlo FOLDER/a", "compiles nothing"),
+        ("hypergrid --rung torch --hlo FOLDER/a", "no XLA program"),
         ("hypergrid --hlo FOLDER/file/a", "cannot be written"),
         ("hypergrid --jaxpr FOLDER", "cannot be written"),
         ("hypergrid --json FOLDER", "cannot be written"),

@@ -58,6 +58,7 @@ SLOW = {
 SLOW |= {
     (w, r) for w in ALL for r in ("mesh", "hosts", "actors") if w != ("cartpole" if r == "actors" else "hypergrid")
 }
+SLOW |= {(w, "compiled") for w in ALL}  # a C++ compiler takes seconds: tests/test_compiled.py has quick ones
 SLOW |= {
     ("treasurehunt", "hybrid"),
     ("treasurehunt", "parallel"),

@@ -188,8 +188,8 @@ def test_what_is_wrong_is_said_while_planning(torso):
 @pytest.mark.parametrize("torso", WRONG_TWINS)
 def test_a_wrong_twin_matters_only_where_it_is_needed(torso):
     made = planned(torso, "fused")
-    assert "no `torch`, `hybrid`" in made.workload.family.note(made.config)
-    for rung in ("torch", "hybrid"):
+    assert "no `torch`, `compiled`, `hybrid`" in made.workload.family.note(made.config)
+    for rung in ("torch", "compiled", "hybrid"):
         with pytest.raises(UsageError, match=f"`{rung}` cannot run this: .*{WRONG_TWINS[torso]}.*Use `sequential`"):
             planned(torso, rung)
     for needs_it in (lambda: parity.levels(made.config, 1), lambda: check_twin(made)):
@@ -199,7 +199,7 @@ def test_a_wrong_twin_matters_only_where_it_is_needed(torso):
 
 def test_without_a_twin_all_rungs_run_but_those_of_pytorch():
     assert planned("tests.own_nets:Plain", "sequential")
-    for rung in ("torch", "hybrid"):
+    for rung in ("torch", "compiled", "hybrid"):
         with pytest.raises(UsageError, match=r"no PyTorch twin \(`PlainTorch` in its module.*Use `sequential`"):
             planned("tests.own_nets:Plain", rung)
     with pytest.raises(UsageError, match="nothing to compare with: the torso"):

@@ -439,7 +439,7 @@ def test_pytorchs_threads_are_part_of_the_plan(tmp_path, monkeypatch, capsys):
     assert main(["diff", str(tmp_path / "one"), str(tmp_path / "two")]) == 0
     capsys.readouterr()
     assert main([*words, "--threads", "2"]) == 2
-    assert "`--threads` is for `torch` and `hybrid`, not for `fused`" in capsys.readouterr().err
+    assert "`--threads` is for `torch`, `compiled` and `hybrid`, not for `fused`" in capsys.readouterr().err
     data = json.loads((tmp_path / "one/config.json").read_text()) | {"options": {"threads": "many"}}
     (tmp_path / "bad.json").write_text(json.dumps(data))
     assert main(["train", "hypergrid", "--config", str(tmp_path / "bad.json")]) == 2

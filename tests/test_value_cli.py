@@ -349,11 +349,11 @@ def test_rungs_shows_the_families_and_why_not(capsys):
     lines = lines_of(capsys)
     assert [*rungs.SOURCE_NAMES] == [*SOURCES]
     for name, family in zip(rungs.SOURCE_NAMES.values(), SOURCES.values(), strict=True):
-        marks = next(line for line in lines if line.startswith(f" {name}")).split()[-len(RUNGS) :]
+        marks = next(line for line in lines if line.startswith(name)).split()[-len(RUNGS) :]
         assert marks == ["–" if rung in family.missing else "yes" for rung in RUNGS]
     text = " ".join(lines)
     assert "gym/ID has no fused, mesh or hosts: it needs a world inside the compiled program" in text
-    assert "`--preset pqn` has no torch, hybrid or sequential" in text
+    assert "`--preset pqn` has no torch, compiled, hybrid or sequential" in text
 
 
 BAD = {
@@ -455,7 +455,7 @@ def test_no_return_is_shown_where_no_episode_ended():
 def test_a_comparison_without_rungs_takes_those_that_can():
     gymnax, gym = find_workload("cartpole"), find_workload("gym/CartPole-v1")
     presets = named.presets("cartpole")
-    everything = ["torch", "hybrid", "sequential", "parallel", "fused"]
+    everything = ["torch", "compiled", "hybrid", "sequential", "parallel", "fused"]
     assert compare.chosen_rungs(None, gymnax, presets["default"]) == everything
     assert compare.chosen_rungs(None, gym, presets["default"]) == everything[:-1]
     assert compare.chosen_rungs(None, gymnax, presets["pqn"]) == ["parallel", "fused"]

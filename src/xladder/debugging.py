@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from xladder.errors import UsageError, unknown
 from xladder.plans import Plan
+from xladder.registry import RUNGS
 
 CHECKS = {
     "nans": "stop at the first nan, and name the operation that produced it",
@@ -30,9 +31,9 @@ def parse(texts: Iterable[str]) -> tuple[str, ...]:
 def check(checks: Iterable[str], plan: Plan) -> None:
     """Raise a `UsageError` if a check does not work on a plan's rung."""
     checks = set(checks)
-    if checks and plan.rung == "torch":
+    if checks and RUNGS[plan.rung].in_pytorch:
         raise UsageError(
-            f"`--debug {min(checks)}` checks JAX, and the `torch` rung does not use it: use `--rung parallel`, "
+            f"`--debug {min(checks)}` checks JAX, and the `{plan.rung}` rung does not use it: use `--rung parallel`, "
             "or PyTorch's own `torch.autograd.set_detect_anomaly(True)`."
         )
     for name in sorted(checks & {"checkify", "transfers", "nojit"}) if plan.rung == "mesh" else ():

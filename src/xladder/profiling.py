@@ -15,6 +15,7 @@ import numpy as np
 from xladder.errors import UsageError
 from xladder.plans import Plan
 from xladder.protocols import Config
+from xladder.registry import RUNGS
 from xladder.rungs.running import Metrics, Running
 
 FOLDER = "profile"
@@ -73,7 +74,7 @@ class Profile:
         if self._stop is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._before = self._files()
-            self._stop = trace_torch(self.folder) if self.rung == "torch" else trace_jax(self.folder)
+            self._stop = trace_torch(self.folder) if RUNGS[self.rung].in_pytorch else trace_jax(self.folder)
         parts = [running.advance(traced)]
         self.left -= traced
         if not self.left:
@@ -95,7 +96,7 @@ class Profile:
             return ["Nothing was traced: training ended with its first chunk."]
         named = [file for file in self.traces if file.name.startswith(("perfetto", "torch"))] or self.traces
         lines = [f"trace    {named[0]}: open it at https://ui.perfetto.dev"]
-        if self.rung != "torch":
+        if not RUNGS[self.rung].in_pytorch:
             lines.append(f"         or: pip install xprof tensorboard; tensorboard --logdir {self.folder}")
         return lines
 

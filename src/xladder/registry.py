@@ -38,6 +38,8 @@ class Rung:
     """The optional package it needs, which is also the name of the extra that installs it."""
     options: tuple[str, ...] = ()
     """The fields of `RungOptions` that its `start` takes."""
+    in_pytorch: bool = False
+    """Whether all of it is PyTorch, so that JAX has no program to inspect, debug or trace."""
     one_device: bool = True
     """Whether it runs on one device without further options; if so, `compare` includes it by default."""
 
@@ -102,6 +104,12 @@ def _torch() -> Start:
     return torch.start
 
 
+def _compiled() -> Start:
+    from xladder.rungs import compiled
+
+    return compiled.start
+
+
 def _hybrid() -> Start:
     from xladder.rungs import hybrid
 
@@ -154,6 +162,15 @@ RUNGS = {
             starting="choosing threads",
             extra="torch",
             options=("threads",),
+            in_pytorch=True,
+        ),
+        Rung(
+            "compiled",
+            "PyTorch at its best: torch.compile, and CUDA graphs on a GPU",
+            _compiled,
+            extra="torch",
+            options=("threads",),
+            in_pytorch=True,
         ),
         Rung(
             "hybrid",
@@ -357,7 +374,8 @@ def check_options(name: str, options: RungOptions) -> None:
         if value is not None and option.name not in RUNGS[name].options:
             flag = f"`--{option.name.replace('_', '-')}`"
             takers = [f"`{rung.name}`" for rung in RUNGS.values() if option.name in rung.options]
-            raise UsageError(f"{flag} is for {' and '.join(takers)}, not for `{name}`.")
+            listed = " and ".join(filter(None, [", ".join(takers[:-1]), takers[-1]]))
+            raise UsageError(f"{flag} is for {listed}, not for `{name}`.")
     if options.threads is not None and not 1 <= options.threads <= MOST_THREADS:
         raise UsageError(f"`--threads` is {options.threads}, but it has to lie in 1 … {MOST_THREADS:,}.")
     for count in ("actors", "shards"):

@@ -97,7 +97,7 @@ def train(
         callback: A function that is called between chunks with a `Progress`. The run stops if it returns True or
             calls `progress.stop()`. If it raises, the run is saved and the exception is raised here.
         progress: Whether to show a progress bar; by default only on a terminal or in a notebook.
-        threads: PyTorch threads on `torch` and `hybrid`; the best number is measured if not given.
+        threads: PyTorch threads on `torch`, `compiled` and `hybrid`; the best number is measured if not given.
         mesh: The device mesh: `"seeds=4"`, `"data=2"` or both, separated by a comma (implies `rung="mesh"`).
         actors: Number of actor processes, on `actors`.
         shards: Number of replay shards, each its own process, on `actors`.

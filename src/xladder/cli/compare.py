@@ -16,6 +16,7 @@ from rich.table import Table
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, write_json_file
 from xladder.cli.signals import cleaned_up
+from xladder.core.compilers import why_no_compiler
 from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.plans import plan
@@ -54,7 +55,7 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
-    rungs = chosen_rungs(options.rungs, workload, config, options.mesh)
+    rungs = chosen_rungs(options.rungs, workload, config, options.mesh, options.device or "cpu")
     for rung in rungs:  # check all plans before anything is printed or written
         only = options_of(rung, options.mesh)
         plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=only)
@@ -72,6 +73,8 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.compare import compare
 
     print_line(console, headline(workload, config, options.seeds))
+    if options.rungs is None and (why := why_no_compiler(options.device or "cpu")):
+        print_line(console, f"Without the rung `compiled`, which {why}.")
     # On a signal, the measuring process has to end as well, not only this one.
     with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
 
@@ -96,6 +99,8 @@ def run(words: Sequence[str]) -> int:
         for row in found["rows"]:
             row["steps_per_second"] = config.per_tick / row[time_key]
     console.print(table(found, workload))
+    if found["reference"] == "compiled":
+        print_line(console, "speed-up: against `compiled`, which is faster than `torch` here.")
     if not all(row["learning"] for row in found["rows"]):
         print_line(
             console,
@@ -111,12 +116,16 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def chosen_rungs(text: str | None, workload: Workload, config: Config, mesh: str | None = None) -> list[str]:
-    """The rungs the user names, or all that can run this config."""
+def chosen_rungs(
+    text: str | None, workload: Workload, config: Config, mesh: str | None = None, device: str = "cpu"
+) -> list[str]:
+    """The rungs the user names, or all that can run this config here."""
     if text is None:
         missing = {**workload.missing, **workload.family.missing(config)}
         available = [name for name in RUNGS if name not in missing]
         names = [name for name in available if RUNGS[name].one_device or (mesh and name == "mesh")]
+        if why_no_compiler(device):
+            names = [name for name in names if name != "compiled"]
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:

@@ -13,7 +13,7 @@ from rich.console import Console
 from xladder.cli.options import parse
 
 EXTRAS = {
-    "torch": (("torch",), "the rungs torch and hybrid, and parity"),
+    "torch": (("torch",), "the rungs torch, compiled and hybrid, and parity"),
     "gymnax": (("gymnax",), "gymnax worlds: cartpole, minatar/breakout …"),
     "atari": (("ale-py", "gymnasium", "chex"), "Atari games: atari/GAME"),
     "gym": (("gymnasium",), "Gymnasium environments: gym/ID"),

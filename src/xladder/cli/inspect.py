@@ -15,7 +15,7 @@ from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, write_json_file
 from xladder.errors import UsageError
 from xladder.plans import plan as make_plan
-from xladder.registry import find_workload
+from xladder.registry import RUNGS, find_workload
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class InspectOptions:
     """What to inspect, and where to write the results."""
 
     rung: str | None = None
-    """torch, hybrid, sequential, parallel or fused (the default, where there is one): see `xladder rungs`."""
+    """torch, compiled, hybrid, sequential, parallel or fused (the default, where there is one): see `xladder rungs`."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
@@ -51,8 +51,8 @@ def run(words: Sequence[str]) -> int:
     plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
     texts = {"jaxpr": options.jaxpr, "hlo": options.hlo}
     for flag, path in texts.items():
-        if path and plan.rung == "torch":
-            raise UsageError(f"`torch` compiles nothing, so it has no text for `--{flag}`: use another rung.")
+        if path and RUNGS[plan.rung].in_pytorch:
+            raise UsageError(f"`{plan.rung}` has no XLA program, and no text for `--{flag}`: use another rung.")
     for path in (options.json, *texts.values()):
         check_writable(path)
 

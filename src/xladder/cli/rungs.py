@@ -14,13 +14,13 @@ from xladder.registry import RUNGS, SOURCES, WORKLOADS
 
 # Short names for the worlds of a source, so that the matrix fits.
 SOURCE_NAMES = {
-    "gymnax": "cartpole, minatar/…",
+    "gymnax": "cartpole, …",
     "atari": "atari/GAME",
     "gym": "gym/ID",
-    "jax": "jax/module:Name",
-    "marl": "jaxmarl/, marl/…",
-    "zoo": "zoo/module:…",
-    "flow": "flow/module:Name",
+    "jax": "jax/MOD:Name",
+    "marl": "jaxmarl/, …",
+    "zoo": "zoo/MOD:env",
+    "flow": "flow/MOD:Name",
 }
 
 Missing = Mapping[str, tuple[str, str]]  # rung → why it is missing, and the nearest one
@@ -37,12 +37,13 @@ def run(words: Sequence[str]) -> int:
     console = Console(highlight=False, markup=False)
     missing: dict[str, Missing] = {name: workload.missing for name, workload in WORKLOADS.items()}
     missing |= {SOURCE_NAMES[family]: workload.missing for family, workload in SOURCES.items()}
-    matrix = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False)
+    matrix = Table(box=SIMPLE_HEAD, padding=(0, 0), pad_edge=False, show_edge=False)
     for head in ("workload", *RUNGS):
         matrix.add_column(head, no_wrap=True)
     for name, gaps in missing.items():
         matrix.add_row(name, *("–" if rung in gaps else "yes" for rung in RUNGS))
     console.print(matrix)
+    console.print()
     for rung in RUNGS.values():
         console.print(f"{rung.name:<11} {rung.summary}")
     console.print()

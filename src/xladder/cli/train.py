@@ -34,7 +34,7 @@ class TrainOptions:
     """How and where to run."""
 
     rung: str | None = None
-    """torch, hybrid, sequential, parallel, fused (the default, where there is one), mesh, hosts or actors."""
+    """torch, compiled, hybrid, sequential, parallel, fused (the default, where there is one), mesh, hosts or actors."""
     seed: int = 0
     """The first seed."""
     seeds: int = 1
@@ -66,7 +66,7 @@ class TrainOptions:
     mesh: str | None = None
     """Shard seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
     threads: int | None = None
-    """PyTorch threads on `torch` and `hybrid`; the best number is measured if not given."""
+    """PyTorch threads on `torch`, `compiled` and `hybrid`; the best number is measured if not given."""
     actors: int | None = None
     """Number of actor processes on `actors`; as many as there are spare cores if not given."""
     shards: int | None = None

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from xladder.core.state import Stateful
+from xladder.core.state import Stateful, capture, restore
 
 # The optimiser's state per parameter, which exists from its first step on.
 OPT_STATE = {
     "Adam": ("step", "exp_avg", "exp_avg_sq"),
+    "AdamW": ("step", "exp_avg", "exp_avg_sq"),
     "RAdam": ("step", "exp_avg", "exp_avg_sq"),
     "CentredRmsProp": ("mean", "square"),
 }
@@ -34,10 +35,15 @@ class TorchState:
         """Resume from a state."""
         for name in self.NETS:
             getattr(self, name).load_state_dict({k: torch.from_numpy(v) for k, v in state["nets"][name].items()})
-        if not state["begun"]:
+        if not state["begun"] and not self.optimiser.state:
             return
         for param, opt_state in zip(self._params_of_optimiser(), state["opt_state"], strict=True):
-            self.optimiser.state[param] = {k: torch.from_numpy(v).to(param.device) for k, v in opt_state.items()}
+            held = self.optimiser.state[param]
+            for name, values in opt_state.items():
+                if name in held:
+                    held[name].copy_(torch.from_numpy(values))  # in place: a captured graph updates this memory
+                else:
+                    held[name] = torch.from_numpy(values).to(param.device)
 
     def _params_of_optimiser(self) -> list[Tensor]:
         return [param for group in self.optimiser.param_groups for param in group["params"]]
@@ -54,6 +60,22 @@ class TorchState:
 
 class TorchBackend(Stateful):
     """Base class for backends that also use PyTorch's global generator."""
+
+    def learners(self) -> Sequence[Any]:
+        """The learners, one per agent."""
+        raise NotImplementedError
+
+    def dry_run(self, agent: int = 0) -> None:
+        """Run an update and some actions of one agent on made-up data."""
+        raise NotImplementedError
+
+    def compile(self) -> None:
+        """Compile the learners, and change nothing of their state."""
+        before = {name: array.copy() for name, array in capture(self).items()}
+        for agent, learner in enumerate(self.learners()):
+            learner.compile()
+            self.dry_run(agent)
+        restore(self, before)
 
     def state(self) -> dict[str, Any]:
         """Its attributes, the generators, and the number of threads, because that affects the rounding of sums."""

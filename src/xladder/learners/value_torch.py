@@ -9,7 +9,7 @@ Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from xladder import parameters
 from xladder.core.types import Params
+from xladder.learners.compiled_torch import Graph, compile_function, make_capturable
 from xladder.learners.masks_torch import mask_values, split_mask
 from xladder.learners.state_torch import TorchState
 from xladder.losses.heads_torch import ReturnHead, make_head
@@ -60,11 +61,19 @@ class TorchLearner(TorchState):
         self.optimiser = make_optimiser(config, self.net.parameters(), config.lr)
         self._targets: list[Tensor] = list(self.target.parameters())
         self._params: list[Tensor] = list(self.net.parameters())
+        self.head: ReturnHead = make_head(config)
+        # Functions of tensors alone, which `compile` replaces.
+        self._act: Callable[..., Tensor] = self.act
+        self._loss: Callable[..., tuple[Tensor, Tensor]] = self.loss
+        self._step: Callable[..., tuple[Tensor, Tensor]] = self.step
+        self._home = device  # where their inputs lie: graphs copy them to the GPU
 
-    @property
-    def head(self) -> ReturnHead:
-        """What the network's outputs mean."""
-        return make_head(self.config)
+    def compile(self) -> None:
+        """Compile acting and the loss; on a GPU, capture acting and the whole update as graphs at their first calls."""
+        self._act, self._loss = compile_function(self.act), compile_function(self.loss)
+        if self.device != "cpu":
+            make_capturable(self.optimiser)
+            self._act, self._step, self._home = Graph(self._act), Graph(self.step), "cpu"
 
     def to_jax(self, state: Mapping[str, Tensor]) -> Params:
         """A state_dict of this network, or gradients by the same names, as the JAX pytree."""
@@ -80,17 +89,25 @@ class TorchLearner(TorchState):
             state = {name: by_id.get(id(x), x.detach()) for name, x in net.state_dict(keep_vars=True).items()}
         net.load_state_dict(state)
 
-    def tensor(self, values: np.ndarray) -> Tensor:
+    def tensor(self, values: np.ndarray | Tensor) -> Tensor:
         """An array on this learner's device."""
-        return torch.from_numpy(np.ascontiguousarray(values)).to(self.device)
+        return values if isinstance(values, Tensor) else self._input(values).to(self.device)
+
+    def _input(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(values)).to(self._home)
 
     @torch.inference_mode()
     def values(self, states: np.ndarray, taus: np.ndarray | None = None, noise: np.ndarray | None = None) -> np.ndarray:
         """float32 [B, A]: the expected returns of all actions in states [B, F, …], masked if unavailable."""
-        fractions = None if taus is None else self.tensor(taus)
-        layers = None if noise is None else self.net.head.split_noise(self.tensor(noise))
-        seen, mask = self.split_mask(self.tensor(states))
-        return mask_values(self.head.expected(self.net(seen, fractions, layers)), mask).cpu().numpy()
+        nothing = np.zeros((len(states), 0), np.float32)
+        given = states, nothing if taus is None else taus, nothing if noise is None else noise
+        return self._act(*map(self._input, given)).cpu().numpy()
+
+    def act(self, states: Tensor, taus: Tensor, normals: Tensor) -> Tensor:
+        """As `values`, of tensors; fractions and noise of width 0 are none."""
+        layers = self.net.head.split_noise(normals) if normals.shape[-1] else None
+        seen, mask = self.split_mask(states)
+        return mask_values(self.head.expected(self.net(seen, taus if taus.shape[-1] else None, layers)), mask)
 
     def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
         """The network's input states, and which actions are available, bool [B, A]; None if all are."""
@@ -142,7 +159,18 @@ class TorchLearner(TorchState):
 
     def update(self, batch: Batch, draws: Draws | None = None) -> tuple[float, np.ndarray]:
         """One gradient step on a batch, then the soft target update. Returns the loss and the errors [B]."""
-        loss, errors = self.loss(batch, draws or self.draw_update())
+        loss, errors = self.start_update(batch, draws)
+        return float(loss), errors.cpu().numpy()
+
+    def start_update(self, batch: Batch, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+        """As `update`, without waiting for a GPU."""
+        loss, errors = self._step(*map(self._input, batch), *(draws or self.draw_update()))
+        return (loss.clone(), errors.clone()) if isinstance(self._step, Graph) else (loss, errors)
+
+    def step(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
+        """As `update`, of the tensors of a batch and its draws."""
+        size = len(Batch._fields)
+        loss, errors = self._loss(Batch(*tensors[:size]), Draws(*tensors[size:]))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         if self.config.clip != float("inf"):
@@ -151,7 +179,7 @@ class TorchLearner(TorchState):
         if self.config.tau:
             with torch.no_grad():
                 torch._foreach_lerp_(self._targets, self._params, self.config.tau)
-        return float(loss.detach()), errors.detach().cpu().numpy()
+        return loss.detach(), errors.detach()
 
     def sync(self) -> None:
         """Copy the online network into the target network."""

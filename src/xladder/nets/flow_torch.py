@@ -54,6 +54,8 @@ class Trunk(nn.Module):
         """float32 [R, W] from features float32 [R, F], or from active inputs int64 [R, K]; and `hats` [R, knots]."""
         if encoded.is_floating_point():
             x = encoded @ self.rows + self.bias
+        elif encoded.is_cuda and torch.compiler.is_compiling():  # fused; and a graph has no bags
+            x = functional.embedding(encoded, self.rows).sum(1) + self.bias
         else:
             x = functional.embedding_bag(encoded, self.rows, mode="sum") + self.bias
         if self.condition is not None:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from xladder import user_code
 from xladder.errors import UsageError, XladderError
 from xladder.plans import Plan, allow_imports, plan
-from xladder.registry import find_rung, find_workload, options_of
+from xladder.registry import RUNGS, find_rung, find_workload, options_of
 from xladder.runs.environment import versions
 from xladder.runs.plan_files import describe_plan
 from xladder.settings import to_dict
@@ -24,7 +24,7 @@ from xladder.worlds import names
 
 def compare(
     workload: str | object,
-    rungs: Sequence[str] = ("torch", "hybrid", "sequential", "parallel", "fused"),
+    rungs: Sequence[str] = ("torch", "compiled", "hybrid", "sequential", "parallel", "fused"),
     on_row: Callable[[dict[str, Any]], None] | None = None,
     mesh: str | None = None,
     *,
@@ -58,7 +58,8 @@ def compare(
         the median after learning has started. `sampling_seconds` and `update_seconds` are its two parts; on the jitted
         rungs they are timed after the last tick, when trajectories may be longer than during training; there an update
         is a tick less its sampling, and None if sampling by itself took longer than the tick. `speedup` is
-        relative to the `torch` row, and None if there is none.
+        relative to the faster of the rows `torch` and `compiled`, which `reference` names; both are None if there is
+        neither.
     """
     allow_imports(imports)
     name = names.name_of(workload)
@@ -88,12 +89,13 @@ def compare(
         rows.append(measure_apart(one))
         if on_row:
             on_row(rows[-1])
-    reference = next((row[time_key] for row in rows if row["rung"] == "torch"), None)
+    reference = min((row for row in rows if RUNGS[row["rung"]].in_pytorch), key=lambda row: row[time_key], default=None)
     for row in rows:
-        row["speedup"] = reference / row[time_key] if reference else None
+        row["speedup"] = reference[time_key] / row[time_key] if reference else None
     return {
         "workload": plans[0].workload.name,
         "rows": rows,
+        "reference": reference["rung"] if reference else None,
         "device": rows[0]["device"],
         "versions": versions(),
         "seeds": len(plans[0].seeds),

@@ -31,9 +31,11 @@ def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
         "seeds": len(seeds),
         "device": devices.describe(device),
     }
-    if plan.rung == "torch":
+    if rung.in_pytorch:
         running = rung.start(plan.config, seeds, device)
         why = "PyTorch runs one operation after another and compiles nothing, so there is no program to inspect."
+        if running.compile_seconds:
+            why = "`torch.compile` keeps its programs to itself, so only times are shown."
         facts |= {"programs": [], "note": f"{running.note} {why}".strip()} | timings(running)
         return facts, {}
     from xladder.rungs.inspected import InspectingCompiler, traces

@@ -21,6 +21,7 @@ from xladder.core.statistics import episode_weights, mean_and_interval, tenths
 from xladder.errors import XladderError
 from xladder.execution import execute
 from xladder.plans import Plan
+from xladder.registry import RUNGS
 from xladder.rungs.running import Running
 from xladder.trainer import Observer
 
@@ -94,7 +95,7 @@ def last(values: np.ndarray | None) -> float | None:
 def peak_memory_mb(device: Any, rung: str) -> float:
     """Peak memory in MiB: of the device if it is a GPU, otherwise of this process."""
     if device.platform != "cpu":
-        if rung == "torch":
+        if RUNGS[rung].in_pytorch:
             from xladder.rungs.torch import peak_memory
 
             return peak_memory() / 2**20

@@ -135,7 +135,7 @@ class FlowWorld(ABC):
         return None
 
     def host_twin(self) -> HostWorld | None:
-        """The same world in NumPy, for `torch`, `hybrid` and `sequential`. None: they call this one."""
+        """The same world in NumPy, for `torch`, `compiled`, `hybrid` and `sequential`. None: they call this one."""
         return None
 
     # What is published of a world besides the distance to its target: none of it is needed.

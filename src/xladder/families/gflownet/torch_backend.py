@@ -76,7 +76,11 @@ class Backend(TorchBackend):
         """Load these parameters."""
         self.learner.net.load_state_dict(bridge.to_torch("gflownet", params))
 
-    def dry_run(self) -> None:
+    def learners(self) -> list[TorchGFlowNet]:
+        """The one learner."""
+        return [self.learner]
+
+    def dry_run(self, agent: int = 0) -> None:
         """Run a few iterations; used to choose the number of threads."""
         loop = HostLoop(self.config, self, self)
         for _ in range(3):

@@ -9,7 +9,7 @@ Shapes: N agents, T turns, F frames, V cells, Q quantiles.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, SupportsFloat
 
 import numpy as np
 
@@ -35,8 +35,8 @@ class HostActor(Protocol):
 class HostLearner(Protocol):
     """Interface of N agents while they learn."""
 
-    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
-        """One update from a replay memory. Returns the loss."""
+    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> SupportsFloat:
+        """One update from a replay memory. Returns the loss, which may still be computed on a GPU."""
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
@@ -68,10 +68,11 @@ class HostLoop(Stateful):
         begun = time.perf_counter()
         events = self.rollout(self.actor.draw(self.tick))
         played = time.perf_counter()
-        losses = [
+        started = [
             self.learner.learn(self.tick, i, ring) if ring.can_sample(c.batch_size) else np.nan
             for i, ring in enumerate(self.rings)
         ]
+        losses = [float(loss) for loss in started]  # now, when all agents have begun: a GPU is waited for once
         self.seconds["sampling"].append(played - begun)
         self.seconds["update"].append(time.perf_counter() - played)
         decayed = epsilon * (np.float32(1) - np.float32(c.epsilon_decay))

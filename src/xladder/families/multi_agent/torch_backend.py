@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import numpy as np
 import torch
+from torch import Tensor
 
 from xladder import bridge
 from xladder.core.types import Params
@@ -47,11 +48,11 @@ class Backend(TorchBackend):
         """The greedy action in a state."""
         return self.agents[agent].greedy(codes, taus)
 
-    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> float:
+    def learn(self, tick: int, agent: int, ring: HostFrameRing) -> Tensor:
         """One update from a replay memory."""
         c = self.config.learner
         starts = self.rng.choice(ring.limit(), c.batch_size, replace=False)
-        return self.agents[agent].update(ring.gather(starts, c.gamma))[0]
+        return self.agents[agent].start_update(ring.gather(starts, c.gamma))[0]
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
@@ -70,11 +71,15 @@ class Backend(TorchBackend):
         """Parameters as the JAX pytree, leaves [N, …]."""
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
-    def dry_run(self) -> None:
+    def learners(self) -> list[TorchAgent]:
+        """The learners, one per agent."""
+        return self.agents
+
+    def dry_run(self, agent: int = 0) -> None:
         """Run an update and ten actions on made-up data; used to choose the number of threads."""
         c = self.config.learner
         ring = HostFrameRing(c.memory, self.world.encoding.num_cells, c.n_frames, c.n_step)
         batch = ring.gather(np.arange(c.batch_size), c.gamma)
-        self.agents[0].update(batch)
+        self.agents[agent].update(batch)
         for _ in range(10):
-            self.agents[0].greedy(batch.states[0], np.zeros(c.act_quantiles, np.float32))
+            self.agents[agent].greedy(batch.states[0], np.zeros(c.act_quantiles, np.float32))

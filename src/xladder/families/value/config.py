@@ -240,13 +240,15 @@ def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
     if config.algorithm == "pqn":
         why = "PQN learns from many envs at once, inside the program"
         none = "PQN has no replay memory for actors to fill"
-        return {rung: (why, "fused") for rung in ("torch", "hybrid", "sequential")} | {"actors": (none, "fused")}
+        return {rung: (why, "fused") for rung in ("torch", "compiled", "hybrid", "sequential")} | {
+            "actors": (none, "fused")
+        }
     found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
         found["actors"] = ("its replay memories sample uniformly over their envs (`--learner.strata 1`)", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
     torch = why_no_twin(config) or torch
-    return found | ({rung: (torch, "sequential") for rung in ("torch", "hybrid")} if torch else {})
+    return found | ({rung: (torch, "sequential") for rung in ("torch", "compiled", "hybrid")} if torch else {})
 
 
 def why_no_twin(config: ValueConfig) -> str:
@@ -311,7 +313,7 @@ def _wrong_twin(config: ValueConfig) -> str:
     if not is_own(config.learner.torso) or own_torsos.find_twin(config.learner.torso) is None:
         return ""
     why = why_no_twin(config)
-    return f"there will be no `torch`, `hybrid`, `parity` and `export`: {why}" if why else ""
+    return f"there will be no `torch`, `compiled`, `hybrid`, `parity` and `export`: {why}" if why else ""
 
 
 def _too_short(config: ValueConfig) -> str:

@@ -10,7 +10,7 @@ Shapes: N envs, F frames per state, T steps per tick, K updates per tick, B batc
 from __future__ import annotations
 
 import time
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsFloat
 
 import numpy as np
 
@@ -44,8 +44,11 @@ class HostActor(Protocol):
 class HostLearner(Protocol):
     """Interface of the learner."""
 
-    def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
-        """One update. Returns the loss and the error of each transition."""
+    def learn(self, update: int, agent: int, batch: Batch) -> tuple[SupportsFloat, np.ndarray | None]:
+        """One update. Returns the loss, which may still be computed on a GPU, and each transition's error.
+
+        Without prioritised replay, errors may be None.
+        """
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
@@ -148,9 +151,10 @@ class HostLoop(Stateful):
             memory.beta = np.float32(self.program.beta(self.tick))
             samples = [memory.sample(self.actor.draw_indices(u, agent), c.learner.gamma) for u in updates]
             outputs = [self.learner.learn(u, agent, batch) for u, (_, batch) in zip(updates, samples, strict=True)]
-            indices = SampleIndices(
-                *(np.concatenate(column) for column in zip(*(indices for indices, _ in samples), strict=True))
-            )
-            memory.update_priorities(indices, np.concatenate([errors for _, errors in outputs]))
+            if memory.priorities is not None:
+                indices = SampleIndices(
+                    *(np.concatenate(column) for column in zip(*(indices for indices, _ in samples), strict=True))
+                )
+                memory.update_priorities(indices, np.concatenate([errors for _, errors in outputs]))
             losses += [loss for loss, _ in outputs]
-        return losses
+        return [float(loss) for loss in losses]  # now, when all updates have begun: a GPU is waited for once

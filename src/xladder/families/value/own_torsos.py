@@ -17,8 +17,8 @@ Python the object itself can be passed, too: `learner={"torso": Torso}`.
 
 - *The twin* of `Torso` is `TorsoTorch` in the same module. `torch_twin` on `Torso` names another: a class, a
   `staticmethod` or, as a string, `module:Name`. It is called with the arguments in its signature: `shape` is the
-  shape of a state, any other name is a field of the Flax module. Without a twin, all rungs but `torch` and `hybrid`
-  run, and `parity` has nothing to compare with.
+  shape of a state, any other name is a field of the Flax module. Without a twin, all rungs but `torch`, `compiled` and
+  `hybrid` run, and `parity` has nothing to compare with.
 - *Matching layers* are found by `xladder.bridge`: by name, shape, call order and, if that is ambiguous, by trial.
   `torch_names = {"layers.0": "Dense_0"}` on `Torso` states the pairs where they cannot be found.
 - With `by_key = True` on `Torso`, an observation that is a tree is passed as its parts: {name: [F, …]}.

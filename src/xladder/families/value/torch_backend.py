@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 import torch
+from torch import Tensor
 
 from xladder.core.compiling import compiled
 from xladder.core.types import Params
@@ -71,9 +72,10 @@ class Backend(TorchBackend):
         shape = (c.batch_size, 2) if c.prioritised else (c.batch_size, CANDIDATES, 2)
         return self.rng.random(shape, dtype=np.float32)
 
-    def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
-        """One update."""
-        return self.agents[agent].update(batch)
+    def learn(self, update: int, agent: int, batch: Batch) -> tuple[Tensor, np.ndarray | None]:
+        """One update; a GPU is waited for only where the errors are needed."""
+        loss, errors = self.agents[agent].start_update(batch)
+        return loss, errors.cpu().numpy() if self.config.learner.prioritised else None
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
@@ -94,14 +96,19 @@ class Backend(TorchBackend):
             return self.give(0)
         return jax.tree.map(lambda *leaves: np.stack(leaves), *(self.give(i) for i in range(len(self.agents))))
 
-    def dry_run(self) -> None:
+    def learners(self) -> list[TorchLearner]:
+        """The learners, one per agent."""
+        return self.agents
+
+    def dry_run(self, agent: int = 0) -> None:
         """Run an update and some actions on made-up data; used to choose the number of threads."""
         memory = HostMemory(self.program).history
         batch = memory.gather(memory.sample_indices(np.zeros((self.config.learner.batch_size, 1, 2), np.float32)), 0.0)
         n, stack = self.config.world.rows, self.config.world.stack
-        self.agents[0].update(batch)
+        self.agents[agent].update(batch)
         for _ in range(self.config.steps_per_tick):
-            self.greedy(0, np.zeros((n, stack, *self.program.spec.shape), self.program.spec.dtype), self.draw(0, 0))
+            stacks = np.zeros((n, stack, *self.program.spec.shape), self.program.spec.dtype)
+            self.greedy(agent, stacks, self.draw(0, agent))
 
 
 def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
