@@ -56,13 +56,15 @@ bench: .venv/dev
 	@touch $@
 
 # sorrel needs Python 3.12 and an older JAX than the constraints name, so it has an environment of its own.
+# Where pip is told of a CPU build of PyTorch (PIP_FIND_LINKS, PIP_EXTRA_INDEX_URL), it is taken instead of the CUDA one:
+# PIP_CONSTRAINT names a file with its version, such as `torch==2.11.0+cpu`.
 PYTHON312 ?= $(shell for p in python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/3.12*/bin/python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$p && break; done)
 
 .venv-sorrel/ready: pyproject.toml Makefile
 	@test -n "$(PYTHON312)" || { echo "sorrel needs Python 3.12, and none was found: install one, or name it: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
 	@$(PYTHON312) -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null || { echo "$(PYTHON312) is not a Python of version 3.12 or newer: name one that is: make test-sorrel PYTHON312=/path/to/python3.12"; exit 1; }
-	@echo "installing sorrel and xladder into .venv-sorrel (several minutes, once)"
+	@echo "installing sorrel and xladder into .venv-sorrel (several minutes, once; on Linux PyTorch may bring CUDA, some 3 GB)"
 	@$(PYTHON312) -m venv .venv-sorrel || { rm -rf .venv-sorrel; echo "The virtual environment could not be created: on Debian and Ubuntu, install python3.12-venv."; exit 1; }
 	@.venv-sorrel/bin/python -m pip --disable-pip-version-check install --quiet sorrel==1.6.0 -e '.[torch,zoo,jaxmarl]' pytest pytest-xdist || { echo "The installation failed: the lines above say why. Is the package index reachable?"; exit 1; }
 	@touch $@

@@ -106,3 +106,9 @@ def make_text():
 
 def make_empty():
     return Line(walkers=0)
+
+
+def make_blind():
+    made = Line()
+    made.agents[1].pov = lambda world: {}["Wall"]
+    return made

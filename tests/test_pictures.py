@@ -1,13 +1,17 @@
 """Pictures and replays are files that open, in the cases a run can produce; intervals are the textbook's numbers."""
 
+import re
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from xladder import report
 from xladder.core.statistics import last_tenth, mean_and_interval, moving_mean, t_quantile
 from xladder.families.multi_agent.treasurehunt_presets import WorldConfig
 from xladder.pictures import curves as pictures
@@ -300,6 +304,39 @@ def test_replay_shows_each_turn_and_stays_small(tmp_path):
                 colour = replay_gif.AGENT_COLOURS[agent]
                 wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
                 np.testing.assert_allclose(pixels.getpixel(at), wanted, atol=24)
+
+
+@pytest.mark.parametrize(("agents", "line"), [(1, 1), (2, 1), (5, 2), (6, 2), (8, 3)])
+def test_replay_shows_all_prices_below_the_board_and_clear_of_the_scores(agents, line):
+    decks = tuple(f"deck_{letter}" for letter in "abcd")
+    values = (-0.15, -0.15, 0.35, 0.35)
+    world = WorldConfig(width=11, num_agents=agents, wall_value=0.0, item_names=decks, item_values=values)
+    boards, _, positions = walk(world, 1)
+    stage = replay_gif._Stage(world.replay(Walked(boards, positions)), "a run")
+    few = replace(world, item_names=("gem", "bone"), item_values=(10.0, -10.0))
+    boards[boards > 3] = 0
+    beside_the_return = replay_gif._Stage(few.replay(Walked(boards, positions)), "a run")
+    assert stage.price_line == line and beside_the_return.price_line == 0
+    top = stage.under + 30 * line
+    pixels = np.asarray(stage.empty.convert("RGB"))[top : top + 30]
+    taken = [x for x in range(stage.width) if (pixels[:, x] != 255).any()]
+    on_line = max(0, agents - (line - 1) * stage.scores_per_row)  # scores beside the prices
+    assert min(taken) >= 12 + on_line * 76 and max(taken) < stage.width
+    for cell in stage.replay.legend:
+        icon = Image.new("RGBA", (20, 20), "white")
+        icon.alpha_composite(stage.replay.sprite(20, cell))
+        wanted = np.asarray(icon.convert("RGB"))
+        assert any((pixels[6:26, x : x + 20] == wanted).all() for x in range(stage.width - 20)), cell.name
+
+
+def test_events_have_the_same_colours_in_pictures_and_on_the_page():
+    page = (Path(report.__file__).parent / "static" / "page.js").read_text()
+    palette = re.findall(r"#\w{6}", re.search(r"const LIGHT = .*", page)[0])
+    indices = dict(re.findall(r"(\w+): (\d)", re.search(r"const ITEMS = .*", page)[0]))
+    assert set(indices) == set(pictures.ITEM_COLOURS)
+    for name, index in indices.items():
+        if name not in ("bone", "zapped"):  # greys, which differ a little
+            assert palette[int(index)] == pictures.ITEM_COLOURS[name], name
 
 
 def test_importing_brings_neither_jax_nor_matplotlib():

@@ -121,6 +121,7 @@ def test_max_turns_can_be_given():
         ((standin.make_without_act,), "has an agent without `act`: Walker"),
         ((standin.make_empty,), "has no agents"),
         ((standin.make_text,), "shows Walker str (its `pov`), but networks need arrays"),
+        ((standin.make_blind,), "make_blind` fails in `pov` of Walker: KeyError: 'Wall'."),
         ((dict,), "`dict` is a class: give its world and config"),
         ((dict, 1, 2), "`dict` cannot be created: TypeError"),
         ((lambda: 3,), "is not a sorrel environment: it lacks `take_turn`"),
@@ -163,3 +164,8 @@ def test_our_learners_train_in_a_wrapped_world(rung):
     fields = {"steps": 256, "evaluate_episodes": 0, "learner": learner, "world": {"stack": 2}}
     result = xladder.train(wrap(standin.make_line), rung, **fields)
     assert np.isfinite(result.metrics["loss"][:, -1]).all() and np.isfinite(result.metrics["return_agent_1"]).any()
+
+
+def test_a_mistyped_function_is_answered_with_those_that_there_are():
+    with pytest.raises(UsageError, match=r"has no `make_lin`, .* It has .*`Walker`.*`make_line`"):
+        ZooEnvs("zoo/tests.standin_sorrel:make_lin", 1, 0)

@@ -152,8 +152,9 @@ def find(name: str, what: str, where: str = "") -> Any:
     thing = require(module, shown)
     for part in found["attribute"].split("."):
         if not hasattr(thing, part):
-            classes = sorted(k for k, v in vars(thing).items() if inspect.isclass(v) and v.__module__ == module)
-            hint = f" It has {', '.join(f'`{k}`' for k in classes)}." if classes else ""
+            own = [(k, v) for k, v in vars(thing).items() if getattr(v, "__module__", None) == module]
+            names = sorted(k for k, v in own if inspect.isclass(v) or inspect.isfunction(v))
+            hint = f" It has {', '.join(f'`{k}`' for k in names)}." if names else ""
             raise UsageError(f"`{module}` has no `{found['attribute']}`, so there is no {what} `{shown}`.{hint}")
         thing = getattr(thing, part)
     return thing

@@ -29,7 +29,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 OTHER_COLOURS = ("#CC79A7", "#009E73", "#E69F00", "#56B4E9", "#000000")
-ITEM_COLOURS = {"gem": "#0072B2", "bone": "#7f7f7f", "food": "#D55E00"}
+ITEM_COLOURS = {  # near those on the boards
+    **{"gem": "#0072B2", "bone": "#7f7f7f", "food": "#D55E00"},
+    **{"deck_a": "#CC79A7", "deck_b": "#D55E00", "deck_c": "#009E73", "deck_d": "#0072B2"},
+    **{"apples": "#D55E00", "zapped": "#7f7f7f", "clean": "#009E73", "zap": "#CC79A7"},
+}
 MOST_LINES = 6  # per panel, so that they can be told apart
 MOST_DOTS = 60  # per line, so that they do not overlap
 MOST_POINTS = 3000  # per line: about two for every pixel
@@ -238,8 +242,11 @@ def _draw_panel(
     axes.set_ylim(*panel.limits)
     if several:
         # Above the lines, in extra room: a legend must not hide the data.
-        axes.set_ylim(top=axes.get_ylim()[1] * (1.12 + 0.14 * ((len(curves) + 2) // 3)))
-        axes.legend(loc="upper left", ncols=3, handlelength=1, columnspacing=1, handletextpad=0.4, borderaxespad=0)
+        per_row = 2 if len(curves) in (2, 4) else 3
+        axes.set_ylim(top=axes.get_ylim()[1] * (1.12 + 0.14 * -(-len(curves) // per_row)))
+        axes.legend(
+            loc="upper left", ncols=per_row, handlelength=1, columnspacing=1, handletextpad=0.4, borderaxespad=0
+        )
     elif panel.wide:
         name = panel.columns[0]
         at = np.flatnonzero(np.isfinite(found[name]).any(axis=0))

@@ -13,6 +13,7 @@ from PIL import Image, ImageDraw
 from xladder.pictures.boards import Replay
 from xladder.pictures.sprites import AGENT_COLOURS, GROUND, agent_sprite, font, halo_sprite, text_on
 from xladder.pictures.tiles import visible
+from xladder.worlds.entities import Cell
 
 FRAME_MS, LAST_MS = 160, 1500
 LARGEST_TILE, NARROWEST, WIDEST = 40, 360, 640
@@ -61,12 +62,12 @@ class _Stage:
         self.left, self.top = (self.width - tile * width) // 2, LINE + 4
         self.under = self.top + tile * height
         self.scores_per_row = (self.width - 2 * EDGE + GAP) // (SCORE + GAP)
-        rows = -(-agents // self.scores_per_row)
+        rows = self._place_prices(agents)
         used = [code for code in np.unique(replay.codes) if visible(replay.cells[code].kinds)]
         self.sprites = {code: replay.sprite(tile, replay.cells[code]) for code in used}
         self.agents = [agent_sprite(tile, i) for i in range(agents)]
         self.halos = [halo_sprite(round(1.3 * tile), colour) for colour in (LOSS, GOLD)]
-        self.empty = Image.new("RGBA", (self.width, self.under + LINE * (rows + 1) + GAP), PAPER)
+        self.empty = Image.new("RGBA", (self.width, self.under + LINE * rows + GAP), PAPER)
         draw = ImageDraw.Draw(self.empty)
         draw.text((EDGE, self.top // 2), _fit(title, self.width - 2 * EDGE, 15), INK, font(15), anchor="lm")
         for row, column in np.ndindex(height, width):
@@ -99,16 +100,26 @@ class _Stage:
     def _corner(self, row: int, column: int) -> tuple[int, int]:
         return self.left + int(column) * self.tile, self.top + int(row) * self.tile
 
+    def _place_prices(self, agents: int) -> int:
+        """Find the line below the board where all prices fit, at its right. Returns the number of lines."""
+        full, last = divmod(agents - 1, self.scores_per_row)
+        # Room is left beside the return, beside the last scores, or in a line below them.
+        taken = {0: 215, full + 1: (last + 1) * (SCORE + GAP), full + 2: 0}
+        needed = sum(map(_price_width, self.replay.legend)) - GAP + EDGE
+        fitting = [line for line, used in taken.items() if EDGE + used + needed <= self.width]
+        self.price_line = min(fitting, default=full + 2)
+        return max(full + 1, self.price_line) + 1
+
     def _draw_prices(self, draw: ImageDraw.ImageDraw) -> None:
         """Draw the value of each cell that pays, from the right, as far as there is room."""
-        right, middle = self.width - EDGE, self.under + LINE // 2 + 1
+        right, middle = self.width - EDGE, self.under + LINE * self.price_line + LINE // 2 + 1
         for cell in reversed(self.replay.legend):
-            left = right - round(font(12).getlength(_signed(cell.value))) - ICON - 2
-            if left < EDGE + 215:
+            left = right - _price_width(cell) + GAP
+            if left < EDGE:
                 break
             draw.text((right, middle), _signed(cell.value), FAINT, font(12), anchor="rm")
             self.empty.alpha_composite(self.replay.sprite(ICON, cell), (left, middle - ICON // 2))
-            right = left - 8
+            right = left - GAP
 
     def _draw_flashes(self, frame: Image.Image, rewards: np.ndarray, places: np.ndarray, ages: range) -> None:
         """Draw rewards that rise from where they were earned, and fade."""
@@ -139,7 +150,8 @@ class _Stage:
             draw.rounded_rectangle([x, y, x + SCORE, y + LINE - GAP], 8, fill=colour)
             middle = y + (LINE - GAP) // 2
             draw.text((x + 8, middle), str(agent + 1), text_on(colour), font(11), anchor="lm")
-            draw.text((x + SCORE - 8, middle), _plain(total), text_on(colour), font(13), anchor="rm")
+            size = next((size for size in (13, 12, 11) if font(size).getlength(_plain(total)) <= SCORE - 28), 10)
+            draw.text((x + SCORE - 8, middle), _plain(total), text_on(colour), font(size), anchor="rm")
 
 
 def _palette(frames: list[Image.Image], rewards: np.ndarray) -> Image.Image:
@@ -150,6 +162,11 @@ def _palette(frames: list[Image.Image], rewards: np.ndarray) -> Image.Image:
     for i, frame in enumerate(some):
         sheet.paste(frame, (0, i * frame.height))
     return sheet.quantize(COLOURS, method=Image.Quantize.MEDIANCUT, kmeans=1)
+
+
+def _price_width(cell: Cell) -> int:
+    """Pixels that a price takes, with the space before it."""
+    return GAP + ICON + 1 + round(font(12).getlength(_signed(cell.value)))
 
 
 def _plain(value: float) -> str:

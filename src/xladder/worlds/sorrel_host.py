@@ -138,7 +138,13 @@ class SorrelEnv(ParallelEnv[str, np.ndarray, int]):
                 raise UsageError(
                     f"`{self._name}` has an agent without `action_spec.n_actions`: {type(agent).__name__}."
                 )
-        return [self._flat(agent.pov(self.environment.world), agent) for agent in found]
+        return [self._flat(self._first_look(agent), agent) for agent in found]
+
+    def _first_look(self, agent: Any) -> Any:
+        try:
+            return agent.pov(self.environment.world)
+        except Exception as error:
+            raise UsageError(f"`{self._name}` fails in `pov` of {type(agent).__name__}: {brief(error)}.") from error
 
     def _flat(self, seen: Any, agent: Any) -> np.ndarray:
         numbers = np.asarray(seen)

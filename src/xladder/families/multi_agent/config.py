@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 
 import numpy as np
 
-from xladder.core.statistics import format_mean
+from xladder.core.statistics import format_mean, signed
 from xladder.errors import UsageError, uneven
 from xladder.protocols import Family
 
@@ -263,10 +263,11 @@ def headline(config: Config) -> str:
 def describe_score(score: Mapping[str, Any]) -> list[str]:
     """Lines that describe an evaluation."""
     over = "seeds" if score["seeds"] > 1 else "episodes"
+    mean = f"{signed(score['mean_return'])} ± {score['ci95']:.1f} (95 % over {over})"
     return [
-        f"mean return {score['mean_return']:.1f} ± {score['ci95']:.1f} (95 % over {over}), summed over agents, greedy",
-        f"per agent   {'  '.join(f'{x:.1f}' for x in score['per_agent'])}",
-        f"random play {score['random_return']:.1f} ± {score['random_ci95']:.1f}, on the same boards",
+        f"mean return {mean}, summed over agents, greedy",
+        f"per agent   {'  '.join(map(signed, score['per_agent']))}",
+        f"random play {signed(score['random_return'])} ± {score['random_ci95']:.1f}, on the same boards",
     ]
 
 

@@ -4,7 +4,7 @@
 (() => {
   const LIGHT = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#B07500", "#3A93C9", "#6F4E9C", "#50565E"];
   const DARK = ["#56B0EA", "#F08A4B", "#35CFA3", "#E7A5CB", "#F2B53A", "#8FD3F7", "#B39BE0", "#AEB6BF"];
-  const ITEMS = { gem: 0, bone: 7, food: 1 };
+  const ITEMS = { gem: 0, bone: 7, food: 1, deck_a: 3, deck_b: 1, deck_c: 2, deck_d: 0, apples: 1, zapped: 7, clean: 2, zap: 3 };
   const VIRIDIS = ["440154", "482475", "414487", "355f8d", "2a788e", "21918c", "22a884", "44bf70", "7ad151", "bddf26", "fde725"];
   const RED_BLUE = ["053061", "2166ac", "4393c3", "92c5de", "d1e5f0", "f7f7f7", "fddbc7", "f4a582", "d6604d", "b2182b", "67001f"];
   const SPEEDS = [0.25, 0.5, 1, 2, 4, 8, 16];
@@ -218,7 +218,7 @@
         hooks: {
           setCursor: [() => this.hover()],
           setSelect: [(u) => { this.zoomed = u.select.width > 0 || this.zoomed; }],
-          drawAxes: [(u) => this.drawReferences(u)],
+          draw: [(u) => this.drawReferences(u)],
           ready: [(u) => {
             u.over.addEventListener("mouseenter", () => this.showSeeds(true));
             u.over.addEventListener("mouseleave", () => { this.showSeeds(false); this.tip.hidden = true; });
@@ -320,7 +320,14 @@
         pen.lineTo(left + width, y);
         pen.stroke();
         pen.textAlign = "right";
-        if (!many || run === this.spec.references[0].run) pen.fillText(`${name}: ${number(value, 3)}`, left + width - 4 * ratio, y - 5 * ratio);
+        if (many && run !== this.spec.references[0].run) continue;
+        const label = [`${name}: ${number(value, 3)}`, left + width - 4 * ratio, y - 5 * ratio];
+        pen.setLineDash([]);
+        pen.lineWidth = 4 * ratio;
+        pen.lineJoin = "round";
+        pen.strokeStyle = theme("--card");  // a rim, where curves pass behind it
+        pen.strokeText(...label);
+        pen.fillText(...label);
       }
       pen.restore();
     }
