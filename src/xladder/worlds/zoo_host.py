@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder import user_code
-from xladder.errors import UsageError, UserCodeFailed, missing_extra
+from xladder.errors import UsageError, UserCodeFailed, brief, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
 from xladder.worlds.spaces_host import Part, lay_flat, parts_of
@@ -71,6 +71,11 @@ class ZooEnvs:
     def __init__(self, name: str, num_envs: int, seed: int, first: int = 0):
         self.num_envs, self._name = num_envs, name
         self._envs = [make(name) for _ in range(num_envs)]
+        if len(set(map(id, self._envs))) < num_envs:
+            raise UsageError(
+                f"`{name}` returns the same environment whenever it is called, but every env has to be its own: make a "
+                "new one in each call."
+            )
         self.layout = _layout(name, self._envs[0])
         self.spec = self.layout.spec
         self._seeds = [int(each) for each in env_seeds(seed, num_envs, first=first)]
@@ -256,7 +261,7 @@ def find(name: str) -> Any:
 
 
 def make(name: str) -> Any:
-    """Make one env; a sorrel environment is given PettingZoo's API."""
+    """Make one env, a copy where the name stands for an instance; a sorrel environment is given PettingZoo's API."""
     found = find(name)
     made = user_code.instantiate(found, name)
     from xladder.worlds import sorrel_host
@@ -270,14 +275,25 @@ def make(name: str) -> Any:
                 f"`{name}` does not have PettingZoo's parallel API: it lacks `{function}`. Name the function that "
                 "makes one, such as `zoo/pettingzoo.sisl.pursuit_v5:parallel_env`."
             )
-    return made
+    return _copy(made, name) if made is found else made
+
+
+def _copy(env: Any, name: str) -> Any:
+    """A copy of an env that the user made: several that step the same one would play one episode together."""
+    try:
+        return copy.deepcopy(env)
+    except (Exception, SystemExit) as error:
+        raise UsageError(
+            f"`{name}` is one environment, and every env has to be its own, but it cannot be copied: {brief(error)}. "
+            "Name a class or function without arguments that makes one."
+        ) from error
 
 
 @cache
 def layout(name: str) -> Layout:
     """The layout of the world with this name, which is reset and stepped once."""
-    # One step: what a world returns is known only once it has been called.
-    return tried(lambda: ZooEnvs(name, 1, 0)).layout
+    # One step: what a world returns is known only once it has been called. Two envs: they have to be two.
+    return tried(lambda: ZooEnvs(name, 2, 0)).layout
 
 
 def spec(world: Any) -> EnvSpec:
