@@ -20,7 +20,7 @@ from xladder.registry import RUNGS
 from xladder.runs.environment import environment
 
 WORLD = "minatar/breakout"
-ROWS = ["torch", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused/128"]
+ROWS = ["torch", "compiled", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused/128"]
 
 
 def speed(row: str, seconds: float, device: object) -> dict:

@@ -73,12 +73,12 @@ def assert_exact(config, rung, ticks):
     ("workload", "rung"),
     [
         slow(w, r)
-        if r in ("hybrid", "parallel")
+        if r in ("compiled", "hybrid", "parallel")
         or (w, r)
         in (("hypergrid", "fused"), ("cartpole", "fused"), ("treasurehunt", "sequential"), ("hypergrid", "sequential"))
         else (w, r)
         for w in RUNS
-        for r in ("torch", "hybrid", "sequential", "parallel", "fused")
+        for r in ("torch", "compiled", "hybrid", "sequential", "parallel", "fused")
     ],
 )
 def test_half_and_half_is_the_whole(workload, rung):
