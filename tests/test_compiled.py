@@ -1,6 +1,8 @@
 """Rung `compiled`: PyTorch compiled makes the run of `torch`; what it cannot do it says in a sentence."""
 
 import os
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import ClassVar
@@ -252,15 +254,16 @@ def test_a_gpu_needs_triton_and_a_pytorch_built_for_it(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_compiler_that_fails_is_a_sentence(tmp_path, monkeypatch, capsys):
+def test_a_compiler_that_fails_is_a_sentence(tmp_path):
     broken = tmp_path / "g++"
     broken.write_text("#!/bin/sh\nexit 1\n")
     broken.chmod(0o755)
-    monkeypatch.setenv("CXX", str(broken))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
-    with torch._dynamo.config.patch(suppress_errors=False), pytest.raises(UsageError, match="could not compile this"):
-        compiled.start(TINY_GRID, [3], threads=1)
-    assert os.path.exists(broken)
+    env = os.environ | {"CXX": str(broken), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    words = ["train", "hypergrid", "--rung", "compiled", "--iterations", "2", "--device", "cpu", "--threads", "1"]
+    command = [sys.executable, "-m", "xladder", *words, "--out", str(tmp_path / "run")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "could not compile this: " in done.stderr and "Traceback" not in done.stderr
 
 
 def test_comparisons_are_with_the_faster_pytorch(monkeypatch):
