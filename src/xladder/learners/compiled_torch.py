@@ -49,7 +49,7 @@ def refused_in_a_sentence() -> Iterator[None]:
         yield
     except BackendCompilerFailed as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UsageError(f"PyTorch could not compile this: {reason.strip()[:200]} Use `torch`.") from error
+        raise UsageError(f"PyTorch could not compile this: {reason.strip()[:200].rstrip('.')}. Use `torch`.") from error
 
 
 def compile_function(function: Callable[..., Any], dynamic: bool = False) -> Callable[..., Any]:
