@@ -18,6 +18,8 @@ from xladder.families.gflownet import evaluation, exact
 from xladder.families.gflownet.check import check_world
 from xladder.families.gflownet.program import Program
 from xladder.families.gflownet.sampling import PolicySampler
+from xladder.learners.gflownet import Explore
+from xladder.plans import plan
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
 from xladder.worlds.bits import Bits, flipped_modes, to_words
@@ -151,3 +153,16 @@ def test_training_reports_the_published_metrics(tmp_path):
 def test_bad_settings_end_in_a_sentence(flags, said, capsys):
     assert call("train", "bits", *flags) == 2
     assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_sequences_of_one_length_compile_one_size_and_sample_without_checks():
+    config = plan("bits", "fused", changes={"world": {"bits": 12, "word": 3, "modes": 4}}).config
+    world, program = config.world.build(), Program(config)
+    assert world.min_steps == world.max_steps == 5 and program.buckets == (5 * config.learner.batch_size,)
+    learner = program.learner
+    params = learner.init(jax.random.key(0)).params
+    draws = jax.random.uniform(jax.random.key(1), (5, config.learner.batch_size))
+    explore = Explore(jnp.float32(0.1), jnp.float32(1))
+    text = str(jax.make_jaxpr(lambda params: learner.sample(params, explore, draws))(params))
+    assert "while[" not in text and "scan[" in text
+    assert (learner.sample(params, explore, draws).length == 5).all()

@@ -47,8 +47,8 @@ class Block(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         """float32 [R · K, W] from the same."""
         width = x.shape[-1]
-        mixed = PlainDense(3 * width, name="qkv")(x).reshape(-1, self.tokens, 3, self.heads, width // self.heads)
-        query, key, value = (mixed[:, :, i] for i in range(3))  # [R, K, H, W / H]
+        shape = (-1, self.tokens, self.heads, width // self.heads)
+        query, key, value = (part.reshape(shape) for part in jnp.split(PlainDense(3 * width, name="qkv")(x), 3, -1))
         scores = jnp.einsum("rqhw,rkhw->rhqk", query, key) * (width // self.heads) ** -0.5
         seen = jnp.einsum("rhqk,rkhw->rqhw", jax.nn.softmax(scores), value).reshape(-1, width)
         x = Norm(name="norm_1")(x + PlainDense(width, name="out")(seen))

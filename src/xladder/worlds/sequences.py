@@ -44,7 +44,8 @@ class Sequences(FlowWorld):
     def __init__(self, length: int, symbols: int, order: Order, shortest: int | None = None):
         self.length, self.symbols, self.order = length, symbols, order
         self.shortest = length if shortest is None or order == "any" else shortest
-        self.num_actions, self.max_steps = num_actions(length, symbols, order), length + 1
+        self.num_actions = num_actions(length, symbols, order)
+        self.max_steps, self.min_steps = length + 1, self.shortest + 1
         self.num_inputs = length * (symbols + 1)
         self.actions_per_token = symbols if order == "any" else 0
         self.chart_text, self.chart_axes = "frequency of each symbol at each place", ("symbol", "place")
