@@ -22,7 +22,7 @@ from xladder.plans import plan
 from xladder.runs.directory import RunDirectory, command
 from xladder.runs.plan_files import read_run_plan
 from xladder.worlds import gymnax_world
-from xladder.worlds.names import name_of
+from xladder.worlds.names import locate, name_of
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +30,23 @@ def fresh(monkeypatch):
     """As in a process to which nothing was passed and no module named."""
     monkeypatch.setattr(user_code, "_given", {})
     monkeypatch.setattr(user_code, "_named", {})
+
+
+# ---- names of installed packages -------------------------------------------------------------------------------------
+
+
+def test_packages_that_share_a_name_disable_that_name_alone(tmp_path, monkeypatch):
+    for package in ("halls", "yards"):
+        about = tmp_path / f"{package}-1.0.dist-info"
+        about.mkdir()
+        (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+        worlds_of = f"[xladder.worlds]\nmaze = {package}:Maze\n{package} = tests.own_worlds:Corridor\n"
+        (about / "entry_points.txt").write_text(worlds_of)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert locate("cartpole").name == "cartpole"
+    assert locate("yards").name == "jax/yards"
+    with pytest.raises(UsageError, match=r"call different worlds `maze`: .*(halls|yards):Maze and .*`module:Name`"):
+        locate("maze")
 
 
 # ---- names of objects ------------------------------------------------------------------------------------------------

@@ -275,20 +275,21 @@ def for_children(settings: Any) -> list[str]:
 
 
 def entry_points(kind: str) -> dict[str, metadata.EntryPoint]:
-    """The installed worlds, torsos or workloads by name; a `UsageError` if two packages use the same name."""
+    """The installed worlds, torsos or workloads by name; where packages share one, the first that was found."""
     found: dict[str, metadata.EntryPoint] = {}
     for point in metadata.entry_points(group=GROUPS[kind]):
-        if point.name in found and found[point.name].value != point.value:
-            raise UsageError(
-                f"Two installed packages call a {kind} `{point.name}`: {found[point.name].value} and {point.value}. "
-                "Name the one you mean as `module:Name`."
-            )
-        found[point.name] = point
+        found.setdefault(point.name, point)
     return found
 
 
 def load_entry_point(kind: str, name: str) -> Any:
-    """Load the object of an installed entry point."""
+    """Load the object of an installed entry point; a `UsageError` if packages use its name for different objects."""
+    values = list(dict.fromkeys(point.value for point in metadata.entry_points(group=GROUPS[kind], name=name)))
+    if len(values) > 1:
+        raise UsageError(
+            f"Installed packages call different {kind}s `{name}`: {' and '.join(values)}. "
+            "Name the one you mean as `module:Name`."
+        )
     point = entry_points(kind)[name]
     try:
         return point.load()
