@@ -15,7 +15,7 @@ import numpy as np
 import xladder
 from xladder.families.gflownet.check import check_world
 from xladder.families.gflownet.parity import levels
-from xladder.worlds.flow import FlowWorld, for_object
+from xladder.worlds.flow import FlowWorld
 
 BITS = 6
 
@@ -75,13 +75,12 @@ def main():
     faults = check_world(bits)
     print("check:", "; ".join(faults) or "nothing is wrong with this world")
 
-    world = for_object(bits)  # `xladder.train` takes names; this is the object's
     learner = {"width": 64, "lr": 3e-3, "batch_size": 8}
     changes = {"iterations": 800, "learner": learner, "evaluate_every": 200}
-    for level in levels(xladder.plan(world, changes=changes).config, updates=5):
+    for level in levels(xladder.plan(bits, changes=changes).config, updates=5):
         print(f"parity: {level.level:<12} {'agrees' if level.passed else 'DIFFERS'}")
 
-    result = xladder.train(world, "fused", changes=changes)
+    result = xladder.train(bits, "fused", changes=changes)
     distances = result.metrics["tv"][0]
     print("exact total variation:", " → ".join(f"{tv:.3f}" for tv in distances[np.isfinite(distances)]))
 

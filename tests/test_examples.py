@@ -1,11 +1,15 @@
 """The examples, run as a user would: from another folder, with nothing of the package's own around."""
 
+import itertools
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+
+from xladder.cli.main import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 PRINTED = {
@@ -45,3 +49,19 @@ def test_an_example_runs_from_anywhere_and_is_short(name, tmp_path):
     if name == "own_gridworld":
         words = done.stdout.split()
         assert float(words[2].rstrip(",")) > float(words[5]) + 1, done.stdout  # trained against random play
+
+
+@pytest.mark.parametrize("world", ["jax/my_line:Line", "gym/my_lock:Lock-v0", "zoo/my_meeting:Meeting"])
+def test_the_worlds_of_the_docs_fulfil_their_contracts(world, tmp_path, monkeypatch, capsys):
+    """Written to files as the docs show them, and checked by the command that the docs give."""
+    text = (EXAMPLES.parent / "docs/bring-your-own.md").read_text()
+    assert f"`xladder check {world}`" in text
+    module = world.partition("/")[2].partition(":")[0]
+    shown = text.split(f"    # {module}.py\n")[1]
+    lines = itertools.takewhile(lambda line: not line or line.startswith("    "), shown.split("\n"))
+    (tmp_path / f"{module}.py").write_text(textwrap.dedent("\n".join(lines)))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert main(["check", world]) == 0, capsys.readouterr()
+    said = capsys.readouterr().out
+    assert "fulfils its contract" in said and "WRONG" not in said

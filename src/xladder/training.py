@@ -107,7 +107,8 @@ def train(
         imports: Modules of your own to import first.
         start_from: Start from trained agents instead of fresh ones: a run directory, a file of PyTorch, sorrel or
             safetensors, or a result. With the optimiser's state, if a run has a checkpoint of it.
-        **fields: Fields of the config, nested ones as dicts: `epochs=1000, learner={"lr": 3e-4}`.
+        **fields: Fields of the config, nested ones as dicts: `epochs=1000, learner={"lr": 3e-4}`. All of them may be
+            given as one mapping, `changes={"epochs": 1000}`.
 
     Returns:
         Metrics [seed, tick], parameters and the path of the run directory, if there is one.

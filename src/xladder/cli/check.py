@@ -24,7 +24,7 @@ MARKS = {"kept": "ok    ", "noted": "note  ", "broken": "WRONG "}
 class CheckOptions:
     """The world to check."""
 
-    name: Annotated[str, tyro.conf.Positional]
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="WORLD")]
     """module:Name for a world of your own, or any other world: cartpole, jaxmarl/NAME, gym/ID."""
     twin: str | None = None
     """module:Name of a world to compare it with step by step, if it is in JAX; by default its own `twin`."""

@@ -19,9 +19,9 @@ from xladder.runs.difference import Difference, Pair, compare_runs
 class DiffOptions:
     """The runs to compare."""
 
-    run_a: Annotated[Path, tyro.conf.Positional]
+    run_a: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The first run directory."""
-    run_b: Annotated[Path, tyro.conf.Positional]
+    run_b: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The second run directory."""
     json: Path | None = None
     """Write the differences as JSON to this file (- for standard output)."""

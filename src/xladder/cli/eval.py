@@ -19,7 +19,7 @@ from xladder.errors import UsageError
 class EvalOptions:
     """What to evaluate."""
 
-    run_dir: Annotated[Path, tyro.conf.Positional]
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run directory."""
     episodes: int | None = None
     """Episodes per seed, or number of sampled objects; 100 or 10,000 if not given."""

@@ -19,7 +19,7 @@ from xladder.cli.signals import cleaned_up
 class ExportOptions:
     """What to export."""
 
-    run_dir: Annotated[Path, tyro.conf.Positional]
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run directory."""
     to: Literal["torch", "safetensors", "sorrel"]
     """torch: a state_dict written by `torch.save`. safetensors: the same names, without needing PyTorch. sorrel: a

@@ -28,7 +28,7 @@ Ready = Callable[[int | None, bool], None]
 class ResumeOptions:
     """Which run to resume, and where."""
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run directory."""
     rung: str | None = None
     """Continue on another rung; sequential, parallel, fused, mesh and hosts can replace each other."""

@@ -22,7 +22,7 @@ from xladder.errors import UsageError
 class SampleOptions:
     """What to draw."""
 
-    run_dir: Annotated[Path, tyro.conf.Positional]
+    run_dir: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run directory."""
     n: Annotated[int, tyro.conf.arg(aliases=["-n"])] = 1000
     """Number of objects."""

@@ -52,7 +52,7 @@ class TrainOptions:
     config: Path | None = None
     """The config.json of another run to start from."""
     eval_episodes: int | None = None
-    """Episodes (default 20) or sampled objects (10,000) of the evaluation at the end; 0 skips it and the replay."""
+    """Episodes (default 20) or objects (10,000) of the one evaluation after training; 0 skips it and the replay."""
     record_every: int | None = None
     """Save a replay every so many epochs, steps, frames or iterations, in media/."""
     track: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SERVICE")] = ()

@@ -55,7 +55,8 @@ def check_zoo(name: str) -> Iterator[Finding]:
 
     envs = ZooEnvs(name, 2, 0)
     spec = envs.spec
-    yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {len(spec.agents)} agents")
+    agents = f"{len(spec.agents)} agent{'s' * (len(spec.agents) > 1)}"
+    yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {agents}")
     frames, steps = _play_on_host(envs)
     faults = list(check_values("step", spec, frames, steps))
     yield from faults

@@ -34,7 +34,7 @@ def find_reward(name: str) -> Callable[[jax.Array], Any]:
     if inspect.isclass(found):
         found = _instance(found)
     if not callable(found):
-        raise UsageError(f"`--world.reward` is {name}, which is a {type(found).__name__} and not a function.")
+        raise UsageError(f"`--world.reward` is {name}, which is of type {type(found).__name__} and not a function.")
     return found
 
 

@@ -85,9 +85,9 @@ class Config(ValueConfig):
     frames: int = 10_000_000
     """Training length: frames summed over envs, 4 per agent step."""
     evaluate_every: int = 0
-    """Frames between evaluations; 0 means a tenth of the run."""
+    """Frames between evaluations during training; 0 means a tenth of the run."""
     evaluate_episodes: int = 8
-    """Episodes per evaluation; 0 turns evaluation off."""
+    """Episodes of each evaluation during training; 0 makes none. `--eval-episodes` is for the one at the end."""
     evaluate_epsilon: float = 0.01
     """Probability of a random action in evaluations."""
 

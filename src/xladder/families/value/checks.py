@@ -134,8 +134,8 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
         not replays or rows >= config.world.stack + c.n_step + 1,
         "learner.memory",
         c.memory,
-        f"{envs} envs with {config.world.stack} frames and {c.n_step} steps per sample need at least "
-        f"{(config.world.stack + c.n_step + 1) * envs}",
+        f"with `--world.num-envs {envs}`, frames stacked {config.world.stack} deep and {c.n_step}-step returns it has "
+        f"to be {(config.world.stack + c.n_step + 1) * envs:,} or more",
     )
     shared = math.gcd(envs, c.batch_size)
     need(

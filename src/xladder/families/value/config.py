@@ -346,9 +346,9 @@ class ValueConfig:
     pqn: PQNConfig = field(default_factory=PQNConfig)
     algorithm: str = "replay"
     evaluate_every: int = 0
-    """Steps between evaluations; 0 means a tenth of the run."""
+    """Steps between evaluations during training; 0 means a tenth of the run."""
     evaluate_episodes: int = 10
-    """Episodes per evaluation; 0 turns evaluation off."""
+    """Episodes of each evaluation during training; 0 makes none. `--eval-episodes` is for the one at the end."""
     evaluate_epsilon: float = 0.0
     """Probability of a random action in evaluations."""
 
@@ -514,7 +514,7 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         f"mean return {mean}, median {signed(score['median_return'])}, ε = {score['epsilon']:g}, {count}",
         f"random play {_with_interval(score['random_return'], score['random_ci95'])}",
     ]
-    if "agents" in score:
+    if len(score.get("agents", ())) > 1:
         by_agent = {
             "per agent": score["per_agent"],
             "while the others act at random": score["against_random"],
