@@ -70,6 +70,34 @@ def test_single_cells_are_torchgfns(reward, side, cell, value):
     assert np.exp(look_up(config, jnp.array([cell]))[0]) == pytest.approx(value, rel=2e-5)
 
 
+@pytest.mark.parametrize(
+    ("reward", "dim", "side", "best", "second", "sums"),
+    [
+        # Counted with torchgfn 2.4.1's `BitwiseXORReward` and `MultiplicativeCoprimeReward` with their easy presets:
+        # cells with 111 and with 1 more than R0, and the sums of the coordinates of those with 111.
+        ("xor", 2, 8, 8, 0, [28, 28]),
+        ("xor", 2, 64, 64, 64, [2016, 2016]),
+        ("xor", 3, 8, 64, 0, None),
+        ("xor", 4, 6, 168, 0, None),
+        ("coprime", 2, 8, 23, 0, [73, 73]),
+        ("coprime", 2, 32, 75, 0, [647, 647]),
+        ("coprime", 3, 16, 275, 0, [1563, 1092, 1563]),
+        ("coprime", 4, 6, 450, 0, [1302, 1242, 1302, 1125]),
+    ],
+)
+def test_rules_about_whole_numbers_are_torchgfns(reward, dim, side, best, second, sums):
+    config = WorldConfig(dim, side, reward)
+    grid, cells = hypergrid.Hypergrid(config), hypergrid.cells(config)
+    known = grid.enumeration()
+    values = np.exp(known.log_rewards) - 1e-3
+    assert [(np.abs(values - value) < 1e-9).sum() for value in (111, 1)] == [best, second]
+    assert known.modes.sum() == best
+    assert sums is None or cells[known.modes].sum(0).tolist() == sums
+    assert grid.log_z() == pytest.approx(np.log(111 * best + second + 1e-3 * side**dim), rel=1e-9)
+    np.testing.assert_allclose(HostGrid(config).log_reward(cells), known.log_rewards, rtol=1e-6)
+    np.testing.assert_allclose(look_up(config, cells), known.log_rewards, rtol=1e-6)
+
+
 @pytest.mark.parametrize("reward", ["cosine", "sparse", "deceptive"])
 def test_marginals_and_samples_follow_the_target(reward):
     config = WorldConfig(3, 5, reward)

@@ -109,7 +109,7 @@ def run(words: Sequence[str]) -> int:
     if any(row["update_seconds"] is None for row in found["rows"]):
         print_line(
             console,
-            f"–: sampling, timed by itself, took longer than a {workload.tick}, so an update cannot be told from it.",
+            f"–: sampling, timed by itself, took longer than one {workload.tick}, so an update cannot be told from it.",
         )
     print_line(console, f"chart {chart}")
     write_json_file(options.json, found)

@@ -208,7 +208,7 @@ def report_result(result: Result, score: dict | None, console: Console) -> None:
     settings, tick = result.plan.workload.family, result.plan.workload.tick
     lines = settings.summary(result.config, result.metrics)
     if score:
-        lines += settings.describe_score(score)
+        lines += [line for line in settings.describe_score(score) if line not in lines]
     else:
         lines += map(str, result.collapsed)
     seconds, units = float(np.median(result.tick_seconds)), result.config.units_per_tick

@@ -119,8 +119,9 @@ class OwnWorld(BoundWorld):
         return super().log_z() if known is None else known
 
     def num_modes(self) -> int | None:
-        """Number of modes: those that are counted, or from the enumeration."""
-        return self.modes_counted or super().num_modes()
+        """Number of modes: the objects with the highest reward, or those that are counted if not all are listed."""
+        found = super().num_modes()
+        return self.modes_counted or None if found is None else found
 
     def target_picture(self, exact: bool) -> np.ndarray | None:
         """float64 [H, W]: the mean chart of the target, from the enumeration or as the world knows it."""

@@ -80,6 +80,14 @@ class HostGrid:
         if self.config.reward == "cosine":
             away = middle / (2 * edge)
             return r0 + r1 * ((1 + np.cos(50 * away)) * np.exp(-12.5 * away**2) / (2 * np.pi) ** 0.5).prod(1)
+        if self.config.reward == "xor":
+            planes = (states[:, :3, None] >> np.arange(6)) & 1  # [B, 3, 6]: bit by bit, as torchgfn has it
+            even = planes.sum(1) % 2 == 0
+            return r0 + r1 * even[:, :5].all(1) + r2 * even.all(1)
+        if self.config.reward == "coprime":
+            ruled = states[:, :3]
+            fits = ((ruled > 0) & (900 % np.maximum(ruled, 1) == 0)).all(1)
+            return r0 + r2 * (fits & (np.gcd(ruled[:, 1:], ruled[:, :-1]) == 1).all(1))
         if self.config.reward == "sparse":
             target = np.isin(states, [1, edge - 1]).all(1)
             return r0 + r2 * (target if edge == 2 else target & (states != 1).any(1))

@@ -1,6 +1,6 @@
 """The rewards of the hypergrid, as gfnx, torchgfn and the gflownet package have them, and what follows from them.
 
-Every built-in reward is a mixture of products over coordinates (`factors`), so log Z, the target's marginals and its
+All but the last two are mixtures of products over coordinates (`factors`), so log Z, the target's marginals and its
 samples are known for any size. Membership of cells is decided in integers: rounded fractions would make the modes of
 some sizes asymmetric, as they do in the other packages.
 
@@ -11,17 +11,26 @@ some sizes asymmetric, as they do in the other packages.
 | cosine | R0 + R1·Π (cos 50a + 1)·φ(5a), with a the distance from the centre, ½ at the edge (torchgfn) |
 | sparse | R0, and 1 more where all coordinates are 1 or H − 2, but not all 1 (Pan et al. 2023; torchgfn) |
 | deceptive | R0 + R1·[not all away from the centre] + R2·[all in the band] (Kim et al. 2025; torchgfn) |
+| xor | R0, and 111 more where x₁ xor x₂ xor x₃ is a multiple of 64, or 1 more where of 32 (torchgfn's easy preset) |
+| coprime | R0, and 111 more where x₁, x₂, x₃ divide 900 and neighbours are coprime (torchgfn's easy preset) |
+
+torchgfn's R0 of the last two is 0, whose logarithm is not finite. With fewer coordinates, those that there are count.
 
 Shapes: D coordinates, H values of each, N = H^D cells, C components of a mixture.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import operator
+from functools import reduce
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from xladder.worlds.hypergrid_settings import TIERED
 
 if TYPE_CHECKING:
     from xladder.worlds.hypergrid_settings import WorldConfig
@@ -29,6 +38,8 @@ if TYPE_CHECKING:
 # The smooth reward: a normal density of the distance from the centre, which is 1 at the edge.
 HILL_MEAN, HILL_VARIANCE = 0.75, 0.05
 WAVE_PEAK = 2.0 / np.sqrt(2.0 * np.pi)  # the largest factor of `cosine`, in the centre
+RULED = 3  # coordinates about which `xor` and `coprime` have rules
+DIVISORS = [value for value in range(1, 901) if 900 % value == 0]  # at most twice each of the primes 2, 3 and 5
 NEAR_PEAK = 0.8  # cells whose factors are on average this near to it are modes, as in torchgfn
 
 
@@ -43,6 +54,10 @@ def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
     if config.reward == "sparse":
         number = (state == config.side - 2).any() & ((state == 1) | (state == config.side - 2)).all()
         values = r0, r0 + r2
+    elif config.reward in TIERED:
+        first, second = tiers(config, state)
+        number = first.astype(jnp.int32) + second.astype(jnp.int32)
+        values = r0, r0 + r1, r0 + r1 + r2
     elif config.reward == "deceptive":
         away, band = (jnp.asarray(member)[state].all() for member in (far(config.side), membership(config.side)[1]))
         number = jnp.where(band, 2, (~away).astype(jnp.int32))
@@ -52,6 +67,18 @@ def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
         number = outer.astype(jnp.int32) + band.astype(jnp.int32)  # cells in the band are outer, too
         values = r0, r0 + r1, r0 + r1 + r2
     return jnp.asarray(np.log(values).astype(np.float32))[number.astype(jnp.int32)]
+
+
+def tiers(config: WorldConfig, cells: Any) -> tuple[Any, Any]:
+    """bool […], twice: whether cells int […, D] satisfy the rule of `xor` or `coprime`, loosely and strictly."""
+    ruled = [cells[..., d] for d in range(min(RULED, config.dim))]
+    if config.reward == "xor":
+        parity = reduce(operator.xor, ruled)
+        return parity % 32 == 0, parity % 64 == 0
+    divides = [reduce(operator.or_, [x == v for v in DIVISORS if v < config.side]) for x in ruled]
+    shared = [(x % prime == 0) & (y % prime == 0) for x, y in pairwise(ruled) for prime in (2, 3, 5)]
+    passed = reduce(operator.and_, divides) & ~reduce(operator.or_, shared, cells[..., 0] < 0)
+    return passed, passed
 
 
 def distance(side: int) -> np.ndarray:
@@ -141,6 +168,9 @@ def marginal(config: WorldConfig) -> np.ndarray:
 
 def log_rewards(config: WorldConfig, cells: np.ndarray) -> np.ndarray:
     """float64 [B]: the log-rewards of cells int [B, D]."""
+    if config.reward in TIERED:
+        (r0, r1, r2), (first, second) = config.levels, tiers(config, cells)
+        return np.log(r0 + r1 * first + r2 * second)
     weights, members = factors(config)
     products = np.repeat(np.exp(weights)[:, None], len(cells), axis=1)
     for coordinate, values in enumerate(cells.T):

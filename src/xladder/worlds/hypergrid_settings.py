@@ -19,7 +19,10 @@ REWARDS = {
     "cosine": (0.1, 0.5, 0.0),
     "sparse": (1e-12, 0.0, 1.0),
     "deceptive": (1e-5, 0.1, 2.0),
+    "xor": (1e-3, 1.0, 110.0),
+    "coprime": (1e-3, 0.0, 111.0),
 }
+TIERED = ("xor", "coprime")  # no products over coordinates: known by enumeration only
 UNEVEN = ("sparse", "deceptive")  # coordinates are not all alike: their sums take D² · H numbers
 MOST_UNEVEN = 100  # coordinates
 MOST_STEPS = 2**15  # per trajectory: each is a row in the program
@@ -37,8 +40,8 @@ class WorldConfig(FlowSettings):
     """Values per coordinate, H."""
     reward: str = "easy"
     """easy, hard, torchgfn, custom (r0, r1, r2): plateaus with peaks; corners: hills; cosine: waves; sparse: single
-    cells; deceptive: peaks away from a plateau; several with + between them: their mean, or weighted by a condition;
-    or your own, module:function."""
+    cells; deceptive: peaks away from a plateau; xor, coprime: rules about whole numbers; several with + between them:
+    their mean, or weighted by a condition; or your own, module:function."""
     r0: float = 1e-3
     """For a custom reward: the reward of every cell."""
     r1: float = 0.5
@@ -89,8 +92,8 @@ class WorldConfig(FlowSettings):
 
     @property
     def closed_form(self) -> bool:
-        """Whether log Z and marginals of the target are known for any size, as those of all single built-in rewards."""
-        return not self.own_reward and not self.terms
+        """Whether log Z and marginals of the target are known for any size, as for most built-in rewards."""
+        return not self.own_reward and not self.terms and self.reward not in TIERED
 
     @property
     def charted(self) -> bool:

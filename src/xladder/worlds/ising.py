@@ -184,6 +184,10 @@ class Ising(FlowWorld):
         shares = (levels[:, None] == jnp.arange(self.sites + 1)[None, :]).mean(0, dtype=jnp.float32)
         return -bonds.mean() / self.sites, totals.mean() / self.sites, shares
 
+    def table_columns(self, objects: np.ndarray) -> Mapping[str, np.ndarray]:
+        """The spins, −1 and 1, for `xladder sample`."""
+        return {f"spin_{site + 1}": 2 * objects[:, site] - 3 for site in range(self.sites)}
+
     def image(self, state: np.ndarray) -> np.ndarray:
         """The lattice as a picture: −1, 0 or 1."""
         return np.where(state > 0, 2 * state - 3, 0).reshape(self.side, self.side)

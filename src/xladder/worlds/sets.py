@@ -12,7 +12,7 @@ Shapes: n items, at most k of them in a set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -112,6 +112,10 @@ class Sets(FlowWorld):
         for energy in self.energies[which]:
             sums[1:] = np.logaddexp(sums[1:], sums[:-1] - energy)
         return sums
+
+    def table_columns(self, objects: np.ndarray) -> Mapping[str, np.ndarray]:
+        """Which items are in a set, 0 or 1, for `xladder sample`."""
+        return {f"item_{item + 1}": objects[:, item] for item in range(self.items)}
 
     def image(self, state: np.ndarray) -> np.ndarray:
         """A row of items: 1 for those in the set."""

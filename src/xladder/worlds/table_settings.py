@@ -105,7 +105,7 @@ class WorldConfig(BuiltInSettings):
         zeros = [sequence for sequence, value in table.items() if max(value, self.floor) <= 0]
         if zeros:
             raise UsageError(
-                f"`{name}` has the value 0 for `{zeros[0][:40]}` and {len(zeros) - 1:,} others: add `--world.floor`, "
+                f"`{name}` has the value 0 for `{zeros[0][:40]}`{_more(len(zeros) - 1)}: add `--world.floor`, "
                 "because the logarithm of every reward is taken."
             )
         wanted = sum(len(letters) ** size for size in range(shortest, longest + 1))
@@ -141,6 +141,10 @@ class WorldConfig(BuiltInSettings):
         from xladder.worlds.table import Table
 
         return Table(self)
+
+
+def _more(count: int) -> str:
+    return "" if not count else f" and {count:,} other{'s' * (count > 1)}"
 
 
 @lru_cache(maxsize=4)

@@ -39,5 +39,5 @@ PRESETS = {
     # λ = 1.9, as in Madan et al. 2023.
     "gfnx-subtb": replace(GFNX, loss="subtb", learner=replace(TRANSFORMER, lr=5e-4, subtb_lambda=1.9)),
     # Malkin et al. 2022: words are appended; rewards fall with the number of bits, as in torchgfn's `BitSequence`.
-    "append": replace(GFNX, world=replace(LONG, order="append", beta=1.0, distance="bits", radius=28)),
+    "append": replace(GFNX, world=replace(LONG, order="append", beta=1.0, distance="bits")),
 }

@@ -209,18 +209,30 @@ def score_conditions(
     return means | {"conditions": listed}
 
 
-def draw_objects(
+def draw_states(
     config: GFlowNetConfig, params: Params, count: int, seed: int, compiled: Compiled
-) -> dict[str, np.ndarray]:
-    """Sample objects; columns [count]: states, reward, and log-probability if it is known."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sample objects: their states, int32 [count, D], and log-rewards, float32 [count]."""
     program, parts = Program(config), -(-count // at_once(config.world))
     draw = compiled(_objects)
     found = [
         jax.tree.map(np.asarray, draw(program, params, np.int32(seed), np.int32(number))) for number in range(parts)
     ]
     states, log_rewards = (np.concatenate(part)[:count] for part in zip(*found, strict=True))
+    return states, log_rewards
+
+
+def draw_objects(
+    config: GFlowNetConfig, params: Params, count: int, seed: int, compiled: Compiled
+) -> dict[str, np.ndarray]:
+    """Sample objects; columns [count]: states, reward, and log-probability if it is known."""
+    states, log_rewards = draw_states(config, params, count, seed, compiled)
     world = config.world.build()
-    table: dict[str, np.ndarray] = {**world.table(states), "reward": np.exp(log_rewards), "log_reward": log_rewards}
+    table: dict[str, np.ndarray] = {
+        **world.table(states),
+        "reward": np.exp(log_rewards),
+        "log_reward": log_rewards + 0.0,
+    }
     known = world.enumeration() if config.exact else None
     if known is not None:
         table["log_probability"] = distribution(config, params, compiled)[known.place(states)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from xladder.core.compiling import compiled
 from xladder.core.mapping import pick
-from xladder.families.gflownet.evaluation import distribution, draw_objects, log_target, target_picture
+from xladder.families.gflownet.evaluation import distribution, draw_states, log_target, target_picture
 from xladder.families.gflownet.summaries import last_values, ranked_by
 from xladder.pictures.distributions import Other, draw_distributions, draw_scatter, write_animation
 from xladder.pictures.objects import draw_objects as draw_images
@@ -102,10 +102,9 @@ def _draw_samples(result: Result, one: Shown, path: Path, title: str) -> None:
     """Draw some objects that a seed's sampler builds."""
     world = result.config.world.build()
     params = pick(result.params, result.seeds.index(one.seed))
-    table = draw_objects(result.config, params, DRAWN, 0, compiled)
-    states = np.stack([table[f"{world.state_name}_{d + 1}"] for d in range(world.state_size)], axis=1)
+    states, log_rewards = draw_states(result.config, params, DRAWN, 0, compiled)
     images = np.stack([np.asarray(world.image(state)) for state in states])
-    captions = [f"log R {value:.2f}" for value in table["log_reward"]]
+    captions = [f"log R {value:.2f}" for value in log_rewards]
     draw_images(path, images, captions, title, f"{DRAWN} samples of {one.words}")
 
 
@@ -113,7 +112,7 @@ def _caption(result: Result, target: np.ndarray, one: Shown, last: Snapshot) -> 
     """Which seed it is, how far it is from the target, and over what that is measured."""
     config, world = result.config, result.config.world
     collapsed = config.family.collapsed(config, result.metrics, result.seeds)
-    missing = next((f"; misses {each.missed} of {each.modes} modes" for each in collapsed if each.seed == one.seed), "")
+    missing = next((f"; misses {each.which}" for each in collapsed if each.seed == one.seed), "")
     if not config.exact or not _is_distribution(target):
         return f"{one.words}: {last.label}{missing}"
     whole = f"{last.label} over all {world.size_in_words()}"

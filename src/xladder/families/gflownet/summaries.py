@@ -39,7 +39,12 @@ class Collapse(NamedTuple):
 
     def __str__(self) -> str:
         where = "" if self.condition is None else f" at {in_words(self.condition)}"
-        return f"seed {self.seed} misses {self.missed} of {self.modes} modes{where}: {self.measure} {self.distance:.2f}"
+        return f"seed {self.seed} misses {self.which}{where}: {self.measure} {self.distance:.2f}"
+
+    @property
+    def which(self) -> str:
+        """What it misses, in words."""
+        return "the only mode" if self.modes == 1 else f"{self.missed} of {self.modes} modes"
 
 
 def collapsed(score: Mapping[str, Any]) -> list[Collapse]:
@@ -160,7 +165,7 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         interval = score.get("ci95" if name == "mean_return" else f"{name}_ci95", np.nan)
         return f"{score[name]:.{digits}f}" + (f" ± {interval:.{digits}f}" if interval == interval else "")
 
-    own = [f"{text} {show(name)}" for name, text in score.get("texts", {}).items()]
+    own = [f"{text}: {show(name)}" for name, text in score.get("texts", {}).items()]
     several = ""
     if seeds > 1:
         listed = seeds < FEW and "mean_return" in score and "per_seed" in score
