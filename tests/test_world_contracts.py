@@ -1,13 +1,17 @@
 """What worlds promise and what is made of it: an env of its own for each, twins, ends of episodes, and numbers."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium import spaces
 
 import xladder
+from tests.own_worlds import Corridor
 from xladder import user_code
+from xladder.cli.main import main
 from xladder.errors import UsageError
-from xladder.worlds import zoo_host
+from xladder.worlds import contract, gymnax_world, marl_world, twin_check, zoo_host
+from xladder.worlds.twin_check import TwinFault
 from xladder.worlds.zoo_host import ZooEnvs
 
 HERE = "tests.test_world_contracts"
@@ -15,7 +19,8 @@ HERE = "tests.test_world_contracts"
 
 @pytest.fixture(autouse=True)
 def allowed():
-    user_code.allow(HERE)
+    for module in (HERE, "tests.own_worlds"):
+        user_code.allow(module)
 
 
 class Clock:
@@ -89,3 +94,70 @@ def test_an_instance_is_trained_in_as_many_envs_as_there_are():
 def test_an_env_that_cannot_be_copied_is_refused(name, said):
     with pytest.raises(UsageError, match=said):
         zoo_host.layout(f"zoo/{HERE}:{name}")
+
+
+class Lamp(Corridor):
+    """As careful about types as a compiled world may be: `astype` is no method of a Python number."""
+
+    def step_env(self, key, state, action, params):
+        return super().step_env(key, state, action.astype(jnp.int32), params)
+
+
+class LampTwin:
+    """The same world, which keeps its limit elsewhere and reports it as done."""
+
+    default_params = {"limit": 20}  # noqa: RUF012
+
+    def reset_env(self, key, params):
+        return Corridor().reset_env(key, None)
+
+    def step_env(self, key, state, action, params):
+        seen, state, reward, done, info = Corridor().step_env(key, state, action, None)
+        return (
+            seen,
+            state._replace(time=state.time.astype(jnp.int32)),
+            reward,
+            done | (state.time >= params["limit"]),
+            info,
+        )
+
+
+class FailingTwin(LampTwin):
+    def step_env(self, key, state, action, params):
+        raise ValueError("no light")
+
+
+@pytest.mark.parametrize(
+    ("world", "twin", "said"),
+    [
+        ("Lamp", "LampTwin", ""),
+        ("Lamp", "FailingTwin", f"`{HERE}:FailingTwin` fails in its `step`: ValueError: no light."),
+        ("Lamp", "tests.own_worlds:Race", "`tests.own_worlds:Race` lacks `reset_env`, and the world is for one agent"),
+        ("Race", "Lamp", f"`{HERE}:Lamp` is for one agent, but the world has 2: hare, tortoise."),
+    ],
+)
+def test_a_twin_has_its_own_parameters_and_its_faults_are_not_the_worlds(world, twin, said, monkeypatch):
+    monkeypatch.setattr(twin_check, "STEPS", 30)
+    several = world == "Race"
+    found = marl_world.load("marl/tests.own_worlds:Race") if several else gymnax_world.load(f"jax/{HERE}:{world}")
+    name = twin if ":" in twin else f"{HERE}:{twin}"
+    try:
+        found = list(twin_check.compare(found, several, user_code.find(name, "world"), name))
+        assert not said and found == [("kept", "its twin returns the same for 30 steps of random actions")]
+    except TwinFault as error:
+        assert said and said in str(error)
+
+
+def test_check_says_what_is_wrong_with_a_twin_without_blaming_the_world(monkeypatch, capsys):
+    assert main(["check", f"{HERE}:Lamp", "--twin", "nothere:X"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and err.startswith("xladder: There is no module `nothere`")
+
+    def failing(name, twin):
+        raise TwinFault("`m:Twin` fails.")
+        yield
+
+    monkeypatch.setattr(contract, "check_jittable", failing)
+    assert main(["check", f"{HERE}:Lamp", "--twin", f"{HERE}:LampTwin"]) == 2
+    out, err = capsys.readouterr()
+    assert "WRONG" not in out and err == "xladder: `m:Twin` fails.\n"

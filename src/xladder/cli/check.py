@@ -70,7 +70,7 @@ def run(words: Sequence[str]) -> int:
     startup.prepare("cpu")
     from xladder.worlds.contract import require_world
 
-    require_world(place.family, place.name)
+    require_world(place.family, place.name, options.twin)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(f"{options.name}:")
     found = []

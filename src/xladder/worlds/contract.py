@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from xladder import user_code
 from xladder.errors import XladderError, brief
 from xladder.worlds import flow_names, gym_host, gymnax_world, marl_world, zoo_host
 from xladder.worlds.contract_host import check_gym, check_zoo
 from xladder.worlds.contract_jax import check_jittable
 from xladder.worlds.findings import Finding, broken
+from xladder.worlds.twin_check import TwinFault
 
 
-def require_world(source: str, name: str) -> None:
-    """Raise a `UsageError` if there is no such world: no module, nothing of this name in it, or none registered."""
+def require_world(source: str, name: str, twin: str | None = None) -> None:
+    """Raise a `UsageError` if there is no such world, or twin: no module, nothing of this name, or none registered."""
+    if twin is not None:
+        user_code.find(twin, "world")
     if source == "gym":
         gym_host.require(name.removeprefix("gym/"))
     elif source != "gymnax":  # of which there is a table, and `name` is from there
@@ -31,7 +35,8 @@ def check_world(source: str, name: str, twin: str | None = None) -> Iterator[Fin
     Args:
         source: where the world comes from, a key of `registry.SOURCES` (`gymnax`, `jax`, `marl`, `gym`, `zoo`).
         name: its name, as users type it.
-        twin: `module:Name` of a world to compare it with, if it is in JAX; its own `twin` if not given.
+        twin: `module:Name` of a world to compare it with, if it is in JAX; its own `twin` if not given. One that
+            cannot be compared is a `UsageError`, not a finding.
     """
     jittable = partial(check_jittable, twin=twin)
     checks: dict[str, Callable[[str], Iterator[Finding]]] = {
@@ -43,6 +48,8 @@ def check_world(source: str, name: str, twin: str | None = None) -> Iterator[Fin
     }
     try:
         yield from checks[source](name)
+    except TwinFault:
+        raise
     except XladderError as error:
         yield broken(str(error))
     except (Exception, SystemExit) as error:

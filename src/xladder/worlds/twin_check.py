@@ -10,18 +10,24 @@ Shapes: A agents.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from xladder import user_code
 from xladder.errors import UsageError
+from xladder.worlds.jax_checks import attempt
 
 STEPS = 200
 CLOSE = 1e-5
 Verdict = tuple[Literal["kept", "broken"], str]
+
+
+class TwinFault(UsageError):
+    """A twin that cannot be compared; the world itself is not at fault."""
 
 
 class Returned(NamedTuple):
@@ -55,19 +61,11 @@ def compare(found: Any, several: bool, twin: Any, name: str) -> Iterator[Verdict
     """
     agents = found.agents if several else ("agent",)
     actions = found.actions if several else (found.actions,)
-    ours = JaxSide(found.env, agents, None if several else found)
-    other = make_twin(twin, name)
-    theirs: Side
-    prepare = None
-    if hasattr(other, "step_env"):
-        theirs = JaxSide(other, agents, None if several else found)
-    elif hasattr(other, "possible_agents") or not several:
-        theirs = HostSide(other, agents, name)
-        prepare = getattr(found.env, "prepare_twin", None)
-    else:
-        raise UsageError(f"`{name}` is for one agent, but the world has {len(agents)}: {', '.join(agents)}.")
+    ours = JaxSide(found.env, agents, None if several else Alone(found.params, found.truncates))
+    other, theirs = _blamed(lambda: _twin_side(found, several, agents, twin, name))
+    prepare = getattr(found.env, "prepare_twin", None) if isinstance(theirs, HostSide) else None
     rng, key = np.random.default_rng(0), jax.random.key(0)
-    first = ours.reset(key), theirs.reset(key)
+    first = ours.reset(key), _asked(name, "reset", theirs.reset, key)
     if prepare is None and (said := _difference("observation", *first)):
         yield "broken", f"the world and its twin differ after their resets: {said}"
         return
@@ -76,7 +74,7 @@ def compare(found: Any, several: bool, twin: Any, name: str) -> Iterator[Verdict
         taken = {agent: int(rng.integers(count)) for agent, count in zip(agents, actions, strict=True)}
         if prepare is not None:
             prepare(other, key, ours.state)
-        one, two = ours.step(key, taken), theirs.step(key, taken)
+        one, two = ours.step(key, taken), _asked(name, "step", theirs.step, key, taken)
         for field, a, b in [
             ("observation", one.observations, two.observations),
             ("reward", one.rewards, two.rewards),
@@ -90,8 +88,49 @@ def compare(found: Any, several: bool, twin: Any, name: str) -> Iterator[Verdict
                 return
         if one.over:
             ours.reset(key)
-            theirs.reset(key)
+            _asked(name, "reset", theirs.reset, key)
     yield "kept", f"its twin returns the same for {STEPS} steps of random actions"
+
+
+def _blamed(call: Callable[[], Any]) -> Any:
+    """Call something of a twin; its errors are told apart from those of the world."""
+    try:
+        return call()
+    except UsageError as error:
+        raise TwinFault(str(error)) from error.__cause__
+
+
+def _asked(name: str, function: str, call: Callable[..., Any], *given: Any) -> Any:
+    """Let a twin reset or step."""
+    return _blamed(lambda: attempt(name, function, lambda: call(*given)))
+
+
+def _twin_side(found: Any, several: bool, agents: tuple[str, ...], twin: Any, name: str) -> tuple[Any, Side]:
+    """A twin, and how it is stepped; a `UsageError` if it has other agents than the world."""
+    other = make_twin(twin, name)
+    params = found.params if not several else None
+    if isinstance(other, tuple):  # as `gymnax.make` returns it
+        other, params = other
+    elif not several:
+        params = attempt(name, "default_params", lambda: getattr(other, "default_params", params))
+    alone = not hasattr(other, "agents") and not hasattr(other, "possible_agents")
+    if several and alone:
+        raise UsageError(f"`{name}` is for one agent, but the world has {len(agents)}: {', '.join(agents)}.")
+    if not hasattr(other, "step_env"):
+        return other, HostSide(other, agents, name)
+    if not several and not hasattr(other, "reset_env"):
+        raise UsageError(f"`{name}` lacks `reset_env`, and the world is for one agent: its twin has gymnax's API, too.")
+    if several and set(other.agents) != set(agents):
+        named = ", ".join(map(str, other.agents))
+        raise UsageError(f"`{name}` has the agents {named}, but the world has {', '.join(agents)}.")
+    return other, JaxSide(other, agents, None if several else Alone(params, callable(_limit(other))))
+
+
+def _limit(env: Any) -> Any:
+    """The function of a world that reports its time limit; None if its author wrote none."""
+    limit = getattr(env, "is_truncated", None)
+    # gymnax's default reads a time and a limit that a world need not have.
+    return None if str(getattr(limit, "__module__", "")).startswith("gymnax.") else limit
 
 
 def make_twin(twin: Any, name: str) -> Any:
@@ -106,41 +145,60 @@ def make_twin(twin: Any, name: str) -> Any:
     return SorrelEnv((lambda: user_code.instantiate(twin, name)) if made is not twin else (lambda: made), name)
 
 
-class JaxSide:
-    """A world in JAX. `found` is that with gymnax's API that gives the parameters; None for JaxMARL's."""
+class Alone(NamedTuple):
+    """What gymnax's API needs besides a world."""
 
-    def __init__(self, env: Any, agents: tuple[str, ...], found: Any):
-        self._env, self._agents, self._found = env, agents, found
+    params: Any
+    truncates: bool
+    """Whether `is_truncated` reports a time limit."""
+
+
+class JaxSide:
+    """A world in JAX. `alone` is given for gymnax's API; None for JaxMARL's."""
+
+    def __init__(self, env: Any, agents: tuple[str, ...], alone: Alone | None):
+        self._env, self._agents, self._alone = env, agents, alone
         self.state: Any = None
 
     def reset(self, key: jax.Array) -> Mapping[str, np.ndarray]:
         """Begin an episode."""
-        given = (key,) if self._found is None else (key, self._found.params)
-        reset = self._env.reset if self._found is None else self._env.reset_env
-        seen, self.state = reset(*given)
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            returned = self._env.reset(key) if self._alone is None else self._env.reset_env(key, self._alone.params)
+        seen, self.state = returned[0], _arrays(returned[1])
         return self._flat(seen)
 
     def step(self, key: jax.Array, actions: Mapping[str, int]) -> Returned:
         """Let all agents act."""
-        if self._found is None:
-            seen, self.state, rewards, dones, _ = self._env.step_env(key, self.state, dict(actions))
-            over = bool(dones["__all__"])
-            ends = {agent: over or bool(dones[agent]) for agent in self._agents}
-            return Returned(self._flat(seen), {a: float(rewards[a]) for a in self._agents}, ends, over)
-        params = self._found.params
-        action = next(iter(actions.values()))
-        seen, self.state, reward, terminated, _ = self._env.step_env(key, self.state, action, params)
+        given = _arrays(dict(actions))  # as in training
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return self._step_all(key, given) if self._alone is None else self._step_one(key, given, self._alone)
+
+    def _step_all(self, key: jax.Array, actions: Mapping[str, jax.Array]) -> Returned:
+        seen, state, rewards, dones, _ = self._env.step_env(key, self.state, actions)
+        self.state = _arrays(state)
+        over = bool(dones["__all__"])
+        ends = {agent: over or bool(dones[agent]) for agent in self._agents}
+        return Returned(self._flat(seen), {a: float(rewards[a]) for a in self._agents}, ends, over)
+
+    def _step_one(self, key: jax.Array, actions: Mapping[str, jax.Array], alone: Alone) -> Returned:
+        seen, state, reward, terminated, _ = self._env.step_env(
+            key, self.state, next(iter(actions.values())), alone.params
+        )
+        self.state = _arrays(state)
         over = bool(terminated)
-        if self._found.truncates:
-            over = over or bool(self._env.is_truncated(self.state, params))
-        return Returned(self._flat(seen), self._alone(float(reward)), self._alone(over), over)
+        if alone.truncates:
+            over = over or bool(self._env.is_truncated(self.state, alone.params))
+        agent = self._agents[0]
+        return Returned(self._flat(seen), {agent: float(reward)}, {agent: over}, over)
 
     def _flat(self, seen: Any) -> dict[str, np.ndarray]:
-        by_agent = seen if self._found is None else self._alone(seen)
+        by_agent = seen if self._alone is None else {self._agents[0]: seen}
         return {agent: _numbers(by_agent[agent]) for agent in self._agents}
 
-    def _alone(self, value: Any) -> dict[str, Any]:
-        return {self._agents[0]: value}
+
+def _arrays(tree: Any) -> Any:
+    """Python numbers in a tree as arrays, int32 and float32, which is what worlds are given in training."""
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf) if isinstance(leaf, bool | int | float) else leaf, tree)
 
 
 class HostSide:
