@@ -126,6 +126,7 @@ altered(Duel, "LargerShown", **stepping(Duel, lambda o, r, t, c, i: ({a: np.ones
 altered(Duel, "TextIsShown", **stepping(Duel, lambda o, r, t, c, i: ({a: "ab" for a in o}, r, t, c, i)))
 altered(Duel, "RewardIsNone", **stepping(Duel, lambda o, r, t, c, i: (o, dict.fromkeys(r), t, c, i)))
 altered(Duel, "RewardMissing", **stepping(Duel, lambda o, r, t, c, i: (o, {}, t, c, i)))
+altered(Duel, "NamedTwice", possible_agents=("red", "red"))
 altered(Duel, "RewardIsNan", **stepping(Duel, lambda o, r, t, c, i: (o, dict.fromkeys(r, np.nan), t, c, i)))
 
 

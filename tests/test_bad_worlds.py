@@ -81,6 +81,7 @@ REFUSED = {
         "TextIsShown": "as the observation of red from `step`",
         "RewardIsNone": "returns None as the reward of red from `step`: it has to be one number",
         "RewardMissing": "returns no reward for red from `step`",
+        "NamedTwice": r"names an agent twice in its `possible_agents`: \['red', 'red'\]",
     },
 }
 LOADED = {"jax": gymnax_world.load, "marl": marl_world.load, "zoo": zoo_host.layout}
@@ -142,7 +143,7 @@ def test_the_checker_of_pettingzoo_is_asked_in_silence(monkeypatch, capsys):
     monkeypatch.setattr("pettingzoo.test.parallel_api_test", lambda made, num_cycles: print("Passed"))
     for finding in contract.check_world("zoo", "zoo/tests.own_worlds:Duel"):
         print(finding.kind)
-    assert capsys.readouterr().out == "kept\n" * 4
+    assert capsys.readouterr().out == "kept\n" * 3 + "noted\n" + "kept\n"
 
 
 @pytest.mark.parametrize(

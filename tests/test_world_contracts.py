@@ -1,5 +1,6 @@
 """What worlds promise and what is made of it: an env of its own for each, twins, ends of episodes, and numbers."""
 
+import gymnasium
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -7,10 +8,12 @@ from gymnasium import spaces
 
 import xladder
 from tests.own_worlds import Corridor
+from tests.test_own_gflownet import Strings
 from xladder import user_code
 from xladder.cli.main import main
 from xladder.errors import UsageError
-from xladder.worlds import contract, gymnax_world, marl_world, twin_check, zoo_host
+from xladder.families.gflownet.check import remarks_on
+from xladder.worlds import contract, contract_host, gymnax_world, marl_world, twin_check, zoo_host
 from xladder.worlds.twin_check import TwinFault
 from xladder.worlds.zoo_host import ZooEnvs
 
@@ -19,7 +22,7 @@ HERE = "tests.test_world_contracts"
 
 @pytest.fixture(autouse=True)
 def allowed():
-    for module in (HERE, "tests.own_worlds"):
+    for module in (HERE, "tests.own_worlds", "tests.test_own_gflownet"):
         user_code.allow(module)
 
 
@@ -161,3 +164,81 @@ def test_check_says_what_is_wrong_with_a_twin_without_blaming_the_world(monkeypa
     assert main(["check", f"{HERE}:Lamp", "--twin", f"{HERE}:LampTwin"]) == 2
     out, err = capsys.readouterr()
     assert "WRONG" not in out and err == "xladder: `m:Twin` fails.\n"
+
+
+class Forever(Clock):
+    def __init__(self):
+        super().__init__(10**9)
+
+
+class ForeverAlone(gymnasium.Env):
+    """Gymnasium's API: one action, and rewards that are too large."""
+
+    observation_space, action_space = spaces.Box(0, 1, (2,), np.float32), spaces.Discrete(1)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(2, np.float32), 3e38, False, False, {}
+
+
+gymnasium.register("ForeverAlone-v0", ForeverAlone)
+
+
+def findings(name, kind):
+    found = contract.check_world(name.partition("/")[0], name)
+    return [finding.sentence for finding in found if finding.kind == kind]
+
+
+NEVER = "no episode ended within 512 steps of random actions: `step` never ends one, and there is no time limit"
+
+
+def test_an_episode_on_the_host_has_to_end(monkeypatch):
+    monkeypatch.setattr(contract_host, "LONGEST", 512)
+    monkeypatch.setattr("xladder.worlds.findings.LONGEST", 512)
+    monkeypatch.setattr("pettingzoo.test.parallel_api_test", lambda made, num_cycles: None)
+    assert findings(f"zoo/{HERE}:Forever", "broken") == [NEVER]
+    alone = f"gym/{HERE}:ForeverAlone-v0"
+    assert NEVER in findings(alone, "broken")
+    notes = findings(alone, "noted")
+    assert "there is only one action, so nothing can be learned" in notes
+    assert "rewards are as large as 3e+38: scale them down, or use `--learner.reward-scale`" in notes
+
+
+class LimitInDone(Corridor):
+    """Its limit is told twice, its done is a number, and it has only one action."""
+
+    def step_env(self, key, state, action, params):
+        seen, state, reward, done, info = super().step_env(key, state, 1 - action, params)
+        return seen, state, reward * 0, jnp.where(done | (state.time >= 3), 0.5, 0.0), info
+
+    def is_truncated(self, state, params):
+        return state.time >= 3
+
+    def action_space(self, params):
+        return spaces.Discrete(1)
+
+
+def test_what_is_allowed_but_rarely_meant_is_noted():
+    notes = findings(f"jax/{HERE}:LimitInDone", "noted")
+    assert [note for note in notes if "compiled" not in note] == [
+        "`is_truncated` is true only where done is true as well, so no episode counts as cut off: leave the limit out "
+        "of done",
+        "there is only one action, so nothing can be learned",
+        "random actions got no reward in 2,048 steps",
+        "`step_env` returns float32 as done: any number but 0 ends an episode",
+        "there is no `observation_space`, so observations were not compared with one",
+    ]
+
+
+class Uniform(Strings):
+    def log_reward(self, state):
+        return 0.5
+
+
+def test_a_reward_that_is_the_same_for_all_objects_is_noted():
+    note = "`log_reward` is 0.5 for every object tried: all are to be sampled equally often"
+    assert list(remarks_on(f"flow/{HERE}:Uniform")) == [note]
+    assert not list(remarks_on("flow/tests.test_own_gflownet:Strings"))

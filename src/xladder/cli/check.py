@@ -35,18 +35,19 @@ class CheckOptions:
 def findings(source: str, name: str, twin: str | None = None) -> Iterator[Finding]:
     """Yield the findings about a world as they are made."""
     from xladder.worlds.contract import check_world
-    from xladder.worlds.findings import broken, kept
+    from xladder.worlds.findings import broken, kept, noted
 
     if source != "flow":
         yield from check_world(source, name, twin)
         return
-    from xladder.families.gflownet.check import faults_of
+    from xladder.families.gflownet.check import faults_of, remarks_on
 
     faults = faults_of(name)
     for fault in faults:
         yield broken(fault)
     if not faults:
         yield kept("forward and backward steps undo each other, masks allow what can be done, and rewards are finite")
+        yield from map(noted, remarks_on(name))
 
 
 def run(words: Sequence[str]) -> int:

@@ -14,10 +14,11 @@ from contextlib import redirect_stdout
 import numpy as np
 
 from xladder.errors import brief
-from xladder.worlds.envs import HostEnvs, Step
-from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_values, kept, noted
+from xladder.worlds.envs import EnvSpec, HostEnvs, Step
+from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_ends, check_values, kept, noted, remarks
 from xladder.worlds.host_calls import random_actions
 
+KEPT = LONGEST // 10  # steps: frames may be large
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -27,9 +28,9 @@ def check_gym(name: str) -> Iterator[Finding]:
 
     envs = GymEnvs(name, 2, 0)
     spec = envs.spec
-    frames, steps = _play_on_host(envs)
+    frames, steps, ended = _play_on_host(envs)
     yield kept(f"it can be stepped: frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions")
-    yield from check_values("step", spec, frames, steps)
+    yield from _check_play(spec, frames, steps, ended)
     import gymnasium
     from gymnasium.utils.env_checker import check_env
 
@@ -57,13 +58,7 @@ def check_zoo(name: str) -> Iterator[Finding]:
     spec = envs.spec
     agents = f"{len(spec.agents)} agent{'s' * (len(spec.agents) > 1)}"
     yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {agents}")
-    frames, steps = _play_on_host(envs)
-    faults = list(check_values("step", spec, frames, steps))
-    yield from faults
-    if not faults:
-        yield kept("observations and rewards are finite numbers")
-    ended = steps.is_first.any()
-    yield kept("episodes end and restart") if ended else noted(f"no episode ended within {LONGEST // 10:,} steps")
+    yield from _check_play(spec, *_play_on_host(envs))
     from pettingzoo.test import parallel_api_test
 
     made = make(name)
@@ -79,13 +74,31 @@ def check_zoo(name: str) -> Iterator[Finding]:
     yield said
 
 
-def _play_on_host(envs: HostEnvs) -> tuple[np.ndarray, Step]:
-    """Random actions until an episode has ended: frames and steps, leaves [T, …]; closes the envs."""
-    rng, frames = np.random.default_rng(0), [envs.reset()]
-    steps: list[Step] = []
-    while len(steps) < LONGEST // 10 and not (len(steps) >= STEPS and any(step.is_first.any() for step in steps)):
-        envs.send(random_actions(envs.spec, frames[-1], rng))
-        steps.append(envs.recv())
-        frames.append(steps[-1].frame)
+def _check_play(spec: EnvSpec, frames: np.ndarray, steps: Step, ended: bool) -> Iterator[Finding]:
+    """Check what was played."""
+    faults = list(check_values("step", spec, frames, steps))
+    yield from faults or [kept("observations and rewards are finite numbers")]
+    yield from check_ends("step", steps, lambda: ended)
+    if not faults:
+        yield from remarks(spec, steps)
+
+
+def _play_on_host(envs: HostEnvs) -> tuple[np.ndarray, Step, bool]:
+    """Random actions until an episode has ended; closes the envs.
+
+    Returns:
+        The first frames and steps, leaves [T, …], and whether an episode has ended then or later.
+    """
+    rng, frame, ended = np.random.default_rng(0), envs.reset(), False
+    frames, steps = [frame], []
+    for t in range(LONGEST):
+        if ended and t >= STEPS:
+            break
+        envs.send(random_actions(envs.spec, frame, rng))
+        step = envs.recv()
+        frame, ended = step.frame, ended or bool(step.is_first.any())
+        if t < KEPT:
+            frames.append(frame)
+            steps.append(step)
     envs.close()
-    return np.stack(frames), Step(*map(np.stack, zip(*steps, strict=True)))
+    return np.stack(frames), Step(*map(np.stack, zip(*steps, strict=True))), ended

@@ -18,7 +18,7 @@ from xladder import user_code
 from xladder.core import keys
 from xladder.worlds import gymnax_world, marl_world, twin_check
 from xladder.worlds.envs import Envs, EnvSpec, Step
-from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_values, kept, noted
+from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_ends, check_values, kept, noted, remarks
 
 NUM_ENVS = 8
 CLOSE = 1e-5
@@ -33,48 +33,59 @@ def check_jittable(name: str, twin: str | None = None) -> Iterator[Finding]:
     shown = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
     who = f", {len(spec.agents)} agents ({', '.join(spec.agents)})" if spec.agents else ""
     yield kept(f"it can be reset and stepped under `jit` and `vmap`: frames are {shown}, {spec.actions} actions{who}")
-    if spec.masked:
-        yield noted("which actions are available is appended to the frames")
-    play = jax.jit(lambda key, begin: _play(envs, key, begin), static_argnums=1)
-    first, second = (jax.device_get(play(keys.root(0), 0)) for _ in range(2))
+    limit = None if several else _limit(found)
+    play = jax.jit(lambda key: _play(envs, key, limit))
+    first, second = (jax.device_get(play(keys.root(0))) for _ in range(2))
     if not _same(first, second):
         yield broken(f"the same keys do not give the same episodes: `{step_name}` or reset uses other random numbers")
     elif fault := _draws_elsewhere(found, several):
         yield broken(fault)
     else:
         yield kept("the same keys give the same episodes")
-    if _same(first, jax.device_get(play(keys.root(1), 0))):
+    if _same(first, jax.device_get(play(keys.root(1)))):
         yield noted("different keys give the same episodes: the world is deterministic")
-    frames, steps = first
+    frames, steps, limited = first
     faults = list(check_values(step_name, spec, frames, steps))
     if faults:
         yield from faults
         return
     yield kept("observations and rewards are finite numbers")
-    yield from _ends(step_name, envs, steps, limited=bool(getattr(found, "truncates", False)))
+    yield from check_ends(step_name, steps, lambda: _ends_ever(envs))
+    yield from _limits(steps, limited, told=limit is not None)
+    yield from remarks(spec, steps)
+    yield from _flags(found, several)
     yield from _recompiles(found, several)
     if not several:
         yield from _spaces(found)
-    if not (steps.reward != 0).any():
-        yield noted(f"random actions got no reward in {NUM_ENVS * STEPS:,} steps")
     other = getattr(found.env, "twin", None) if twin is None else user_code.find(twin, "world")
     if other is not None:
         for kind, sentence in twin_check.compare(found, several, other, twin or f"{name}'s twin"):
             yield Finding(kind, sentence)
 
 
-def _play(envs: Envs, key: jax.Array, begin: int) -> tuple[jax.Array, Step]:
-    """Random actions: frames and steps, leaves [T, …]."""
+def _limit(found: gymnax_world.Environment) -> Callable[[Any], jax.Array] | None:
+    """bool [N] from the worlds' states: what `is_truncated` says of them; None if there is no such function."""
+    return (
+        jax.vmap(lambda state: jnp.asarray(found.env.is_truncated(state, found.params), bool))
+        if found.truncates
+        else None
+    )
+
+
+def _play(envs: Envs, key: jax.Array, limit: Callable[[Any], jax.Array] | None) -> tuple[jax.Array, Step, jax.Array]:
+    """Random actions: frames and steps, leaves [T, …], and where the time limit is reached, whatever else is."""
     state, frames = envs.reset(keys.reset_keys(key, NUM_ENVS))
 
     def one(carry: Any, t: jax.Array) -> tuple[Any, Any]:
         state, frames = carry
         actions = _draw_actions(envs.spec, frames, keys.address(key, t, 0, keys.Stream.ACT))
         state, step = envs.step(keys.step_keys(key, t, NUM_ENVS), state, actions)
-        return (state, step.frame), step
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            limited = limit(state.world) if limit else jnp.zeros_like(step.truncated)
+        return (state, step.frame), (step, limited)
 
-    _, steps = jax.lax.scan(one, (state, frames), begin + jnp.arange(STEPS))
-    return jnp.concatenate([frames[None], steps.frame]), steps
+    _, (steps, limited) = jax.lax.scan(one, (state, frames), jnp.arange(STEPS))
+    return jnp.concatenate([frames[None], steps.frame]), steps, limited
 
 
 def _draw_actions(spec: EnvSpec, frames: jax.Array, key: jax.Array) -> jax.Array:
@@ -123,22 +134,33 @@ def _program_text(program: Any) -> str:
     return re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr))
 
 
-def _ends(step_name: str, envs: Envs, steps: Step, limited: bool) -> Iterator[Finding]:
-    """Check whether and how episodes end; `limited`: the world reports its time limit separately."""
-    absent = steps.terminated & steps.truncated
-    ends, cuts, begun = (steps.terminated & ~absent).sum(), (steps.truncated & ~absent).sum(), steps.is_first.any()
-    if not begun and not _ends_ever(envs):
-        yield broken(
-            f"no episode ended within {LONGEST:,} steps of random actions: `{step_name}` never returns done, and "
-            "there is no time limit"
-        )
+def _limits(steps: Step, limited: np.ndarray, told: bool) -> Iterator[Finding]:
+    """Check how time limits are told; `told`: by `is_truncated`, which was true in the steps `limited`."""
+    if not steps.is_first.any() or (steps.truncated & ~steps.terminated).any():
         return
-    if not begun:
-        yield noted(f"no episode ended within {STEPS} steps of random actions, but some did later")
-        return
-    yield kept(f"episodes end and restart: {int(ends)} terminations and {int(cuts)} truncations with random actions")
-    if cuts == 0 and not limited:
+    if not told:
         yield noted("no episode was truncated: a time limit, if there is one, counts as a termination")
+    elif (limited & steps.terminated).any():
+        yield noted(
+            "`is_truncated` is true only where done is true as well, so no episode counts as cut off: leave the limit "
+            "out of done"
+        )
+
+
+def _flags(found: Any, several: bool) -> Iterator[Finding]:
+    """Check that done is a flag."""
+
+    def done(key: jax.Array) -> Any:
+        if several:
+            return found.env.step_env(key, found.env.reset(key)[1], dict.fromkeys(found.agents, jnp.int32(0)))[3]
+        state = found.env.reset_env(key, found.params)[1]
+        return found.env.step_env(key, state, jnp.int32(0), found.params)[3]
+
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        kinds = {np.dtype(leaf.dtype) for leaf in jax.tree.leaves(jax.eval_shape(done, jax.random.key(0)))}
+    for kind in sorted(kinds, key=str):
+        if kind.kind == "f":
+            yield noted(f"`step_env` returns {kind} as done: any number but 0 ends an episode")
 
 
 def _ends_ever(envs: Envs) -> bool:
@@ -183,7 +205,10 @@ def _spaces(found: Any) -> Iterator[Finding]:
         space = ask(found.params) if callable(ask) else None
     except NotImplementedError:
         space = None
-    if space is None or not hasattr(space, "low"):
+    if space is None:
+        yield noted("there is no `observation_space`, so observations were not compared with one")
+        return
+    if not hasattr(space, "low"):
         yield noted("`observation_space` is not a Box, so observations were not compared with it")
         return
     key = jax.random.key(0)

@@ -5,7 +5,7 @@ Shapes: N envs, A agents, T steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,6 +14,7 @@ import numpy as np
 from xladder.worlds.envs import EnvSpec, Step
 
 STEPS, LONGEST = 256, 10_240
+LARGE = 1e6  # rewards, added up: a float32 has seven digits
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,34 @@ def check_values(step_name: str, spec: EnvSpec, frames: np.ndarray, steps: Step)
             yield broken(
                 f"agent {spec.agents[agent]} has no available action after {step} steps, although its episode goes on"
             )
+
+
+def check_ends(step_name: str, steps: Step, later: Callable[[], bool]) -> Iterator[Finding]:
+    """Check that episodes end; steps [T, …]. `later`: whether one does within `LONGEST` steps, if not in these."""
+    if steps.is_first.any():
+        absent = steps.terminated & steps.truncated
+        ends, cuts = ((flags & ~absent).sum() for flags in (steps.terminated, steps.truncated))
+        yield kept(f"episodes end and restart: {ends} terminations and {cuts} truncations with random actions")
+    elif later():
+        yield noted(f"no episode ended within {len(steps.reward):,} steps of random actions, but some did later")
+    else:
+        yield broken(
+            f"no episode ended within {LONGEST:,} steps of random actions: `{step_name}` never ends one, and there is "
+            "no time limit"
+        )
+
+
+def remarks(spec: EnvSpec, steps: Step) -> Iterator[Finding]:
+    """What is allowed in any world, but rarely meant; steps [T, …]."""
+    if spec.masked:
+        yield noted("which actions are available is appended to the frames")
+    if spec.actions == 1:
+        yield noted("there is only one action, so nothing can be learned")
+    largest = float(np.abs(steps.reward).max())
+    if not largest:
+        yield noted(f"random actions got no reward in {len(steps.reward) * steps.reward.shape[-1]:,} steps")
+    if largest > LARGE:
+        yield noted(f"rewards are as large as {largest:.3g}: scale them down, or use `--learner.reward-scale`")
 
 
 def article(word: str) -> str:

@@ -220,6 +220,8 @@ def _layout(name: str, env: Any) -> Layout:
     if not isinstance(listed, list | tuple) or not listed or not all(isinstance(agent, str) for agent in listed):
         what = f"the agents {listed!r}" if listed else "no agents"
         raise UsageError(f"`{name}` has {what}: its `possible_agents` has to be a list of their names.")
+    if len(set(listed)) < len(listed):
+        raise UsageError(f"`{name}` names an agent twice in its `possible_agents`: {list(listed)}.")
     agents = tuple(listed)
     parts, actions, lowest, shapes, tells = [], [], [], [], False
     for agent in agents:

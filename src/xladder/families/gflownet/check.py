@@ -37,6 +37,17 @@ def faults_of(name: str) -> tuple[str, ...]:
     return tuple(f"`{name}`: {fault}" for fault in _faults(world))
 
 
+def remarks_on(name: str) -> Iterator[str]:
+    """What is allowed in the world `flow/NAME`, which has no faults, but rarely meant."""
+    world = bind(load_once(name))
+    known = world.enumeration()
+    states = walk(world) if known is None else known.states
+    host = JittedHost(world)
+    rewards = host.call("log_reward", states[host.forward_mask(states)[:, -1]])
+    if len(rewards) > 1 and np.ptp(rewards) == 0:
+        yield f"`log_reward` is {rewards.flat[0]:g} for every object tried: all are to be sampled equally often"
+
+
 def check_world(world: FlowWorld) -> list[str]:
     """The faults of a world, one sentence each; an empty list if there are none."""
     return list(_faults(world))
