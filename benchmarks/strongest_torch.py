@@ -2,11 +2,15 @@
 
     python benchmarks/strongest_torch.py --device gpu --out results.json      about three minutes on one GPU
     python benchmarks/strongest_torch.py --cases treasurehunt-64,cartpole     some of it
+    python benchmarks/strongest_torch.py --alternate                          `torch` and `compiled` on a busy CPU
 
 Every rung has its own process. The same ticks of each case are timed on all rungs, after learning has started: medians
 of chunks, with the seconds of compiling beside. `differs` is the largest relative difference of the first losses from
 those of `torch`, which draws the same random numbers. A case that fails is printed with its traceback, and the others
 go on in a fresh process. ε is constant, because random actions cost PyTorch nothing.
+
+On a busy CPU `--alternate` compares both PyTorch rungs in one process, chunk by chunk in turn, by the processor time of
+one thread: waiting for other programs is not counted, nor are more threads.
 """
 
 import argparse
@@ -74,11 +78,35 @@ def measure(case: str, rung: str, device_name: str) -> dict:
     }
 
 
+def alternate(case: str) -> dict:
+    """Milliseconds of processor time per tick on `torch` and `compiled`, one thread, by turns in this process."""
+    from xladder import devices
+    from xladder.plans import plan
+    from xladder.registry import RUNGS
+
+    workload, preset, changes, warm, ticks = CASES[case]
+    config = plan(workload, "torch", preset=preset, device="cpu", changes=changes).config
+    device = devices.find("cpu")
+    runs = {rung: RUNGS[rung].start(config, [0], device, threads=1) for rung in ("torch", "compiled")}
+    times: dict[str, list[float]] = {rung: [] for rung in runs}
+    for running in runs.values():
+        running.advance(warm)
+    for _ in range(CHUNKS):
+        for rung, running in runs.items():
+            begun = time.thread_time()
+            running.advance(max(1, ticks // 3))
+            times[rung].append(1000 * (time.thread_time() - begun) / max(1, ticks // 3))
+    found = {f"{rung}_cpu_ms": median(values) for rung, values in times.items()}
+    ratio = median(one / other for one, other in zip(*times.values(), strict=True))
+    compiling = runs["compiled"].compile_seconds
+    return {"case": case, **found, "torch_over_compiled": ratio, "compile_seconds": compiling}
+
+
 def child(rung: str, cases: list[str], device: str) -> int:
     """Measure cases one after another, a line of JSON each, up to the first that fails."""
     for case in cases:
         try:
-            print(json.dumps(measure(case, rung, device)), flush=True)
+            print(json.dumps(alternate(case) if rung == "both" else measure(case, rung, device)), flush=True)
         except Exception:
             traceback.print_exc()
             return 1
@@ -141,11 +169,14 @@ def main() -> int:
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--rungs", default="torch,compiled,fused")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/strongest-torch-DEVICE.json)")
+    parser.add_argument("--alternate", action="store_true", help="torch and compiled by turns, by processor time")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = options.cases.split(",")
     if options.child:
         return child(options.child, cases, options.device)
+    if options.alternate:
+        return child("both", cases, "cpu")
 
     from rounds import command
 
