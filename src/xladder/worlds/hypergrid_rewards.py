@@ -30,8 +30,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.worlds.hypergrid_settings import TIERED
-
 if TYPE_CHECKING:
     from xladder.worlds.hypergrid_settings import WorldConfig
 
@@ -54,7 +52,7 @@ def log_reward(config: WorldConfig, state: jax.Array) -> jax.Array:
     if config.reward == "sparse":
         number = (state == config.side - 2).any() & ((state == 1) | (state == config.side - 2)).all()
         values = r0, r0 + r2
-    elif config.reward in TIERED:
+    elif config.tiered:
         first, second = tiers(config, state)
         number = first.astype(jnp.int32) + second.astype(jnp.int32)
         values = r0, r0 + r1, r0 + r1 + r2
@@ -168,7 +166,7 @@ def marginal(config: WorldConfig) -> np.ndarray:
 
 def log_rewards(config: WorldConfig, cells: np.ndarray) -> np.ndarray:
     """float64 [B]: the log-rewards of cells int [B, D]."""
-    if config.reward in TIERED:
+    if config.tiered:
         (r0, r1, r2), (first, second) = config.levels, tiers(config, cells)
         return np.log(r0 + r1 * first + r2 * second)
     weights, members = factors(config)

@@ -91,9 +91,14 @@ class WorldConfig(FlowSettings):
         return len(self.terms)
 
     @property
+    def tiered(self) -> bool:
+        """Whether the reward is one of those in tiers."""
+        return self.reward in TIERED
+
+    @property
     def closed_form(self) -> bool:
         """Whether log Z and marginals of the target are known for any size, as for most built-in rewards."""
-        return not self.own_reward and not self.terms and self.reward not in TIERED
+        return not self.own_reward and not self.terms and not self.tiered
 
     @property
     def charted(self) -> bool:
