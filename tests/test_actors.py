@@ -414,8 +414,8 @@ def test_on_ray_training_goes_on_without_whoever_was_killed(ray):
 
 # ---- as a user has it ----------------------------------------------------------------------------------------------
 
-WORDS = ["train", "cartpole", "--rung", "actors", "--actors", "2", "--device", "cpu", "--eval-episodes", "0"]
-WORDS += ["--evaluate-episodes", "0", "--learner.memory", "4000", "--learner.learning-starts", "200"]
+TRAIN = ["train", "cartpole", "--device", "cpu", "--eval-episodes", "0", "--evaluate-episodes", "0"]
+WORDS = [*TRAIN, "--rung", "actors", "--actors", "2", "--learner.memory", "4000", "--learner.learning-starts", "200"]
 
 
 def descendants(parent):
@@ -471,22 +471,25 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--actors", "9"], "8 envs"),
-        (["--actors", "0"], "1 or more"),
-        (["--actors", "2", "--shards", "3"], "every shard"),
+        (["--rung", "actors", "--actors", "9"], "8 envs"),
+        (["--rung", "actors", "--actors", "0"], "1 or more"),
+        (["--rung", "actors", "--actors", "2", "--shards", "3"], "every shard"),
         (
-            ["--shards", "2", "--lock-step", "--preset", "rainbow"],
+            ["--rung", "actors", "--actors", "2", "--shards", "2", "--lock-step", "--preset", "rainbow"],
             "prioritised replay in lock step needs a single shard",
         ),
-        (["--preset", "pqn", "--learner.memory", "100000", "--learner.learning-starts", "1000"], "no replay memory"),
-        (["--ray", "127.0.0.1:1"], "No Ray answers"),
-        (["--ray", "nowhere"], "HOST:PORT"),
+        (
+            ["--rung", "actors", "--preset", "pqn", "--learner.memory", "100000", "--learner.learning-starts", "1000"],
+            "no replay memory",
+        ),
+        (["--rung", "actors", "--ray", "127.0.0.1:1"], "No Ray answers"),
+        (["--rung", "actors", "--ray", "nowhere"], "HOST:PORT"),
         (["--rung", "parallel", "--actors", "2"], "is for `actors`"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once(words, said, tmp_path, capsys):
     begun = time.monotonic()
-    assert main([*WORDS, *words, "--out", str(tmp_path / "run")]) == 2
+    assert main([*TRAIN, *words, "--out", str(tmp_path / "run")]) == 2
     assert said in capsys.readouterr().err and time.monotonic() - begun < 10
     assert not (tmp_path / "run").exists()
 

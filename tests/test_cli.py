@@ -181,6 +181,35 @@ def test_bad_input_ends_with_a_sentence_and_writes_nothing(line, tmp_path, monke
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("train hypergrid --loss nope", "`--loss` is nope, but it has to be one of tb, db, subtb, fm, "),
+        ("train cartpole --steps 1e3", "`--steps` is 1e3, but it has to be a whole number."),
+        ("train cartpole --learner.lr=x", "`--learner.lr` is x, but it has to be a number."),
+        ("train cartpole --outt b", "There is no `--outt` here: did you mean `--out`?"),
+        ("train treasurehunt --world.shared", "There is no `--world.shared` here: `xladder train treasurehunt --help`"),
+        ("train cartpole --out a --out b", "`--out` is given 2 times: give it once."),
+        ("train cartpole --learner.batch-size 8 --learner.batch_size=9", "`--learner.batch-size` is given 2 times"),
+        ("train cartpole --tag a --tag b --steps x", "`--steps` is x, but it has to be a whole number."),
+        ("train cartpole --learner.double=maybe", "`--learner.double` takes no value: leave out `=maybe`."),
+        ("export run --to onnx --out f", "`--to` is onnx, but it has to be one of torch, safetensors, sorrel."),
+        ("export run", "`xladder export` needs `--to {torch,safetensors,sorrel}` and `--out PATH`."),
+        ("sample run -n many", "`--n` is many, but it has to be a whole number."),
+        ("check", "`xladder check` needs `WORLD`."),
+        ("runs --sort", "`--sort` needs a value after it."),
+        ("eval run other", "`other` is one word too many: `xladder eval --help` says what it takes."),
+    ],
+)
+def test_a_wrong_flag_or_value_is_one_line_that_names_it(line, sentence, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "40")  # a narrow terminal breaks no names
+    assert main(line.split()) == 2
+    said = capsys.readouterr()
+    assert said.err.startswith(f"xladder: {sentence}") and said.err.count("\n") == 1 and not said.out
+    assert not list(tmp_path.iterdir())
+
+
 def test_an_unknown_command_offers_the_nearest(capsys):
     assert call("trian") == 2
     assert "`train`" in capsys.readouterr().err

@@ -257,6 +257,15 @@ def test_bad_input_is_said(words, said, capsys, monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("rung", [[], ["--rung", "hosts"], ["--rung=hosts"]])
+def test_launch_names_the_rung_once(rung, monkeypatch):
+    started = []
+    monkeypatch.setattr(launch.subprocess, "Popen", lambda words, **_: started.append(words))
+    monkeypatch.setattr(launch, "wait_for", lambda start, hosts: [start(number) for number in range(hosts)] and 0)
+    assert main(["launch", "--hosts", "2", "train", "hypergrid", *rung]) == 0
+    assert [sum(word.startswith("--rung") for word in words) for words in started] == [1, 1]
+
+
 # Real processes.
 
 GRID = ["--iterations", "500", "--checkpoint-every", "100", "--world.dim", "2", "--world.side", "6",

@@ -151,6 +151,12 @@ def test_generators_and_objects_are_part_of_a_state():
 
 # Whole runs, as a user has them.
 
+
+def once(*words: str) -> list[str]:
+    """Flags with their values, each as it is given last."""
+    return [word for pair in dict(zip(words[::2], words[1::2], strict=True)).items() for word in pair]
+
+
 LIVES = {
     "treasurehunt": ["--epochs", "400", "--checkpoint-every", "20", "--world.num-agents", "2", "--world.height", "7",
                      "--world.width", "7", "--world.max-turns", "10", "--learner.width", "16", "--learner.batch-size",
@@ -214,7 +220,7 @@ def test_killed_twice_and_taken_up_again_is_the_same_run(workload, tmp_path, cap
 def stopped(tmp_path_factory):
     """A run that SIGTERM has ended, and what it said."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    words = ["train", "hypergrid", *LIVES["hypergrid"], "--iterations", "1000000", "--out", str(folder)]
+    words = ["train", "hypergrid", *once(*LIVES["hypergrid"], "--iterations", "1000000", "--out", str(folder))]
     process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True)
     try:
         while not (folder / "metrics.csv").exists():
@@ -273,7 +279,7 @@ def test_what_is_no_run_cannot_be_resumed(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
-    words = ["train", "hypergrid", *LIVES["hypergrid"], "--iterations", "40", "--eval-episodes", "0"]
+    words = ["train", "hypergrid", *once(*LIVES["hypergrid"], "--iterations", "40", "--eval-episodes", "0")]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     _, expected = what_came_of(tmp_path / "run")
     for checkpoint in (tmp_path / "run/checkpoints").glob("tick-*"):
@@ -289,7 +295,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_numbers_that_are_none_end_the_run_and_are_reported(tmp_path, capsys):
-    words = ["train", "hypergrid", *LIVES["hypergrid"], "--learner.lr", "1e30", "--checkpoint-every", "1"]
+    words = ["train", "hypergrid", *once(*LIVES["hypergrid"], "--learner.lr", "1e30", "--checkpoint-every", "1")]
     words += ["--out", str(tmp_path / "run")]
     assert main(words) == 4
     said = capsys.readouterr().err
@@ -303,7 +309,7 @@ def test_numbers_that_are_none_end_the_run_and_are_reported(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_numbers_that_are_none_may_be_wanted(tmp_path):
-    words = ["train", "hypergrid", *LIVES["hypergrid"], "--iterations", "20", "--eval-episodes", "0"]
+    words = ["train", "hypergrid", *once(*LIVES["hypergrid"], "--iterations", "20", "--eval-episodes", "0")]
     words += ["--learner.lr", "1e30", "--on-nan", "continue", "--out", str(tmp_path / "run")]
     assert main(words) == 0
 
@@ -319,7 +325,7 @@ def test_saving_may_fail_twice_but_not_for_ever(tmp_path, monkeypatch, capsys):
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(checkpoints, "reached", reached)
-    words = ["train", "hypergrid", *LIVES["hypergrid"], "--iterations", "200", "--checkpoint-every", "10"]
+    words = ["train", "hypergrid", *once(*LIVES["hypergrid"], "--iterations", "200", "--checkpoint-every", "10")]
     assert main([*words, "--out", str(tmp_path / "run")]) == 5
     out, err = capsys.readouterr()
     assert out.count("could not be saved") == 5 and "xladder resume" in err
@@ -342,7 +348,7 @@ def test_metrics_may_wait_for_room_but_not_beyond_the_end(failures, code, tmp_pa
         append(self, *given)
 
     monkeypatch.setattr(MetricsWriter, "append", fail)
-    words = ["train", "hypergrid", *SHORT_GRID, "--iterations", "400", "--checkpoint-every", "0"]
+    words = ["train", "hypergrid", *once(*SHORT_GRID, "--iterations", "400", "--checkpoint-every", "0")]
     assert main([*words, "--out", str(tmp_path / "run")]) == code
     out, err = capsys.readouterr()
     assert out.count("metrics.csv could not be written") == 1
@@ -410,8 +416,8 @@ def test_a_lock_refuses_a_link(tmp_path):
     assert (tmp_path / "elsewhere").read_text() == "precious"
 
 
-SHORT_GRID = [*LIVES["hypergrid"], "--iterations", "40", "--checkpoint-every", "20", "--evaluate-every", "0",
-              "--eval-episodes", "0"]  # fmt: skip
+SHORT_GRID = once(*LIVES["hypergrid"], "--iterations", "40", "--checkpoint-every", "20", "--evaluate-every", "0",
+                  "--eval-episodes", "0")  # fmt: skip
 
 
 @pytest.mark.slow

@@ -55,6 +55,8 @@ def run(words: Sequence[str]) -> int:
     if {"-h", "--help"} & {*command}:
         return import_module(f"xladder.cli.{command[0]}").run(command[1:])
     refuse_places(command)
+    if not any(word.partition("=")[0] == "--rung" for word in command):
+        command += ["--rung", "hosts"]
     if not 1 <= options.hosts <= MOST_HOSTS:
         raise UsageError(f"`--hosts` is {options.hosts}, but it has to be 1 … {MOST_HOSTS}: all run on this machine.")
     address = f"127.0.0.1:{free_ports()}"
@@ -64,7 +66,7 @@ def run(words: Sequence[str]) -> int:
     def start(number: int) -> subprocess.Popen:
         where = ["--coordinator", address, "--num-hosts", str(options.hosts), "--host-id", str(number)]
         return subprocess.Popen(
-            [sys.executable, "-P", "-m", "xladder.cli.main", *command, "--rung", "hosts", *where, *trusted],
+            [sys.executable, "-P", "-m", "xladder.cli.main", *command, *where, *trusted],
             env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
             stdout=None if number == 0 else subprocess.PIPE,
             stderr=None if number == 0 else subprocess.STDOUT,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 
+from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError
 from xladder.foreign_names import field_names, own_name
 from xladder.plans import format_seeds
@@ -23,7 +24,8 @@ Options = TypeVar("Options")
 
 def parse(options: type[Options], words: Sequence[str], program: str, about: str) -> Options:
     """Parse a command that has only its own options."""
-    return tyro.cli(options, args=list(words), prog=program, description=about)
+    parsed: Options = parse_words(options, words, program, about)
+    return parsed
 
 
 def parse_with_config(
@@ -91,7 +93,7 @@ def parse_with_config(
     ):  # its settings are in the preset, and nothing else is named after it
         words = _without(words, "--protocol")
     check_flags(words, set(_flags_of(options)), start)
-    parsed: Any = tyro.cli(both, args=list(words), prog=f"{program} {workload.name}", description=about)
+    parsed = parse_words(both, words, f"{program} {workload.name}", about)
     settings.check(parsed.config)
     check_name(workload, parsed.config)
     return parsed.options, parsed.config
