@@ -18,7 +18,7 @@ from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.plans import Plan, format_seeds
 from xladder.plans import plan as make_plan
-from xladder.registry import RungOptions, Workload, find_workload
+from xladder.registry import RungOptions, find_workload
 from xladder.sweeps.space import is_space
 from xladder.sweeps.sweep import Sweep, make_sweep
 
@@ -68,7 +68,7 @@ def run(words: Sequence[str]) -> int:
 
     name, rest = split_workload(words, "sweep")
     workload = find_workload(name)
-    space, rest = take_space(workload, rest)
+    space, rest = take_space(rest)
     options, config = parse_with_config(SweepOptions, workload, rest, "xladder sweep", f"{workload.summary} {ABOUT}")
     plan = make_plan(
         name,
@@ -105,7 +105,7 @@ def resume(path: Path) -> int:
     return run_in_terminal(directory)
 
 
-def take_space(workload: Workload, words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def take_space(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Split a command line into the settings that vary and the rest."""
     space: dict[str, str] = {}
     rest: list[str] = []

@@ -10,7 +10,7 @@ Shapes: B trajectories, T steps of the longest, D numbers in a state, I rounds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +20,6 @@ from xladder.learners.choosing import Explore, take
 
 if TYPE_CHECKING:
     from xladder.learners.gflownet import GFlowNetLearner, Trajectories
-
-Rule = Literal["better", "metropolis"]
 
 
 class SearchDraws(NamedTuple):

@@ -70,12 +70,6 @@ def gather_rows(states: Sequence[Arrays], rows: Sequence[tuple[int, int]]) -> Ar
     }
 
 
-def copy_agents(state: Arrays, source: Sequence[int]) -> Arrays:
-    """A population in which each row has the agent of row `source`, and its own memory, worlds and random numbers."""
-    rows = list(source)
-    return {name: array[rows] if name.startswith(AGENT) else array for name, array in state.items()}
-
-
 def set_hyperparams(state: Arrays, configs: Sequence[Config]) -> Arrays:
     """A population whose rows go on with other hyperparameters."""
     fields: Mapping[str, np.ndarray] = stack_hyperparams(configs)._asdict()

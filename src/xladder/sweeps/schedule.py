@@ -6,7 +6,6 @@ Shapes: N trials, S seeds of each.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -78,8 +77,3 @@ def exploit(scores: Scores) -> list[int]:
     for bad, good in zip(reversed(order[len(order) - count :]), order[:count], strict=True):
         source[bad] = good
     return source
-
-
-def rows_of(trials: Sequence[int], seeds: int) -> list[int]:
-    """The rows of some trials, in a population in which each trial has `seeds` rows."""
-    return [trial * seeds + seed for trial in trials for seed in range(seeds)]

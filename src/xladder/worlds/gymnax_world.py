@@ -27,8 +27,6 @@ from xladder.worlds.jax_checks import attempt, count_actions, require_scalar, re
 from xladder.worlds.names import GYMNAX, find_gymnax
 from xladder.worlds.observations import Layout, layout_of
 
-MOST_PICTURE_AXES = 3  # height, width, channels
-
 
 class GymnaxState(NamedTuple):
     """The state of N envs."""

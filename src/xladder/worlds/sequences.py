@@ -22,7 +22,6 @@ from xladder.worlds.flow import FlowWorld
 from xladder.worlds.flow_settings import MOST_STATES
 
 Order = Literal["append", "ends", "any"]
-ORDERS = ("append", "ends", "any")
 
 
 def num_states(length: int, symbols: int, order: Order) -> int:
