@@ -74,6 +74,12 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     return UsageError(f"There is no {kind} `{name}`.{hint} There are: {', '.join(known)}.")
 
 
+def need(ok: bool, flag: str, value: object, allowed: str) -> None:
+    """Raise a `UsageError` that names a flag, its value and what is allowed, unless it is."""
+    if not ok:
+        raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
+
+
 def missing_extra(package: str, extra: str) -> UsageError:
     """The error for a missing package that an optional extra installs."""
     return UsageError(f"`{package}` is not installed. Install it with: pip install 'xladder[{extra}]'")

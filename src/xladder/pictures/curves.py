@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, moving_mean
+from xladder.core.statistics import episode_weights, join_gaps, last_tenth, mean_and_interval, moving_mean
 from xladder.pictures.charts import (
     BLUE,
     FAINT,
@@ -264,16 +264,7 @@ def _curve(values: np.ndarray, window: int, weights: np.ndarray | None = None) -
         return at + 1, values[:, at]
     if len(at) > MOST_POINTS:  # a moving mean has no spikes that could be missed
         at = at[np.linspace(0, len(at) - 1, MOST_POINTS).round().astype(int)]
-    return at + 1, np.stack([_join(line, window)[at] for line in moving_mean(values, window, weights)])
-
-
-def _join(line: np.ndarray, window: int) -> np.ndarray:
-    """Interpolate a moving mean [T] across gaps: seeds whose episodes end in different ticks can then be averaged."""
-    measured, ticks = np.flatnonzero(np.isfinite(line)), np.arange(len(line))
-    if not len(measured):
-        return line
-    ended = (ticks < measured[0] - window) | (ticks > measured[-1] + window)
-    return np.where(ended, np.nan, np.interp(ticks, measured, line[measured]))
+    return at + 1, np.stack([join_gaps(line, window)[at] for line in moving_mean(values, window, weights)])
 
 
 def _draw_line(axes: Axes, x: np.ndarray, values: np.ndarray, **look: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from xladder.core.statistics import episode_weights, mean_and_interval, moving_mean, weighted_mean
+from xladder.core.statistics import episode_weights, join_gaps, mean_and_interval, moving_mean, weighted_mean
 from xladder.pictures.curves import MOST_LINES, Panel
 
 MOST_POINTS, FEWEST_POINTS = 2000, 80  # of a line
@@ -80,7 +80,7 @@ def make_line(
     stops = _stops(at, most)
     starts = np.concatenate([[at[0]], stops[:-1] + 1])
     if window > 1:
-        lines = np.stack([_join(line, window)[stops] for line in moving_mean(values, window, weights)])
+        lines = np.stack([join_gaps(line, window)[stops] for line in moving_mean(values, window, weights)])
     elif len(at) > most:
         lines = np.stack(
             [
@@ -142,12 +142,3 @@ def _stops(at: np.ndarray, most: int) -> np.ndarray:
     if len(at) <= most:
         return at
     return at[np.linspace(0, len(at), most + 1).round().astype(int)[1:] - 1]
-
-
-def _join(line: np.ndarray, window: int) -> np.ndarray:
-    """Interpolate a moving mean [T] across gaps: seeds whose episodes end in different ticks can then be averaged."""
-    measured, ticks = np.flatnonzero(np.isfinite(line)), np.arange(len(line))
-    if not len(measured):
-        return line
-    ended = (ticks < measured[0] - window) | (ticks > measured[-1] + window)
-    return np.where(ended, np.nan, np.interp(ticks, measured, line[measured]))

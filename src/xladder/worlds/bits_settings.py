@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
+from xladder.errors import need
 from xladder.worlds.flow_built_in import BuiltInSettings
-from xladder.worlds.flow_settings import need
 
 if TYPE_CHECKING:
     from xladder.worlds.bits import Bits

@@ -7,8 +7,8 @@ from functools import lru_cache
 from math import comb
 from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
+from xladder.errors import need
 from xladder.worlds.flow_built_in import BuiltInSettings
-from xladder.worlds.flow_settings import need
 
 if TYPE_CHECKING:
     from xladder.worlds.dag_data import Dataset

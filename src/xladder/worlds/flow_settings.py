@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from xladder.errors import UsageError
-
 if TYPE_CHECKING:
     from xladder.worlds.flow import BoundWorld, HostWorld
 
@@ -91,9 +89,3 @@ class FlowSettings:
     @abstractmethod
     def host(self) -> HostWorld:
         """The world on the host."""
-
-
-def need(ok: bool, flag: str, value: object, allowed: str) -> None:
-    """Raise a `UsageError` that names a flag, its value and what is allowed, unless it is."""
-    if not ok:
-        raise UsageError(f"`--{flag}` is {value}, but {allowed}.")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
+from xladder.errors import need
+from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 if TYPE_CHECKING:
     from xladder.worlds.hypergrid import Hypergrid

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from xladder.errors import need
 from xladder.worlds.flow_built_in import BuiltInSettings
 from xladder.worlds.flow_counts import count_sets
-from xladder.worlds.flow_settings import need
 
 if TYPE_CHECKING:
     from xladder.worlds.sets import Sets

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
-from xladder.errors import UsageError
+from xladder.errors import UsageError, need
 from xladder.worlds.flow_built_in import BuiltInSettings
-from xladder.worlds.flow_settings import need
 from xladder.worlds.sequence_table import read_table
 
 if TYPE_CHECKING:

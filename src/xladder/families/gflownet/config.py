@@ -11,11 +11,11 @@ from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
-from xladder.errors import UsageError, uneven
+from xladder.errors import UsageError, need, uneven
 from xladder.families.gflownet import conditions, preferences
 from xladder.families.gflownet.conditions import Condition
 from xladder.protocols import Family
-from xladder.worlds.flow_settings import MOST_STATES, FlowSettings, need
+from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 MOST_WEIGHT = 1e30  # of a sub-trajectory, before weights are normalised
 MOST_WIDTH = 2**16  # of a hidden layer

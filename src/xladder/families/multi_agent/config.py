@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol, 
 import numpy as np
 
 from xladder.core.statistics import format_mean, signed
-from xladder.errors import UsageError, uneven
+from xladder.errors import need, uneven
 from xladder.protocols import Family
 
 if TYPE_CHECKING:
@@ -183,10 +183,6 @@ def compared(config: C) -> C:
 def check(config: Config) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
     world, learner = config.world, config.learner
-
-    def need(ok: bool, flag: str, value: object, allowed: str) -> None:
-        if not ok:
-            raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
 
     for flag, value in [
         ("epochs", config.epochs),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xladder.errors import UsageError
+from xladder.errors import need
 from xladder.families.value.config import ValueConfig
 
 _COUNTS = (
@@ -54,10 +54,6 @@ _UNUSED_BY_PQN = (
 def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any]]) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed; `presets` are those of a world."""
     c, p, envs = config.learner, config.pqn, config.world.rows
-
-    def need(ok: bool, flag: str, value: object, allowed: str) -> None:
-        if not ok:
-            raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
 
     for flag, count in [
         ("world.num-envs", envs),
