@@ -24,6 +24,8 @@ ORDER = (
     "foreign_names",
     "settings",
     "devices",
+    "program_cache",
+    "stopwatch",
     "temporary_folders",
     "fingerprints",
     "user_code",

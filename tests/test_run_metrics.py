@@ -14,7 +14,8 @@ from xladder.errors import DamagedRun
 from xladder.families.value.config import agent_columns, summary
 from xladder.plans import plan
 from xladder.progress import Meter, ProgressBar
-from xladder.runs.metrics import MetricsWriter, read, read_table
+from xladder.runs.events import EventsFile
+from xladder.runs.metrics import ROWS_AT_ONCE, MetricsWriter, format_rows, read, read_table
 
 
 def test_an_early_finisher_counts_as_one_episode():
@@ -106,6 +107,40 @@ def test_events_are_grouped_and_count_in_steps(written):
     assert found["seed-3", "eval/return"] == [(16, 5.0), (32, 5.0)]
     assert found["score", "score/mean_return"] == [(32, 7.0)]
     assert len(found) == 5
+
+
+def test_event_files_are_those_of_tensorboardx(tmp_path):
+    """Byte for byte, but for the time: the same values, written by somebody else's writer."""
+    from tensorboardX.event_file_writer import EventsWriter
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.proto.summary_pb2 import Summary
+
+    def read_bytes(folder):
+        (file,) = folder.glob("*.tfevents.*")
+        return file.read_bytes()
+
+    steps, values = [0, 1, 127, 128, 300, 2_000_000_000], [0.5, -1.0, 3e-8, 1e9, float("inf"), 2.0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("time.time", lambda: 1234.5)
+        ours, theirs = EventsFile(tmp_path / "ours"), EventsWriter(str(tmp_path / "events"))
+        ours.add("train/loss", values, steps)
+        for step, value in zip(steps, values, strict=True):
+            summary = Summary(value=[Summary.Value(tag="train/loss", simple_value=value)])
+            theirs.write_event(Event(wall_time=1234.5, step=step, summary=summary))
+        ours.close()
+        theirs.close()
+    assert read_bytes(tmp_path / "ours") == read_bytes(tmp_path)
+
+
+def test_rows_are_formatted_as_one_by_one():
+    rng = np.random.default_rng(0)
+    count = ROWS_AT_ONCE + 3
+    columns = [rng.normal(0, 1e4, count).astype(np.float32), np.full(count, np.nan), rng.integers(0, 10**9, count)]
+    columns[0][::7], columns[1][5] = np.nan, np.inf
+    text = "".join(format_rows(3, 11, 8, columns, 1.25))
+    for line, tick, *cells in zip(text.splitlines(), range(11, 11 + count), *columns, strict=True):
+        expected = ["" if cell != cell else f"{cell:.7g}" for cell in cells]
+        assert line == ",".join(["3", str(tick), str((tick + 1) * 8), *expected, "1.250"])
 
 
 def chunks(meter_or_bar, counts):

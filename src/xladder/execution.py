@@ -112,4 +112,8 @@ def _join(plan: Plan, results: Sequence[Result]) -> Result:
         compile_seconds=sum(result.compile_seconds for result in results),
         tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
         snapshots=[snapshot for result in results for snapshot in result.snapshots],
+        phases={
+            name: sum(result.phases.get(name, 0.0) for result in results)
+            for name in dict.fromkeys(name for result in results for name in result.phases)
+        },
     )

@@ -47,6 +47,8 @@ class Result:
     """Pictures of the seeds, for workloads that are evaluated during training; of the first ones if they are large."""
     path: Path | None = None
     """The run directory, if there is one."""
+    phases: dict[str, float] = field(default_factory=dict)
+    """Where the time went, in seconds: "starting", "compiling", "first chunk", "training", "recording", …."""
 
     @property
     def config(self) -> Any:

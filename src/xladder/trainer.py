@@ -7,6 +7,7 @@ computes. It is the same thread throughout, because PyTorch's thread count is pe
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -135,6 +136,8 @@ class Trial:
     snapshots: list[Snapshot] = field(default_factory=list)
     saved: int = 0
     """The tick of the last checkpoint."""
+    phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds by what they were spent on."""
 
     def run(self, resume_state: ResumeState | None) -> Result:
         """Train until the plan is complete or the observer stops it, then release the rung's resources."""
@@ -156,8 +159,11 @@ class Trial:
     def run_to_end(self, resume_state: ResumeState | None) -> Result:
         """Train as `run` does, without releasing the rung's resources."""
         plan, config, observer = self.plan, self.plan.config, self.observer
-        self.wait(self.starting, self.begin)
+        begun = time.perf_counter()
+        self.wait("starting", self.begin, shown=self.starting)
         self.compile_seconds = self.running.compile_seconds
+        self.phases["starting"] = max(time.perf_counter() - begun - self.compile_seconds, 0.0)
+        self.phases["compiling"] = self.compile_seconds
         if resume_state:
             self.wait("restoring", self.resume, resume_state)
         observer.started(self.seeds, self.running)
@@ -180,7 +186,9 @@ class Trial:
         if self.on_nan == "stop":
             self.check_arrays(capture(params, "params."))
         self.wait("finishing", observer.ended, self.running)
-        return Result(plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots)
+        return Result(
+            plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots, phases=dict(self.phases)
+        )
 
     def agree(self, seconds: float, signal: int, due: bool) -> tuple[float, int, bool]:
         """Agree with the run's other processes, if any, on a chunk's seconds, on stopping and on saving."""
@@ -189,12 +197,13 @@ class Trial:
         numbers = self.wait("training", self.running.agree, [seconds, signal, due])
         return numbers[0], int(numbers[1]), bool(numbers[2])
 
-    def wait(self, what: str, call: Callable[..., Any], *arguments: Any) -> Any:
+    def wait(self, what: str, call: Callable[..., Any], *arguments: Any, shown: str | None = None) -> Any:
         """Call a function in the rung's thread, keeping the observer informed while it runs."""
         begun, future = time.perf_counter(), self.thread.submit(call, *arguments)
         while not future.done():
-            self.observer.waiting(what, time.perf_counter() - begun)
+            self.observer.waiting(shown or what, time.perf_counter() - begun)
             time.sleep(0.002)
+        self.phases[what] += time.perf_counter() - begun
         error, sentence = future.exception(), ""
         if isinstance(error, UserCodeFailed):
             sentence = str(error)
@@ -213,8 +222,9 @@ class Trial:
     def advance(self, count: int) -> float:
         """Train for `count` ticks and report their metrics. Returns the seconds they took."""
         config, settings = self.plan.config, self.plan.workload.family
+        phase = "training" if self.tick_seconds else "first chunk"
         try:
-            reported, seconds = self.wait("training", _timed, self.running.advance, count)
+            reported, seconds = self.wait(phase, _timed, self.running.advance, count, shown="training")
         finally:
             for line in getattr(self.running, "news", list)():
                 self.observer.notify(line)
@@ -228,7 +238,9 @@ class Trial:
             columns |= _in_last_tick(measured, len(self.seeds), count)
         self.parts.append(columns)
         self.tick_seconds.append(seconds / count / len(self.seeds))
+        begun = time.perf_counter()
         self.observer.chunk(self.seeds, self.done - count, columns, seconds)
+        self.phases["recording"] += time.perf_counter() - begun
         return float(seconds)
 
     def measure(self) -> Mapping[str, np.ndarray]:

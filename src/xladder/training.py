@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from xladder import devices, user_code
+from xladder import devices, program_cache, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
 from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError, UserCodeFailed
 from xladder.execution import execute
@@ -29,6 +29,7 @@ from xladder.runs.recording import Recorder, episodes_of, headline
 from xladder.runs.replays import ReplayRecorder
 from xladder.runs.starting import Beginning, find_beginning, keep_beginning, kept_beginning
 from xladder.runs.trackers import check_trackers, make_trackers
+from xladder.stopwatch import Stopwatch
 from xladder.trainer import Observer, OnNan, ResumeState
 
 Device = Literal["cpu", "gpu"]
@@ -240,6 +241,8 @@ def _watch(
     beginning: Beginning | None = None,
 ) -> Result:
     """Train with progress display, callback and Ctrl-C handling, into a directory if there is one."""
+    clock = Stopwatch()
+    program_cache.enable()
     with drawing(plan, progress) as drawn, Interrupts() as interrupts:
         observers: list[Observer] = [interrupts]
         called = (
@@ -259,7 +262,10 @@ def _watch(
         else:
             drawn.show(headline(plan, devices.find(plan.device)))
             around = partial(beginning.around, plan) if beginning else None
+            clock.lap("start-up")
             result = execute(plan, Observers([drawn, *observers]), on_nan=on_nan, around=around)
+            clock.take(result.phases)
+            result.phases = clock.phases()
         drawn.close()
     if called and called.error:
         if directory:
@@ -292,6 +298,7 @@ def record(
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None = None,
     prepare: Callable[[], None] = lambda: None,
     trained: Callable[[bool], None] = lambda saved: None,
+    begun: float | None = None,
 ) -> Recorded:
     """Train into a run directory until its plan is complete, and write everything that belongs there.
 
@@ -304,13 +311,15 @@ def record(
         prepare: Called first, to set up JAX.
         trained: Called when training is over and the agents are written; its argument says whether the final state
             is checkpointed.
+        begun: When the command or call began, by `time.perf_counter`; now if not given.
 
     Returns:
         The result, its score and its pictures.
     """
+    clock = Stopwatch(begun)
     try:
         prepare()
-        return _record(directory, resume_state, drawn or Drawing(), observers, around, trained)
+        return _record(directory, resume_state, drawn or Drawing(), observers, around, trained, clock)
     except OSError as error:
         raise ResourceError(
             f"`{directory.path}` cannot be written any more: {error.strerror or error}. What is already there is "
@@ -349,6 +358,7 @@ def _record(
     observers: Sequence[Observer],
     around: Callable[[Callable[..., Any]], Callable[..., Any]] | None,
     trained: Callable[[bool], None],
+    clock: Stopwatch,
 ) -> Recorded:
     plan = directory.plan
     recorder = Recorder(directory, drawn.show)
@@ -364,7 +374,9 @@ def _record(
     beginning = None if resume_state else kept_beginning(directory)
     if beginning:
         around = _after(partial(beginning.around, plan), around)
+    clock.lap("start-up")
     result = execute(plan, everybody, checkpointer, resume_state, directory.keeping.on_nan, around)
+    clock.take(result.phases)
     result.plan, result.path = directory.plan, directory.path
     directory.save_agents(result.params)  # first, because what follows may take long or be interrupted
     trained(checkpointer.keeps and not checkpointer.failures)
@@ -382,11 +394,17 @@ def _record(
     score, episodes = None, episodes_of(directory)
     if episodes:
         with drawn.busy("evaluating the agents"):
+            clock.lap("rest")
             score = result.evaluate(episodes)
+            clock.lap("evaluation")
     for tracker in trackers:
         tracker.close(score)
+    clock.lap("rest")
     with drawn.busy("drawing"):
         pictures = directory.finish(result, score)
+    clock.lap("pictures")
+    result.phases = clock.phases()
+    directory.add_phases(result.phases)
     if not stopped or result.is_complete:
         directory.mark_finished()
     return Recorded(result, score, pictures, 0)

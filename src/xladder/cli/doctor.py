@@ -29,7 +29,7 @@ class DoctorOptions:
 def run(words: Sequence[str]) -> int:
     """Print the information that a bug report should include."""
     parse(DoctorOptions, words, "xladder doctor", "Show versions, devices and which extras are installed.")
-    from xladder import devices
+    from xladder import devices, program_cache
     from xladder.cli import startup
     from xladder.runs.environment import versions
 
@@ -49,7 +49,7 @@ def run(words: Sequence[str]) -> int:
         limit = f", {stats['bytes_limit'] / 2**30:.0f} GiB" if "bytes_limit" in stats else ""
         print_line("device", f"{devices.describe(device)}{limit}")
     print_line("memory", f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB")
-    print_line("cache", startup.cache_folder() or "none: the user's cache folder is not writable")
+    print_line("cache", program_cache.describe())
     for extra, (packages, use) in EXTRAS.items():
         try:
             found = [f"{package} {metadata.version(package)}" for package in packages]

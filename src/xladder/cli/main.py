@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -14,6 +15,9 @@ from itertools import pairwise
 from xladder import __version__, user_code
 from xladder.cli.signals import end_at_once_on_signals
 from xladder.errors import UsageError, XladderError, brief, raised_in_callback, unknown
+from xladder.stopwatch import command_begins
+
+BEGUN = time.perf_counter()
 
 COMMANDS = {
     "train": "train a workload on a rung; writes a run directory",
@@ -56,6 +60,7 @@ EXAMPLES = """\
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code."""
+    command_begins(BEGUN if arguments is None else time.perf_counter())
     if arguments is None:  # only as a command: a calling program handles signals itself
         end_at_once_on_signals()
     words = list(sys.argv[1:] if arguments is None else arguments)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 
+from xladder import program_cache
+from xladder.program_cache import cache_folder as cache_folder
 from xladder.progress import SHORTEST_COMPILE as SHORTEST_COMPILE
 
 
@@ -18,28 +19,8 @@ def prepare(device: str | None, cached: bool = True) -> None:
     if device == "cpu":
         jax.config.update("jax_platforms", "cpu")  # the user's own torso may have imported JAX already
     jax.config.update("jax_enable_x64", False)  # the programs are written for 32 bits, whatever JAX_ENABLE_X64 says
-    folder = cache_folder()
-    if cached and folder and not os.environ.get("JAX_COMPILATION_CACHE_DIR"):
-        # Compiled programs are trusted code, so the folder belongs to the user and is closed to others.
-        jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-
-
-def cache_folder() -> Path | None:
-    """The folder for compiled programs; None if there is no suitable one."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if home.startswith("~"):
-        return None
-    folder = Path(home) / "xladder"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if folder.stat().st_uid != os.getuid():
-            return None
-        folder.chmod(0o700)
-    except OSError:
-        return None
-    return folder
+    if cached:
+        program_cache.enable()
 
 
 def last_compile(name: str) -> float | None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
 
-from xladder import debugging, profiling
+from xladder import debugging, profiling, program_cache
 from xladder.plans import Plan
 from xladder.profiling import FOLDER, Profile
 from xladder.runs.directory import RunDirectory
+from xladder.stopwatch import describe
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,9 @@ class ToolOptions:
     """nans, checkify, nojit, keys, transfers or compiles, separated by commas: see docs/debugging.md."""
     profile: int | None = None
     """Number of ticks to trace, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
+
+    timings: bool = False
+    """Print where the time of the whole command went, and where compiled programs are kept."""
 
     def check(self, plan: Plan, left: int | None = None) -> None:
         """Raise a `UsageError` if a plan does not support these tools; `left`: ticks left, if the run is resumed."""
@@ -37,6 +41,7 @@ class Tools:
     def __init__(self, directory: RunDirectory, options: ToolOptions | None = None):
         options = options or ToolOptions()
         self.plan, self.directory, self.checks = directory.plan, directory, debugging.parse(options.debug)
+        self.timings = options.timings
         self.profile = Profile(directory.path / FOLDER, options.profile, self.plan.rung) if options.profile else None
 
     def around(self, start: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,6 +66,12 @@ class Tools:
     def report(self, console: Console) -> None:
         """Print where the trace is."""
         for line in self.profile.describe() if self.profile else []:
+            self.directory.log(line)
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def report_phases(self, phases: Mapping[str, float], console: Console) -> None:
+        """Print where the time went, if that was asked for."""
+        for line in [*describe(phases), f"compiled programs: {program_cache.describe()}"] if self.timings else []:
             self.directory.log(line)
             console.print(line, highlight=False, markup=False, soft_wrap=True)
 

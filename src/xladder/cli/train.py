@@ -26,6 +26,7 @@ from xladder.registry import RungOptions, find_workload
 from xladder.results import Result
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for
 from xladder.runs.trackers import check_trackers
+from xladder.stopwatch import command_begun
 from xladder.trainer import ResumeState
 
 
@@ -191,7 +192,15 @@ def run_in_terminal(
             from xladder.report.child import WatchedRun
 
             stack.enter_context(WatchedRun(directory.path, screen.show))
-        found = record(directory, resume_state, drawn=screen, around=tools.around, prepare=prepare, trained=trained)
+        found = record(
+            directory,
+            resume_state,
+            drawn=screen,
+            around=tools.around,
+            prepare=prepare,
+            trained=trained,
+            begun=command_begun(),
+        )
         if found.stopped:
             console.print(f"Stopped after {screen.meter.how_far()}; agents and metrics are kept.", highlight=False)
             report_files(directory, console, found.pictures)
@@ -200,6 +209,7 @@ def run_in_terminal(
             return 128 + found.stopped
         report_result(found.result, found.score, console)
         report_files(directory, console, found.pictures)
+        tools.report_phases(found.result.phases, console)
         return 0
 
 

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import dynamic_update_index_in_dim
 
+from xladder.core.compiling import options_for
 from xladder.protocols import Config
 from xladder.rungs.parallel import SAMPLED_TICKS
 from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
@@ -26,6 +27,8 @@ class FusedRun:
     """A population of runs, one per seed, advanced in chunks."""
 
     note = ""
+    ahead = True
+    """Whether programs are dispatched before the metrics of those before them are fetched: the device never waits."""
 
     def __init__(
         self,
@@ -85,7 +88,7 @@ class FusedRun:
 
     def place(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
         """Initialise counters and population on the device."""
-        placed: tuple[Any, Any] = jax.jit(init)(seeds, hyperparams)
+        placed: tuple[Any, Any] = jax.jit(init, compiler_options=options_for(self.device.platform))(seeds, hyperparams)
         return placed
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
@@ -106,11 +109,14 @@ class FusedRun:
 
     def advance(self, ticks: int) -> Metrics:
         """Train for exactly this many ticks."""
-        parts = []
-        for begin in range(0, ticks, LONGEST_CHUNK):
-            count = min(LONGEST_CHUNK, ticks - begin)
+        counts = [min(LONGEST_CHUNK, ticks - begin) for begin in range(0, ticks, LONGEST_CHUNK)]
+        reported = []
+        for count in counts:
             self.counters, self.runs, rows = self.chunk(self.counters, self.runs, self.everywhere(np.int32(count)))
-            columns = self.fetch(rows)._asdict()
+            reported.append(rows if self.ahead else self.fetch(rows))
+        parts = []
+        for count, rows in zip(counts, map(self.fetch, reported) if self.ahead else reported, strict=True):
+            columns = rows._asdict()
             parts.append({name: np.moveaxis(values[:count], 0, 1) for name, values in columns.items()})
         return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 

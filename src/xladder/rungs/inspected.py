@@ -11,7 +11,8 @@ from typing import Any
 
 import jax
 
-from xladder.rungs.running import Compiler
+from xladder.core.compiling import options_for, uncached
+from xladder.rungs.running import Compiler, platform_of
 
 
 @dataclass
@@ -57,13 +58,13 @@ class InspectingCompiler(Compiler):
 
     def program(self, function: Callable[..., Any], donate: tuple[int, ...], *arguments: Any) -> Built:
         """Compile what a rung runs repeatedly."""
-        return self.build(jax.jit(function, donate_argnums=donate), function.__name__, *arguments)
+        options = options_for(platform_of(arguments))
+        jitted = jax.jit(function, donate_argnums=donate, compiler_options=options)
+        return self.build(jitted, function.__name__, *arguments)
 
     def function(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> TracedFunction:
         """Compile one function of a host loop."""
-        return TracedFunction(
-            self, jax.jit(function, static_argnums=0, donate_argnums=donate), function.__name__.strip("_")
-        )
+        return TracedFunction(self, uncached(function, donate), function.__name__.strip("_"))
 
     def build(self, function: Any, name: str, *arguments: Any) -> Built:
         """Trace, lower and compile a function."""

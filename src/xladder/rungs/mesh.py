@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from xladder.core.compiling import options_for
 from xladder.core.data_parallel import DataParallel
 from xladder.errors import UsageError
 from xladder.protocols import Config
@@ -60,6 +61,8 @@ class DeviceDataParallel(DataParallel):
 class MeshRun(FusedRun):
     """A population of runs on a mesh of devices, advanced in chunks."""
 
+    ahead = False  # several programs that wait for each other's devices could block the threads of a CPU
+
     def __init__(
         self,
         config: Config,
@@ -85,7 +88,8 @@ class MeshRun(FusedRun):
         counters, runs = jax.eval_shape(init, seeds, hyperparams)
         self.axes = PartitionSpec(), layout.axes(self.config, runs)
         shardings = jax.tree.map(self.where, (jax.tree.map(lambda _: PartitionSpec(), counters), self.axes[1]))
-        placed: tuple[Any, Any] = jax.jit(init, out_shardings=shardings)(seeds, hyperparams)
+        jitted = jax.jit(init, out_shardings=shardings, compiler_options=options_for(self.device.platform))
+        placed: tuple[Any, Any] = jitted(seeds, hyperparams)
         return placed
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from xladder.core.compiling import options_for
 from xladder.protocols import Config
 from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
 
@@ -28,7 +29,10 @@ class ParallelRun:
     def __init__(self, config: Config, seed: int, device: Any, compiler: Compiler = USUAL):
         self.program = program = config.family.program_for(config, device.platform, (seed,))
         with jax.default_device(device):
-            init = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))
+            init = jax.jit(
+                lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)),
+                compiler_options=options_for(device.platform),
+            )
             self.counters, self.runs = init(jnp.asarray([seed], jnp.int32))
             begun = time.perf_counter()
             # Donated, so that replay memory and parameters are updated in place.

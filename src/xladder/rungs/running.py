@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from xladder.core.compiling import compiled
+from xladder.core.compiling import compiled, options_for
 from xladder.protocols import Config
 
 # The metrics of some ticks: arrays [seeds, ticks, …]
@@ -145,7 +145,8 @@ class Compiler:
         """Compile what a rung runs repeatedly, ahead of time for these arguments; the donated ones are overwritten."""
         import jax
 
-        return jax.jit(function, donate_argnums=donate).lower(*arguments).compile()
+        jitted = jax.jit(function, donate_argnums=donate, compiler_options=options_for(platform_of(arguments)))
+        return jitted.lower(*arguments).compile()
 
     def function(self, function: Callable[..., Any], donate: tuple[int, ...] = ()) -> Any:
         """Compile one function of a host loop."""
@@ -153,6 +154,15 @@ class Compiler:
 
 
 USUAL = Compiler()
+
+
+def platform_of(arguments: Any) -> str:
+    """The kind of device that arrays are on."""
+    import jax
+
+    placed = (leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array))
+    found = next((device.platform for array in placed for device in array.devices()), None)
+    return found or jax.default_backend()
 
 
 def concatenate_seeds(trees: Sequence[Any]) -> Any:

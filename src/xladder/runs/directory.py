@@ -321,6 +321,12 @@ class RunDirectory:
             return curves
         return curves | family.draw(result, score, media, title)
 
+    def add_phases(self, phases: Mapping[str, float]) -> None:
+        """Add to timings.json where the time of the run went, in seconds."""
+        file = self.path / "timings.json"
+        timings = json.loads(file.read_text(encoding="utf-8"))
+        write_json(file, timings | {"phases": {name: round(seconds, 3) for name, seconds in phases.items()}})
+
 
 def folder_for(name: str | None, out: str | Path | None, existing: bool = False) -> Path | None:
     """The folder of a run with a name of its own, which is `runs/NAME`, else `out`; None to make one up.

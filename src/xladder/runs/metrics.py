@@ -10,9 +10,9 @@ import hashlib
 import io
 import os
 import shutil
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,9 +20,11 @@ import numpy as np
 
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import DamagedRun
+from xladder.runs.events import EventsFile
 
 MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seeds
-MOST_EVENTS = 2000  # per curve: TensorBoard shows half as many, and writing one can take longer than an iteration
+ROWS_AT_ONCE = 4096
+MOST_EVENTS = 1000  # per curve: TensorBoard shows as many
 
 
 class MetricsWriter:
@@ -54,7 +56,7 @@ class MetricsWriter:
         """Number of valid bytes in metrics.csv."""
         self.elapsed = 0.0
         self._digest = hashlib.sha256()  # of those bytes
-        self._events: dict[str, Any] = {}
+        self._events: dict[str, EventsFile] = {}
         self.position_in_steps = 0
         """Environment steps of the last row."""
 
@@ -62,12 +64,7 @@ class MetricsWriter:
         """Append a chunk whose first tick is `first`; `columns` are [seeds, ticks]. nan becomes an empty cell."""
         lines = [] if self.position else [",".join(["seed", self.tick, "steps", *columns, "seconds"]) + "\r\n"]
         for s, seed in enumerate(seeds):
-            rows = zip(*(map(_cell, values[s].tolist()) for values in columns.values()), strict=True)
-            # Numbers need no quotes, so a join suffices; `csv` would be several times slower.
-            each = self.steps_per_tick
-            lines += [
-                f"{seed},{t},{(t + 1) * each},{','.join(row)},{elapsed:.3f}\r\n" for t, row in enumerate(rows, first)
-            ]
+            lines += format_rows(seed, first, self.steps_per_tick, [v[s] for v in columns.values()], elapsed)
         text = "".join(lines).encode()
         with self.path.open("r+b" if self.position else "wb") as file:
             if file.seek(0, os.SEEK_END) < self.position:
@@ -124,7 +121,7 @@ class MetricsWriter:
             events, step = self._writer("score"), self.position_in_steps
             for name, value in scores.items():
                 if isinstance(value, int | float) and not isinstance(value, bool) and np.isfinite(value):
-                    events.write_event(_event(f"score/{name}", float(value), step))
+                    events.add(f"score/{name}", [float(value)], [step])
             events.flush()
 
     def _add_events(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray]) -> None:
@@ -132,9 +129,9 @@ class MetricsWriter:
             for s, seed in enumerate(seeds) if self.by_seed else [(0, -1)]:
                 series = values[s] if self.by_seed else mean_and_interval(values)[0]
                 events = self._writer(f"seed-{seed}" if self.by_seed else "mean")
-                for t in self._chosen(series, first):
-                    step = (t + 1) * self.steps_per_tick
-                    events.write_event(_event(self.tag(name), float(series[t - first]), step))
+                chosen = self._chosen(series, first)
+                steps = ((chosen + 1) * self.steps_per_tick).tolist()
+                events.add(self.tag(name), series[chosen - first].tolist(), steps)
         self.position_in_steps = (first + next(iter(columns.values())).shape[1]) * self.steps_per_tick
         for events in self._events.values():
             events.flush()
@@ -143,26 +140,22 @@ class MetricsWriter:
         """A metric's name in TensorBoard: what is measured while training and what evaluations find are two groups."""
         return f"eval/{name.removeprefix('eval_')}" if name in self.measured else f"train/{name}"
 
-    def _chosen(self, series: np.ndarray, first: int) -> list[int]:
+    def _chosen(self, series: np.ndarray, first: int) -> np.ndarray:
         """Choose the ticks of a chunk to write as events: a subset in long runs, but every rarely measured value."""
         measured = first + np.flatnonzero(np.isfinite(series))
         rarely = len(measured) * self.stride <= len(series)
-        return measured.tolist() if rarely else measured[measured % self.stride == 0].tolist()
+        return measured if rarely else measured[measured % self.stride == 0]
 
     def close(self) -> None:
         """Flush the events."""
         for events in self._events.values():
-            events.close()
+            with suppress(OSError):
+                events.close()
         self._events = {}
 
-    def _writer(self, name: str) -> Any:
-        # Not `SummaryWriter`: its queue blocks forever once the disk is full and its thread has died.
+    def _writer(self, name: str) -> EventsFile:
         if name not in self._events:
-            from tensorboardX.event_file_writer import EventsWriter
-
-            folder = self.folder / "events" / name
-            folder.mkdir(parents=True, exist_ok=True)
-            self._events[name] = EventsWriter(str(folder / "events"))
+            self._events[name] = EventsFile(self.folder / "events" / name)
         return self._events[name]
 
 
@@ -237,12 +230,17 @@ def read(path: Path, tick: str) -> dict[str, np.ndarray]:
     return {name: values for name, values in columns.items() if name not in ("steps", "seconds")}
 
 
-def _event(name: str, value: float, tick: int) -> Any:
-    from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.proto.summary_pb2 import Summary
+def format_rows(
+    seed: int, first: int, steps_per_tick: int, columns: Sequence[np.ndarray], elapsed: float
+) -> Iterator[str]:
+    """The lines of a seed's ticks from `first` on, from columns [ticks]; nan is an empty cell.
 
-    return Event(wall_time=time.time(), step=tick, summary=Summary(value=[Summary.Value(tag=name, simple_value=value)]))
-
-
-def _cell(value: float) -> str:
-    return "" if value != value else f"{value:.7g}"
+    Many rows are formatted at once: one by one, and cell by cell, they would take longer than a short tick does.
+    """
+    line = f"{seed},%d,%d,{','.join(['%.7g'] * len(columns))},{elapsed:.3f}\r\n"
+    for begin in range(0, len(columns[0]), ROWS_AT_ONCE):
+        parts = [values[begin : begin + ROWS_AT_ONCE].tolist() for values in columns]
+        ticks = range(first + begin, first + begin + len(parts[0]))
+        steps = range(ticks.start * steps_per_tick + steps_per_tick, (ticks.stop + 1) * steps_per_tick, steps_per_tick)
+        text = line * len(ticks) % tuple(chain.from_iterable(zip(ticks, steps, *parts, strict=True)))
+        yield text.replace("nan", "")

@@ -24,6 +24,7 @@ from xladder.errors import UsageError, missing_extra
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.jax_checks import attempt, count_actions, require_scalar, require_unchanged, trace, unpack
+from xladder.worlds.late_imports import without_drawing
 from xladder.worlds.names import GYMNAX, find_gymnax
 from xladder.worlds.observations import Layout, layout_of
 
@@ -208,7 +209,8 @@ def _make(name: str) -> tuple[Any, Any]:
 
 def _gymnax() -> Any:
     try:
-        import gymnax
+        with without_drawing():
+            import gymnax
     except ImportError as error:
         raise missing_extra("gymnax", "gymnax") from error
     return gymnax
