@@ -73,7 +73,7 @@ def _checksums(records: np.ndarray) -> np.ndarray:
 @cache
 def _table() -> np.ndarray:
     """uint32 [256]: what each byte does to a checksum."""
-    crc = np.arange(256, dtype=np.uint32)
+    crc: np.ndarray = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         crc = (crc >> 1) ^ (crc & 1) * np.uint32(CASTAGNOLI)
     return crc
