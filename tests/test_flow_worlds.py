@@ -39,7 +39,8 @@ def test_a_run_can_be_evaluated_sampled_resumed_reported_and_exported(name, caps
     assert call("eval", "run", "--json", "score.json") == 0
     score = json.loads(Path("score.json").read_text())
     assert score["exact"] and 0 < score["tv"] < 1 and score["num_modes"] >= 1
-    assert max(score["modes_per_seed"]) <= score["num_modes"]
+    # Untrained, a sampler is far from all but flat targets: modes that are not there must not count as found.
+    assert max(score["modes_per_seed"]) <= score["num_modes"] <= score["num_mode_cells"]
     assert call("sample", "run", "-n", "7", "--out", "some.csv") == 0
     rows = list(csv.DictReader(Path("some.csv").read_text().splitlines()))
     assert len(rows) == 7 and column in rows[0]

@@ -110,3 +110,10 @@ def test_the_made_up_table_is_learned_and_sampled(tmp_path):
     assert call("sample", str(tmp_path / "run"), "-n", "20", "--out", str(tmp_path / "objects.csv")) == 0
     head, *rows = (tmp_path / "objects.csv").read_text().splitlines()
     assert head.startswith("sequence,") and all(row.split(",")[0] in made_up() for row in rows)
+
+
+def test_modes_are_counted_as_they_are_listed():
+    # The best 100 are counted while training; an exact evaluation asks for the objects with the highest reward.
+    world = WorldConfig(modes=100).build()
+    assert world.modes_counted == 100
+    assert world.num_modes() == world.enumeration().num_regions == world.enumeration().modes.sum() == 1
