@@ -135,7 +135,7 @@ def test_a_draw_without_a_key_is_found_although_it_never_changes_once_compiled(n
     ],
 )
 def test_check_finds_what_shows_only_on_the_way(name, said):
-    found = list(contract.check_world(names.locate(name).family, name))
+    found = list(contract.check_world(names.locate(name).source, name))
     assert said in [finding.sentence for finding in found if finding.kind == "broken"]
 
 

@@ -218,7 +218,7 @@ CHECKED = {
 
 @pytest.mark.parametrize("name", CHECKED)
 def test_check_finds_what_is_wrong(name):
-    wrong = [f.sentence for f in contract.check_world(names.locate(name).family, name) if f.kind == "broken"]
+    wrong = [f.sentence for f in contract.check_world(names.locate(name).source, name) if f.kind == "broken"]
     assert wrong and CHECKED[name] in wrong[0]
 
 

@@ -320,7 +320,7 @@ def find_workload(name: str) -> Workload:
             raise UsageError(f"The installed workload `{name}` is not a `Workload` of `xladder.registry`.")
         return installed
     place = names.locate(name)
-    found = SOURCES[place.family]
+    found = SOURCES[place.source]
     # A user's own world may have JaxMARL's API without needing the package.
     needed = not place.name.startswith("marl/")
     if needed and found.package and found.extra and not is_installed(found.package):

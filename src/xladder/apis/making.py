@@ -112,7 +112,7 @@ def _world_of(config: Config, api: str, settings: Any) -> tuple[Any, bool]:
             f"`{config.name}` is not an environment in which rewards are collected: a GFlowNet samples its objects in "
             "proportion to their reward. Its API is `xladder.worlds.flow.FlowWorld`."
         )
-    source = names.locate(config.name).family
+    source = names.locate(config.name).source
     if not config.world.jittable:
         raise UsageError(f"`{config.name}` is not a world of xladder: {OF_OTHERS[source]}.")
     changes = {"num_envs": 1, "shared": False}

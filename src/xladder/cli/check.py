@@ -64,18 +64,18 @@ def run(words: Sequence[str]) -> int:
             "compares it with its twin."
         )
     place = names.locate(options.name)
-    if options.twin is not None and place.family not in ("gymnax", "jax", "marl"):
+    if options.twin is not None and place.source not in ("gymnax", "jax", "marl"):
         raise UsageError(f"`--twin` is for worlds in JAX, and `{options.name}` is none: check the JAX world.")
-    if place.family == "atari":
+    if place.source == "atari":
         raise UsageError(f"`{place.name}` is built into xladder, whose tests check its emulator.")
     startup.prepare("cpu")
     from xladder.worlds.contract import require_world
 
-    require_world(place.family, place.name, options.twin)
+    require_world(place.source, place.name, options.twin)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False, emoji=False, soft_wrap=True)
     console.print(f"{options.name}:")
     found = []
-    for finding in findings(place.family, place.name, options.twin):
+    for finding in findings(place.source, place.name, options.twin):
         found.append(finding)
         console.print(f"  {MARKS[finding.kind]}{finding.sentence}")
     wrong = [finding for finding in found if finding.kind == "broken"]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from xladder.cli.main import split_workload
-from xladder.cli.options import parse_with_config, write_json_file
+from xladder.cli.options import parse_with_config, print_line, write_json_file
 from xladder.cli.signals import cleaned_up
 from xladder.core.compilers import why_no_compiler
 from xladder.core.statistics import signed
@@ -177,8 +177,3 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
 def short(rate: float) -> str:
     """Format a rate in at most seven characters."""
     return f"{rate:,.0f}" if rate < 999_999 else f"{rate / 1e6:.2f}M"
-
-
-def print_line(console: Console, line: str) -> None:
-    """Print a line without markup, highlighting or wrapping."""
-    console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)

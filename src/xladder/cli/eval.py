@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from xladder.cli.compare import print_line
-from xladder.cli.options import parse, parse_condition, write_json_file
+from xladder.cli.options import parse, parse_condition, print_line, write_json_file
 from xladder.errors import UsageError
 
 
@@ -45,7 +44,7 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.directory import load
     from xladder.runs.plan_files import read_run_plan
 
-    settings = read_run_plan(options.run_dir).workload.family
+    family = read_run_plan(options.run_dir).workload.family
     from xladder import devices
     from xladder.cli import startup
 
@@ -60,8 +59,8 @@ def run(words: Sequence[str]) -> int:
         result = load(options.run_dir)
         if options.condition is not None:
             result = result.at(parse_condition(options.condition))
-        score = result.evaluate(options.episodes or settings.episodes, options.seed)
-    for line in settings.describe_score(score):
+        score = result.evaluate(options.episodes or family.episodes, options.seed)
+    for line in family.describe_score(score):
         print_line(console, line)
     write_json_file(options.json, score)
     return 0

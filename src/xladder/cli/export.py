@@ -10,8 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from xladder.cli.compare import print_line
-from xladder.cli.options import parse
+from xladder.cli.options import parse, print_line
 from xladder.cli.signals import cleaned_up
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from xladder.cli.compare import print_line
-from xladder.cli.options import parse_with_config
+from xladder.cli.options import parse_with_config, print_line
 from xladder.cli.signals import cleaned_up
 from xladder.errors import UsageError
 from xladder.plans import plan as make_plan

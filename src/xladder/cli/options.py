@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_type_hints
 
 import tyro
+from rich.console import Console
 
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError
@@ -51,13 +52,13 @@ def parse_with_config(
     Returns:
         The options and the config.
     """
-    settings = workload.family
+    family = workload.family
     preset, file, protocol = (_value(words, flag) for flag in ("--preset", "--config", "--protocol"))
     if preset and file:
         raise UsageError("`--preset` and `--config` both set the defaults: give only one of them.")
     if protocol and file:
         raise UsageError("`--config` already has its protocol's settings: leave out `--protocol`, or `--config`.")
-    presets = settings.presets(workload.name, protocol)
+    presets = family.presets(workload.name, protocol)
     defaults: dict[str, Any] = {}
     start = chosen(presets, preset or "default", protocol)
     if file:
@@ -80,7 +81,7 @@ def parse_with_config(
         names = {field.name for field in dataclasses.fields(options)}  # type: ignore[arg-type]
         start, defaults = plan.config, {k: v for k, v in known.items() if k in names and v is not None}
     if compared:
-        start = settings.compared(start)
+        start = family.compared(start)
     both = dataclasses.make_dataclass(
         "both",
         [
@@ -94,7 +95,7 @@ def parse_with_config(
         words = _without(words, "--protocol")
     check_flags(words, set(_flags_of(options)), start)
     parsed = parse_words(both, words, f"{program} {workload.name}", about)
-    settings.check(parsed.config)
+    family.check(parsed.config)
     check_name(workload, parsed.config)
     return parsed.options, parsed.config
 
@@ -138,6 +139,11 @@ def parse_condition(text: str) -> float | tuple[float, ...]:
             f"`--condition` is {text}, but it has to be a number, or weights with commas between them, such as 0.3,0.7."
         ) from None
     return numbers[0] if len(numbers) == 1 else numbers
+
+
+def print_line(console: Console, line: str) -> None:
+    """Print a line without markup, highlighting or wrapping."""
+    console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)
 
 
 def write_json_file(path: Path | None, data: Any) -> None:

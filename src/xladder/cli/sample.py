@@ -13,8 +13,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder.cli.compare import print_line
-from xladder.cli.options import parse, parse_condition
+from xladder.cli.options import parse, parse_condition, print_line
 from xladder.errors import UsageError
 
 

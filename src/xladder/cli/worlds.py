@@ -122,6 +122,7 @@ def show_zoo(console: Console, whole: bool) -> None:
 def show_flow(console: Console, whole: bool) -> None:
     """Print how GFlowNet worlds are named; all but one are the user's own."""
     console.print("Objects built step by step, for GFlowNets, as flow/NAME: flow/bits, strings of 8 bits.")
+    console.print("It is the smallest example; the workload `bits` is another, with published sizes and rewards.")
     console.print("Your own are flow/module:Name, a `FlowWorld` of `xladder.worlds.flow`.")
 
 

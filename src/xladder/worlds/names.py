@@ -39,7 +39,7 @@ Source = Literal["gymnax", "atari", "gym", "jax", "marl", "zoo", "flow"]
 class Place(NamedTuple):
     """Where a world comes from."""
 
-    family: Source
+    source: Source
     id: str
     """Its name there."""
     name: str

@@ -22,7 +22,7 @@ SOURCES = {
 def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world, under a protocol if it has several."""
     place = names.locate(name)
-    return SOURCES[place.family].presets(place, protocol)
+    return SOURCES[place.source].presets(place, protocol)
 
 
 def check(config: ValueConfig) -> None:
