@@ -56,6 +56,7 @@ ORDER = (
     "gym",
     "sorrel",
     "results",
+    "bad_numbers",
     "trainer",
     "execution",
     "callbacks",

@@ -10,14 +10,16 @@ import xladder
 from tests.own_worlds import Corridor
 from tests.test_own_gflownet import Strings
 from xladder import user_code
+from xladder.bad_numbers import returned_by_world
 from xladder.cli.main import main
-from xladder.errors import UsageError
+from xladder.errors import UsageError, UserCodeFailed
 from xladder.families.gflownet.check import remarks_on
 from xladder.worlds import contract, contract_host, gymnax_world, marl_world, twin_check, zoo_host
 from xladder.worlds.twin_check import TwinFault
 from xladder.worlds.zoo_host import ZooEnvs
 
 HERE = "tests.test_world_contracts"
+SMALL = {"batch_size": 8, "learning_starts": 32, "memory": 128, "hidden": (4,), "width": 4}
 
 
 @pytest.fixture(autouse=True)
@@ -82,8 +84,7 @@ def test_every_env_of_an_instance_is_its_own():
 
 
 def test_an_instance_is_trained_in_as_many_envs_as_there_are():
-    small = {"batch_size": 8, "learning_starts": 32, "memory": 128, "hidden": (4,), "width": 4}
-    result = xladder.train(Clock(5), "torch", steps=256, evaluate_episodes=0, learner=small)
+    result = xladder.train(Clock(5), "torch", steps=256, evaluate_episodes=0, learner=SMALL)
     assert set(result.metrics["return"][np.isfinite(result.metrics["return"])]) == {5.0}
 
 
@@ -242,3 +243,45 @@ def test_a_reward_that_is_the_same_for_all_objects_is_noted():
     note = "`log_reward` is 0.5 for every object tried: all are to be sampled equally often"
     assert list(remarks_on(f"flow/{HERE}:Uniform")) == [note]
     assert not list(remarks_on("flow/tests.test_own_gflownet:Strings"))
+
+
+SAID = "`{}` returns {} that is not a finite number from {}: `xladder check {}` looks for it."
+
+
+@pytest.mark.parametrize(
+    ("world", "array", "said"),
+    [
+        ("jax/m:W", "state.runs.memory.rewards", ("a reward", "`step_env`")),
+        ("marl/m:W", "state.runs.memory.frames", ("an observation", "`reset` or `step_env`")),
+        ("zoo/m:W", "state.loop.memories.0.history.rows.rewards", ("a reward", "`step`")),
+        ("zoo/m:W", "state.runs.agent.params.head.bias", None),
+        ("cartpole", "state.runs.memory.rewards", None),
+    ],
+)
+def test_numbers_that_a_world_returned_are_told_apart_from_those_of_a_learner(world, array, said):
+    nothing = {"state.runs.memory.actions": np.zeros(3, np.int32), array: np.zeros(3, np.float32)}
+    assert returned_by_world(world, nothing) == ""
+    found = returned_by_world(world, nothing | {array: np.array([0, np.inf, 1], np.float32)})
+    assert found == (SAID.format(world, *said, world) if said else "")
+
+
+class NotANumberLater(Clock):
+    def step(self, actions):
+        seen, _, *more = super().step(actions)
+        return seen, {"one": np.nan if self.time == 3 else 1.0}, *more
+
+
+def test_a_world_whose_reward_is_no_number_fails_and_not_the_learner():
+    with pytest.raises(UserCodeFailed, match=r"a reward that is not a finite number from `step`.* ended at tick \d+\."):
+        xladder.train(NotANumberLater, "torch", steps=512, evaluate_episodes=0, learner=SMALL)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("RESOURCE_EXHAUSTED: out of memory")])
+def test_a_run_that_does_not_fit_into_memory_leaves_nothing_if_nothing_was_trained(error, tmp_path, monkeypatch):
+    def execute(*_, **__):
+        raise error
+
+    monkeypatch.setattr("xladder.training.execute", execute)
+    with pytest.raises(type(error)):
+        xladder.train("cartpole", out=tmp_path / "run", progress=False)
+    assert not (tmp_path / "run").exists()

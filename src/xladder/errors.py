@@ -115,6 +115,11 @@ def raised_in_callback(error: BaseException) -> str:
     return next((line.strip() for line in traceback.splitlines() if line.strip() and not line.startswith(" ")), "")
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether the memory of the device or the machine did not suffice."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
 def printable(value: object, most: int = 200) -> str:
     """Untrusted text with terminal control characters replaced, cut to `most` characters."""
     return "".join(letter if letter.isprintable() else "?" for letter in str(value)[:most])

@@ -11,11 +11,12 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from xladder import devices
+from xladder.bad_numbers import BadLeaf, first_bad, returned_by_world
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.statistics import episode_weights, weighted_mean
 from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback
@@ -310,7 +311,9 @@ class Trial:
         bad = ~finite & (started | np.isinf(loss))
         if bad.any():
             row, column = np.argwhere(bad)[0]
-            leaf = first_bad(self.wait("looking for the cause", capture, self.running.state(), "state."))
+            state = self.wait("looking for the cause", capture, self.running.state(), "state.")
+            self.check_world(state)
+            leaf = first_bad(state)
             what = f"The loss of seed {self.seeds[row]} stopped being a number"
             raise self.diverged(what, self.done + int(column), int(row), leaf)
         self.learning = bool(started[:, -1].all())
@@ -319,7 +322,13 @@ class Trial:
         """Raise `Diverged` if a parameter is nan or infinite, so that it is not saved."""
         leaf = first_bad(arrays)
         if leaf:
+            self.check_world(arrays)
             raise self.diverged("A parameter is not a number", self.done, None, leaf)
+
+    def check_world(self, arrays: Arrays) -> None:
+        """Raise `UserCodeFailed` if the world returned numbers that are not finite: no learning rate would help."""
+        if said := returned_by_world(self.plan.workload.name, arrays):
+            raise UserCodeFailed(f"{said} The run ended at {self.plan.workload.tick} {self.done}.")
 
     def diverged(self, what: str, tick: int, row: int | None, leaf: BadLeaf | None) -> Diverged:
         """Build the error for a diverged run, with a report of where and when."""
@@ -345,23 +354,6 @@ class Trial:
         )
         error.report = report
         return error
-
-
-class BadLeaf(NamedTuple):
-    """An array that holds nan or infinity, and the index of the first such entry."""
-
-    name: str
-    place: tuple[int, ...]
-
-
-def first_bad(arrays: Arrays) -> BadLeaf | None:
-    """Find the first array of an agent that holds nan or infinity."""
-    for name, array in arrays.items():
-        learned = any(word in name for word in ("params", "opt_state", "target", "nets"))
-        learned = learned and ".hyperparams." not in name  # which may be infinite: a gradient that is not clipped
-        if learned and array.dtype.kind == "f" and not np.isfinite(array).all():
-            return BadLeaf(name.removeprefix("state."), tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0]))
-    return None
 
 
 def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from xladder import devices, program_cache, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
-from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError, UserCodeFailed
+from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError, UserCodeFailed, out_of_memory
 from xladder.execution import execute
 from xladder.plans import Plan, allow_imports, plan
 from xladder.progress import Drawing, drawing
@@ -335,8 +335,10 @@ def record(
         raise PeerLost(f"{error} Resume with: {directory.resume_command}") from None
     except UsageError:
         raise
-    except BaseException:
+    except BaseException as error:
         directory.log(traceback.format_exc())
+        if out_of_memory(error):
+            directory.discard()
         raise
     finally:
         with suppress(OSError):

@@ -30,6 +30,7 @@ from typing import Any, get_args
 import numpy as np
 
 from xladder import user_code
+from xladder.bad_numbers import first_bad
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError, printable
@@ -42,7 +43,7 @@ from xladder.runs.environment import environment
 from xladder.runs.locks import Lock
 from xladder.runs.plan_files import describe_plan, read_run_plan, run_metadata
 from xladder.settings import to_dict
-from xladder.trainer import OnNan, first_bad
+from xladder.trainer import OnNan
 
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
