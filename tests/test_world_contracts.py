@@ -285,3 +285,13 @@ def test_a_run_that_does_not_fit_into_memory_leaves_nothing_if_nothing_was_train
     with pytest.raises(type(error)):
         xladder.train("cartpole", out=tmp_path / "run", progress=False)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("world", [ForeverAlone, ForeverAlone()])
+def test_an_environment_of_gymnasiums_without_an_id_is_told_how_to_get_one(world):
+    with pytest.raises(UsageError) as refused:
+        xladder.plan(world)
+    assert str(refused.value) == (
+        "`ForeverAlone` is an environment of Gymnasium's without an id: register it in its module, "
+        f'`gymnasium.register("ForeverAlone-v0", ForeverAlone)`, and train `gym/{HERE}:ForeverAlone-v0`.'
+    )

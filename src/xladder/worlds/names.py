@@ -81,6 +81,8 @@ APIS = {
     "flow": ("forward_mask", "backward_mask", "log_reward"),
     "zoo": ("possible_agents", "reset", "step"),
 }
+GYMNASIUM = ("reset", "step", "unwrapped", "np_random")
+"""What Gymnasium's environments have, which are trained by their ids."""
 SORREL = ("take_turn", "setup_agents", "populate_environment")
 """What sorrel's environments have."""
 FLOW_WORLDS = {
@@ -170,10 +172,19 @@ def source_of(thing: Any) -> str:
             return source
     if has(*SORREL):
         return "zoo"  # which gives it PettingZoo's API
+    if has(*GYMNASIUM):
+        kind = thing if hasattr(thing, "__qualname__") else type(thing)
+        where = "my_module" if kind.__module__ == "__main__" else kind.__module__
+        raise UsageError(
+            f"`{user_code.shown(thing)}` is an environment of Gymnasium's without an id: register it in its module, "
+            f'`gymnasium.register("{kind.__name__}-v0", {kind.__name__})`, and train '
+            f"`gym/{where}:{kind.__name__}-v0`."
+        )
     raise UsageError(
         f"`{user_code.shown(thing)}` has none of the APIs xladder supports: gymnax's is `reset_env` and `step_env`, "
         "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, sorrel's `take_turn`, "
-        "and a GFlowNet's `forward_mask`, `backward_mask` and `log_reward`."
+        "and a GFlowNet's `forward_mask`, `backward_mask` and `log_reward`; Gymnasium's environments are named by "
+        "their ids, `gym/module:ID`."
     )
 
 
