@@ -104,7 +104,8 @@ def run(words: Sequence[str]) -> int:
     if not all(row["learning"] for row in found["rows"]):
         print_line(
             console,
-            f"The run ended before learning started: these times are for acting only. Give more {workload.length}.",
+            "The run was too short to time learning: it had not begun, or only just, and whole is mostly the time of "
+            f"acting and warm-up. Give more {workload.length}.",
         )
     if any(row["update_seconds"] is None for row in found["rows"]):
         print_line(
