@@ -170,6 +170,7 @@ def test_ids_of_gymnasium():
     ("workload", "api", "settings", "sentence"),
     [
         ("treasurehunt", "zoo", {}, "There is no API `zoo`. There are: gymnasium, gymnax, jaxmarl, pettingzoo,"),
+        ("tag", "gymnasium", {}, "`tag` has 5 agents, and `gymnasium` is for one: use `pettingzoo`."),
         ("treasurehunt", "gymnasium", {}, "has 5 agents, and `gymnasium` is for one: set `world={'num_agents': 1}`"),
         ("treasurehunt", "pettingzoo", {"world": {"observe": "in_turn"}}, "use `pettingzoo-aec`"),
         ("treasurehunt", "pettingzoo", {"world": {"num_agents": 1000}}, "has only 64 cells inside its wall"),

@@ -66,6 +66,8 @@ def test_the_policy_in_numpy_has_the_networks_values(kind, share):
         if kind == "iqn":
             policy.generator = type("Fixed", (), {"random": lambda self, shape, dtype, f=fractions: f.reshape(shape)})()
         assert policy.greedy(state[None]) == values.argmax()
+    with pytest.raises(UsageError, match="A state has 7 numbers, but this model takes 24"):
+        policy.greedy(np.zeros((1, 7)))  # the rows of a sparse state could be looked up all the same
 
 
 @pytest.mark.slow

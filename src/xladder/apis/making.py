@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from xladder.apis.interface import Observations
@@ -11,7 +12,7 @@ from xladder.core.packages import is_installed
 from xladder.errors import UsageError, missing_extra, unknown
 from xladder.families.multi_agent.config import Config as MultiAgentConfig
 from xladder.families.value.config import ValueConfig
-from xladder.plans import plan
+from xladder.plans import Plan, plan
 from xladder.protocols import Config
 from xladder.worlds import names
 
@@ -86,13 +87,24 @@ def make(
     package = api.partition("-")[0]
     if not is_installed(package):
         raise missing_extra(package, EXTRAS[package])
-    found = plan(workload, preset=preset, config=config, imports=imports, **settings).config
+    planned = partial(plan, workload, preset=preset, config=config, imports=imports)
+    found = planned(**settings).config
     request = Request(found.name, *_world_of(found, api, settings), observations, render_mode)
     agents = request.world.num_agents if request.turns else max(1, len(request.world.agents))
     if api in FOR_ONE and agents > 1:
-        only = ": set `world={'num_agents': 1}`, or use" if request.turns else ": use"
+        alone = request.turns and _takes_one(planned, settings)
+        only = ": set `world={'num_agents': 1}`, or use" if alone else ": use"
         raise UsageError(f"`{found.name}` has {agents} agents, and `{api}` is for one{only} `{FOR_ONE[api]}`.")
     return MAKERS[api](request)
+
+
+def _takes_one(planned: Callable[..., Plan], settings: Mapping[str, Any]) -> bool:
+    """Whether a world with turns can have a single agent."""
+    try:
+        planned(**{**settings, "world": {**(settings.get("world") or {}), "num_agents": 1}})
+    except UsageError:
+        return False
+    return True
 
 
 def _world_of(config: Config, api: str, settings: Any) -> tuple[Any, bool]:

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from xladder.errors import UsageError
+
 SPARSE = 3  # inputs per nonzero one from which on summing rows of the first kernel is faster than multiplying with it
 
 
@@ -93,6 +95,11 @@ def _layer(params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 def _first(state: np.ndarray, kernel: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """float32 [H]: the first layer of a state [I]. Views are often one-hot, so most inputs are zero."""
+    if state.size != len(kernel):
+        raise UsageError(
+            f"A state has {state.size} numbers, but this model takes {len(kernel)}: `n_frames` observations of "
+            "`input_size`, flattened."
+        )
     (rows,) = state.nonzero()
     if SPARSE * rows.size < state.size:
         return _affine(state[rows], kernel.take(rows, 0), bias)
