@@ -1,5 +1,6 @@
 """User code that fails or breaks its contract: a sentence that names it, before a run begins or when it ends there."""
 
+from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -253,7 +254,7 @@ def test_a_sentence_does_not_end_at_a_colon():
 def test_user_code_that_fails_during_a_run_is_named(call, said):
     with ThreadPoolExecutor(1) as thread:
         plan = SimpleNamespace(workload=SimpleNamespace(name="maze", tick="tick"))
-        trial = SimpleNamespace(thread=thread, observer=Observer(), plan=plan, done=3)
+        trial = SimpleNamespace(thread=thread, observer=Observer(), plan=plan, done=3, phases=defaultdict(float))
         with pytest.raises(UserCodeFailed) as failed:
             Trial.wait(trial, "training", call)
     assert str(failed.value) == f"{said} The run ended at tick 3." and failed.value.exit_code == 1
