@@ -21,7 +21,7 @@ from xladder.fingerprints import fingerprint
 from xladder.plans import plan
 from xladder.runs.directory import RunDirectory, command
 from xladder.runs.plan_files import read_run_plan
-from xladder.worlds import gymnax_world
+from xladder.worlds import gymnax_world, own_rewards
 from xladder.worlds.names import locate, name_of
 
 
@@ -47,6 +47,12 @@ def test_packages_that_share_a_name_disable_that_name_alone(tmp_path, monkeypatc
     assert locate("yards").name == "jax/yards"
     with pytest.raises(UsageError, match=r"call different worlds `maze`: .*(halls|yards):Maze and .*`module:Name`"):
         locate("maze")
+
+
+def test_a_reward_that_is_no_function_is_named_with_its_type():
+    user_code.allow("tests.own_nets")
+    with pytest.raises(UsageError, match="NOT_A_TORSO, which is of type int and not a function"):
+        own_rewards.find_reward("tests.own_nets:NOT_A_TORSO")
 
 
 # ---- names of objects ------------------------------------------------------------------------------------------------
