@@ -378,7 +378,7 @@ BAD = {
     "atari/pong --frames 510": "a multiple of 128: 384 or 512",
     "cartpole --steps 0": "1 or more",
     "cartpole --preset pqn --rung torch": "Use `fused`",
-    "cartpole --learner.memory 8": "need at least",
+    "cartpole --learner.memory 8": "it has to be 56 or more",
     "cartpole --rung mesh": "`mesh` needs `--mesh`",
     "cartpole --world.name acrobot": "use `acrobot` in its place",
 }

@@ -97,10 +97,9 @@ def agent_of(learner, online, target, lr=0.1):
 
 def torch_of(learner, online, target):
     """The PyTorch learner round tables instead of its own networks."""
-    other = TorchLearner.__new__(TorchLearner)
-    other.config, other.device, other.masked = learner.config, "cpu", False
     implicit = learner.config.head in ("implicit", "sorrel")
-    other.net, other.target = TorchTable(online, implicit), TorchTable(target, implicit).requires_grad_(False)
+    other = TorchLearner(learner.config, TorchTable(online, implicit))
+    other.target = TorchTable(target, implicit).requires_grad_(False)
     return other
 
 

@@ -188,8 +188,7 @@ def test_an_ingredient_that_only_one_side_has_fails_where_it_enters(member, fiel
     start = TorchLearner.__init__
 
     def differing(self, *arguments):
-        start(self, *arguments)
-        self.config = replace(self.config, **{field: wrong})
+        start(self, replace(arguments[0], **{field: wrong}), *arguments[1:])
 
     monkeypatch.setattr(TorchLearner, "__init__", differing)
     seed = 2  # of two actions, online and target networks prefer another there; with seed 0 both prefer the same
