@@ -48,7 +48,7 @@ BITS = bits_presets.Config(
 @pytest.mark.parametrize(
     "config",
     [
-        conditional(),
+        pytest.param(conditional(), marks=pytest.mark.slow),
         conditional("db", conditioning="input", trunk="separate"),
         pytest.param(BITS, marks=pytest.mark.slow),
     ],

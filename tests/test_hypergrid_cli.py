@@ -40,6 +40,7 @@ def test_train_writes_pictures_and_what_was_measured(trained):
     assert all(r["loss"] for r in rows)
 
 
+@pytest.mark.slow
 def test_eval_reports_exact_answers(trained, tmp_path, capsys):
     assert call("eval", str(trained), "--json", str(tmp_path / "score.json")) == 0
     score = json.loads((tmp_path / "score.json").read_text())

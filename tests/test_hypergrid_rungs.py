@@ -81,10 +81,9 @@ def assert_same_memory(device, host):
     "name",
     [
         "tb",
-        "tb, prioritised",
         *(
             pytest.param(name, marks=pytest.mark.slow)
-            for name in ("tb, diverse, searched, conditional", "subtb, uniform")
+            for name in ("tb, prioritised", "tb, diverse, searched, conditional", "subtb, uniform")
         ),
     ],
 )

@@ -77,7 +77,6 @@ QUICK = {
     (OWN["marl"], "torch"),
     (OWN["zoo"], "parallel"),
     ("flow/bits", "torch"),
-    ("bits", "fused"),
     ("dags", "sequential"),
     ("ising", "torch"),
     ("sets", "torch"),

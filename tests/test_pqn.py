@@ -149,6 +149,7 @@ def test_targets_by_hand():
     np.testing.assert_array_equal(batch.weights, [1, 1, 0, 1, 1, 0, 1])
 
 
+@pytest.mark.slow
 def test_targets_of_a_recorded_rollout_are_those_of_its_games_one_by_one(program, second, batch):
     run, rollout, after = second
     params, lam, gamma = run.agent.params, TINY.pqn.lambda_, TINY.learner.gamma

@@ -116,7 +116,10 @@ def test_modes_are_those_of_the_weighted_reward():
 
 @pytest.mark.parametrize(
     ("config", "weights"),
-    [pytest.param(GRID, (0.3, 0.7), marks=pytest.mark.slow), (changed(BASKET, "db"), (0.2, 0.3, 0.5))],
+    [
+        pytest.param(GRID, (0.3, 0.7), marks=pytest.mark.slow),
+        pytest.param(changed(BASKET, "db"), (0.2, 0.3, 0.5), marks=pytest.mark.slow),
+    ],
     ids=["grid", "basket"],
 )
 def test_at_fixed_weights_it_is_a_plain_sampler(config, weights):

@@ -36,6 +36,7 @@ def test_a_trace_is_written_and_the_run_is_the_same(tmp_path, capsys):
     assert not (tmp_path / "plain" / "profile").exists()
 
 
+@pytest.mark.slow
 def test_torch_is_traced_by_its_own_profiler(tmp_path, capsys):
     words = ["train", "hypergrid", "--rung", "torch", "--iterations", "8", *GRID]
     assert call(*words, "--out", str(tmp_path / "run"), "--profile", "2") == 0

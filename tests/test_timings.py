@@ -48,6 +48,7 @@ def test_phases_add_up_to_the_whole(monkeypatch):
     assert list(found) == ["start-up", "compiling", "training", "pictures", "rest"] and sum(found.values()) == 7.5
 
 
+@pytest.mark.slow
 def test_python_gets_the_phases_too():
     phases = train("cartpole", "fused", config=TINY_CART, progress=False).phases
     assert {"start-up", "starting", "compiling", "training", "rest"} <= phases.keys()

@@ -123,6 +123,7 @@ def test_a_comparison_that_cannot_be_made_says_and_writes_nothing_else(flags, tm
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_parity_passes(tmp_path, capsys):
     assert call("parity", "cartpole", "--updates", "2", "--json", str(tmp_path / "p.json"), *SMALL) == 0
     levels = json.loads((tmp_path / "p.json").read_text())["levels"]
