@@ -137,7 +137,7 @@ def test_a_finished_run_is_made_longer_and_is_the_longer_run(grid, tmp_path, cap
     assert call("resume", short, "--iterations", "80") == 0
     assert "Exploration still ends at iteration 36" in capsys.readouterr().out
     # The same as a run that was planned to be so long, with exploration ending at the same iteration.
-    share = repr(0.48 * 40 / 80)
+    share = repr(0.9 * 40 / 80)
     assert (
         call("train", "hypergrid", *words, "--iterations", "80", "--learner.explore-until", share, "--out", whole) == 0
     )
