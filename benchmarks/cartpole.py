@@ -4,7 +4,7 @@
     python benchmarks/cartpole.py [/tmp/purejaxrl/purejaxrl/dqn.py] [--seeds 1 128] [--steps 500000] [--json FILE]
 
 Both train at PureJaxRL's settings, which are those of `--protocol cleanrl`: 10 envs, a memory of 10,000, a batch of 128
-for every 10 steps. Rows of the peer come from `purejaxrl_peer.py`, in a process of its own. Ours are
+for every 10 steps. Rows of the peer come from `purejax_peer.py`, in a process of its own. Ours are
 
     program   `fused` advanced by hand: nothing but the compiled ticks and their metrics,
     python    `xladder.train` in a fresh process, without a run directory,
@@ -95,7 +95,7 @@ def whole(words: list[str], steps: int, cache: Path) -> dict:
 
 def peer(file: Path, seeds: int, steps: int, repeats: int) -> dict:
     """PureJaxRL in a process of its own: its program, and that process with one run."""
-    script = [sys.executable, str(Path(__file__).with_name("purejaxrl_peer.py")), str(file)]
+    script = [sys.executable, str(Path(__file__).with_name("purejax_peer.py")), "dqn", str(file)]
     row = peer_row("", [*script, "--seeds", str(seeds), "--steps", str(steps), "--repeats", str(repeats)])
     if "whole_seconds" in row:
         row["whole_steps_per_second"] = seeds * steps / row["whole_seconds"]

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from peer_facts import peak_memory_mb
 
 BATCH, WIDTH, DEPTH, RATE, RATE_LOGZ, EPSILON, EPSILON_ITERATIONS = 16, 256, 2, 1e-3, 0.1, 0.1, 30_000
 
@@ -130,6 +131,7 @@ def measure(state, iteration, options):
         "cores": len(os.sched_getaffinity(0)),
         "load_before": load,
         "load_after": os.getloadavg()[0],
+        "peak_memory_mb": peak_memory_mb(),
         "seed": options.seed,
         **{name: metadata.version(name) for name in ("jax", "jaxlib", "equinox", "optax", "numpy")},
     }

@@ -29,15 +29,20 @@ HERE = Path(__file__).parent
 KEY, RATE = "seconds_per_iteration", "iterations_per_second"
 
 
+def settings(iterations: int) -> dict:
+    """Changes to the published settings, to time their first iterations."""
+    # ε decays as in the whole run, not within these few iterations.
+    learner = {"explore_until": 1.0, "epsilon_end": 0.1 * max(0.0, 1 - iterations / 30_000)}
+    return {"iterations": iterations, "evaluate_every": iterations, "learner": learner}
+
+
 def rung_row(rung: str, device: str, iterations: int, seeds: int = 1) -> dict:
     facts = {
         "name": f"{rung} on {device}" + (f", {seeds} seeds" if seeds > 1 else ""),
         "iterations": iterations,
         "seeds": seeds,
     }
-    changes = {"iterations": iterations, "evaluate_every": iterations}
-    # ε decays as in the whole run, not within these few iterations.
-    changes["learner"] = {"explore_until": 1.0, "epsilon_end": 0.1 * max(0.0, 1 - iterations / 30_000)}
+    changes = settings(iterations)
     try:
         found = measure_apart(plan("hypergrid", rung, preset="published", seeds=seeds, device=device, changes=changes))
     except XladderError as error:

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -30,12 +31,24 @@ def repeated(rows: list[partial], rounds: int, key: str, console: Console, facts
     return chosen
 
 
-def peer_row(name: str, command: list[str]) -> dict:
-    """The line of JSON that another library's script prints, or its error."""
-    done = subprocess.run(command, capture_output=True, text=True)
+def peer_row(name: str, command: list[str], limit: float | None = None, **variables: str) -> dict:
+    """The line of JSON that another library's script prints, with the seconds of its process, or its error.
+
+    Args:
+        name: Of the row.
+        command: Starts the script.
+        limit: Seconds after which it is stopped.
+        **variables: Of its environment, besides ours.
+    """
+    begun = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=os.environ | variables)
+    except subprocess.TimeoutExpired:
+        return {"name": name, "error": f"stopped after {limit:.0f} s"}
     if done.returncode:
         return {"name": name, "error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
-    return {"name": name, **json.loads(done.stdout.strip().splitlines()[-1])}
+    row = json.loads(done.stdout.strip().splitlines()[-1])
+    return {"name": name, "process_seconds": time.perf_counter() - begun, **row}
 
 
 def command() -> str:

@@ -5,16 +5,20 @@
 Needs Python 3.12 or newer with sorrel 1.6.0; prints one line of JSON. It uses the fastest of 1, 2, 4 … threads.
 """
 
+import time
+
+BEGUN = time.perf_counter()
+
 import argparse
 import json
 import os
 import sys
-import time
 from importlib import metadata
 from types import ModuleType
 
 import numpy as np
 import torch
+from peer_facts import peak_memory_mb
 
 # sorrel imports IPython for its notebooks; nothing here uses it, so it need not be installed.
 for name in ("IPython", "IPython.display"):
@@ -99,6 +103,7 @@ def main():
         "world": WORLD,
     }
     env = Hunt(TreasurehuntWorld(config=config, default_entity=EmptyEntity()), config)
+    started = time.perf_counter() - BEGUN
     for number in range(8):
         epoch(env, number)  # fills the replay memory
     best = None
@@ -121,7 +126,7 @@ def main():
                 "torch": torch.__version__,
             }
         threads *= 2
-    print(json.dumps(best))
+    print(json.dumps(best | {"start_seconds": started, "peak_memory_mb": peak_memory_mb()}))
 
 
 if __name__ == "__main__":

@@ -11,11 +11,14 @@ policy's own log-probs, in either of the package's two ways: `reuse` keeps the n
 of threads (1, 2, 4 …) for a few iterations; the fastest is then timed from scratch. Prints one line of JSON.
 """
 
+import time
+
+BEGUN = time.perf_counter()
+
 import argparse
 import contextlib
 import json
 import os
-import time
 from importlib import metadata
 
 import numpy as np
@@ -26,6 +29,7 @@ from gfn.gym import HyperGrid
 from gfn.preprocessors import KHotPreprocessor
 from gfn.samplers import Sampler
 from gfn.utils.modules import MLP
+from peer_facts import peak_memory_mb
 
 BATCH, WIDTH, DEPTH, RATE, RATE_LOGZ, EPSILON, EPSILON_ITERATIONS = 16, 256, 2, 1e-3, 0.1, 0.1, 30_000
 TRIAL = 20  # iterations per trial
@@ -105,7 +109,7 @@ def main():
     cores = len(os.sched_getaffinity(0))
     counts = [options.threads] if options.threads else [2**power for power in range(cores.bit_length())]
     ways = [options.log_probs == "reuse"] if options.log_probs else [True, False]
-    load = os.getloadavg()[0]
+    load, started = os.getloadavg()[0], time.perf_counter() - BEGUN
     runs = [measure(options, reuse, threads, TRIAL, TRIAL) for threads in counts for reuse in ways]
     tried = {f"{run['log_probs']}, threads {run['threads']}": run["iterations_per_second"] for run in runs}
     fastest = max(runs, key=lambda run: run["iterations_per_second"])
@@ -125,6 +129,8 @@ def main():
         "adam_logZ": RATE_LOGZ,
         "epsilon": [EPSILON, 0.0, EPSILON_ITERATIONS],
         "seed": options.seed,
+        "start_seconds": started,
+        "peak_memory_mb": peak_memory_mb(),
         **{name: metadata.version(name) for name in names},
     }
     print(json.dumps(best))
