@@ -5,15 +5,18 @@
     python benchmarks/defaults.py report --device gpu                     all worlds with vectors: the default
     python benchmarks/defaults.py report --device gpu --worlds minatar --steps 1000000
     python benchmarks/defaults.py choose --steps 400 --seeds 2            whether it runs, on a CPU
+    python benchmarks/defaults.py table                                   writes the tables into docs/defaults.md
 
 `choose` trains candidates, `report` the preset `default` and the same with the other loss. The seeds of one are never
 those of the other. All seeds of a row are one program (`fused`), evaluated without exploration, {episodes} episodes
 each. On a GPU programs compile in threads while others train. The JSON is written after every row, and rows that would
-begin after `--seconds` are left out and listed.
+begin after `--seconds` are left out and listed. `table` reads all files `results/defaults-*.json`; where two have the
+same row, the one with more steps counts.
 """
 
 import argparse
 import itertools
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -36,6 +39,33 @@ MINATAR = [name for name in names.GYMNAX if name.startswith("minatar/")]
 VECTORS = [name for name, world in names.GYMNAX.items() if len(world.shape) == 1]
 SOLVED = {"cartpole": 475.0}
 LOSSES = ("huber", "squared")
+DOCS = HERE.parent / "docs" / "defaults.md"
+MARKS = ("<!-- measured -->", "<!-- end -->")
+# CleanRL's documentation of dqn_jax.py (three seeds, 500,000 steps) and gymnax's README (PPO or evolution strategies).
+CLEANRL, GYMNAX = "DQN, CleanRL, 500,000 steps", "PPO or ES, gymnax"
+PUBLISHED = {
+    "cartpole": f"498.4 ± 2.3 ({CLEANRL})",
+    "acrobot": f"−88.9 ± 1.6 ({CLEANRL})",
+    "mountaincar": f"−188.9 ± 11.8 ({CLEANRL}); −118 ({GYMNAX})",
+    **{
+        world: f"{number} ({GYMNAX})"
+        for world, number in {
+            "catch": "1",
+            "deepsea": "0",
+            "memorychain": "0.1",
+            "umbrellachain": "1",
+            "discountingchain": "1.1",
+            "fourrooms": "1",
+            "metamaze": "32",
+            "bernoullibandit": "90",
+            "gaussianbandit": "0",
+            "minatar/asterix": "15",
+            "minatar/breakout": "28",
+            "minatar/freeway": "58",
+            "minatar/spaceinvaders": "131",
+        }.items()
+    },
+}
 TARGETS = {
     "soft": {"target_update_period": 0, "tau": 0.01},
     "copied": {"target_update_period": 500, "tau": 0.0},
@@ -109,10 +139,56 @@ def show(row: dict) -> str:
     )
 
 
+def kept(what: str) -> tuple[list[dict], list[str]]:
+    """The rows of all files of a kind, and what measured them."""
+    found: dict[tuple[str, str], dict] = {}
+    about = []
+    for file in sorted((HERE / "results").glob(f"defaults-{what}-*.json")):
+        content = json.loads(file.read_text())
+        about.append(f"`{content['command']}`, {content['device']}")
+        for row in content["rows"]:
+            key = (row["world"], row["name"])
+            found[key] = max(found.get(key, row), row, key=lambda r: r["steps"])
+    order = list(names.GYMNAX)
+    return sorted(found.values(), key=lambda row: (order.index(row["world"]), -row["mean"])), about
+
+
+def tables() -> str:
+    """The tables of docs/defaults.md."""
+    lines = []
+    for what, title in {"choose": "Candidates", "report": "The default, on seeds that chose nothing"}.items():
+        rows, about = kept(what)
+        if not rows:
+            continue
+        lines += [f"### {title}", "", *(f"{text}  " for text in about), ""]
+        lines += [
+            "| world | settings | steps | return | worst seed | random play | published |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for row in rows:
+            solved = (
+                f", {row['solved']} of {len(row['per_seed'])} above {SOLVED[row['world']]:.0f}"
+                if "solved" in row
+                else ""
+            )
+            cells = [row["world"], row["name"], f"{row['steps']:,}", f"{row['mean']:.2f} ± {row['ci95']:.2f}{solved}"]
+            cells += [f"{row['worst']:.2f}", f"{row['random']:.2f}"]
+            cells.append(PUBLISHED.get(row["world"], "–") if what == "report" else "")
+            lines.append(f"| {' | '.join(cells)} |".replace("-", "−").replace("|−−−", "|---"))
+        lines.append("")
+    return "\n".join(lines) or "Nothing has been measured yet.\n"
+
+
+def write_tables() -> None:
+    """Put the tables between the marks in docs/defaults.md."""
+    before, rest = DOCS.read_text().split(MARKS[0])
+    DOCS.write_text(f"{before}{MARKS[0]}\n{tables()}{MARKS[1]}{rest.split(MARKS[1])[1]}")
+
+
 def main() -> None:
     text = __doc__.format(episodes=EPISODES)
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["choose", "report"])
+    parser.add_argument("what", choices=["choose", "report", "table"])
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--worlds", nargs="*", help="names, or `vectors` or `minatar` for all of a kind")
     parser.add_argument("--only", nargs="*", default=[], help="words that a row's name has to have: squared, soft …")
@@ -122,6 +198,8 @@ def main() -> None:
     parser.add_argument("--threads", type=int, help="rows at once (1 on a CPU, 4 on a GPU)")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/defaults-WHAT-DEVICE.json)")
     options = parser.parse_args()
+    if options.what == "table":
+        return write_tables()
     kinds = {"vectors": VECTORS, "minatar": MINATAR}
     given = options.worlds or (["cartpole"] if options.what == "choose" else ["vectors"])
     worlds = [world for word in given for world in kinds.get(word, [word])]
