@@ -67,6 +67,18 @@ def dropin(machine: str, key: str) -> str:
     return times(row["times_faster"][key])
 
 
+def best_torch(case: str, of: str, to: str) -> str:
+    """How many times faster one rung is than another on the H200, where PyTorch is at its best."""
+    spent = {row["rung"]: row["ms"] for row in rows("strongest-torch-gpu") if row["case"] == case}
+    return times(spent[to] / spent[of])
+
+
+def compiled_on_cpu(case: str) -> str:
+    """`compiled` against `torch`, by processor time."""
+    (row,) = [row for row in rows("strongest-torch-alternate-cpu") if row["case"] == case]
+    return times(row["torch_over_compiled"])
+
+
 def whole(machine: str) -> tuple[str, str]:
     """A run of default length with the time to compile, calculated from rates: treasure hunt, and MinAtar."""
     torch, ours = (hunt(machine, f"{rung} on {machine}", 256) for rung in ("torch", "fused"))
@@ -74,6 +86,17 @@ def whole(machine: str) -> tuple[str, str]:
     torch, ours = (named(f"minatar-{machine}", rung) for rung in ("torch", "fused"))
     steps = STEPS / torch["steps_per_second"] / (STEPS / ours["steps_per_second"] + ours["compile_seconds"])
     return times(epochs), times(steps)
+
+
+def strongest(what: str, of: str, to: str) -> list[tuple[str, ...]]:
+    """Three lines with PyTorch at its best."""
+    cases = {"treasure hunt": "treasurehunt-256", "hypergrid": "hypergrid-20^4", "CartPole, DQN": "cartpole"}
+    cpu = {case: compiled_on_cpu(case) if of == "compiled" else "–" for case in cases.values()}
+    whats = [what, "", ""]
+    return [
+        (first, "", name, cpu[case], best_torch(case, of, to))
+        for first, (name, case) in zip(whats, cases.items(), strict=True)
+    ]
 
 
 def table() -> str:
@@ -111,6 +134,8 @@ def table() -> str:
         ),
         ("", "", "hypergrid, 4 / 64", *grids("fused", cpu=", 4 seeds", gpu=", 64 seeds")),
         ("", "", "MinAtar, 16 / 128", minatar("cpu", "fused/16"), minatar("gpu", "fused/128")),
+        *strongest("nothing, but PyTorch is compiled (`compiled`)", "compiled", "torch"),
+        *strongest("`fused` against that PyTorch", "fused", "compiled"),
     ]
     return HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
