@@ -212,6 +212,57 @@ def test_nothing_that_is_read_names_code_whatever_it_is_called(words, planted, c
         assert not (planted / "imported").exists() and "evil" not in sys.modules
 
 
+# Every kind of name that a run can hold, spelled in every way that could slip through.
+NAMES = [
+    *(f"{source}/evil:CartPole-v1" for source in ("gym", "GYM", "jax", "marl", "zoo", "flow", "gymnax", "jaxmarl")),
+    *("evil:X", "gym/os.path:CartPole-v1", "gym/evil:space/CartPole-v1", "gym/evil:1-v1", "gym/evil:CartPole-v1 "),
+    *("jax/evil:X@12345678", "gym/evil:evil:X-v0", "evil", "zoo/evil", "atari/evil:x", "atari/../evil"),
+]
+
+
+@pytest.mark.parametrize("place", ["workload", "world", "both", "torso", "reward", "track", "rung"])
+def test_no_name_in_a_run_directory_is_imported(place, planted, capsys):
+    hypergrid = RunDirectory.create("hypergrid", plan("hypergrid", iterations=2))
+    hypergrid.lock.release()
+    for name in NAMES[:1] if place in ("track", "rung") else NAMES:
+        config = json.loads((planted / ("hypergrid" if place == "reward" else "cartpole") / "config.json").read_text())
+        config["rung"] = "parallel" if place in ("workload", "both") else config["rung"]  # which all worlds have
+        if place in ("workload", "both"):
+            config["workload"] = name
+        if place in ("world", "both"):
+            config["config"]["world"]["name"] = name
+        if place in ("torso", "reward"):
+            config["config"]["learner" if place == "torso" else "world"][place] = name
+        if place == "track":
+            config["run"]["track"] = [name]
+        if place == "rung":
+            config["rung"] = name
+        shutil.rmtree("case", ignore_errors=True)
+        shutil.copytree("cartpole", "case")
+        (planted / "case" / "config.json").write_text(json.dumps(config))
+        commands = ["eval case", "resume case", "runs .", "diff case case", "train cartpole --config case/config.json"]
+        for words in commands if name == NAMES[0] else commands[:1]:  # all of them read the config alike
+            code = main([*words.split(), *(["--out", "out"] * words.startswith("train"))])
+            said = capsys.readouterr().err
+            assert code in (0, 2, 3) and "This is a bug" not in said, (name, words, said)
+            assert not (planted / "imported").exists() and "evil" not in sys.modules, (name, words)
+        assert not (planted / "out").exists()
+
+
+def test_the_module_xladder_does_not_import_from_the_working_directory(planted):
+    """Nor finds packages there, which could name any module as an installed world."""
+    about = planted / "evil-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[xladder.worlds]\nmaze = evil:Maze\n")
+    (planted / "tyro.py").write_text("import evil")
+    text = (planted / "run" / "config.json").read_text().replace("tests.own_worlds:Corridor", "maze")
+    (planted / "run" / "config.json").write_text(text)
+    done = subprocess.run([sys.executable, "-m", "xladder", "eval", "run"], capture_output=True, text=True)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    assert not (planted / "imported").exists()
+
+
 def test_what_is_typed_as_a_world_torso_or_reward_is_named():
     for words, named in {
         "train jax/a:B --learner.torso c:D --out e:F": ["jax/a:B", "c:D"],

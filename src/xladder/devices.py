@@ -50,6 +50,11 @@ def memory_bytes(device: Any) -> int:
     """Memory available for arrays in bytes: the GPU's own, or the machine's."""
     if device.platform != "cpu":
         return int((device.memory_stats() or {}).get("bytes_limit", 0)) or 2**63
+    return memory_of_machine()
+
+
+def memory_of_machine() -> int:
+    """Memory of the machine in bytes."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # the system does not report it

@@ -12,7 +12,7 @@ import numpy as np
 from xladder import devices
 from xladder.core.state import unflatten
 from xladder.errors import UsageError
-from xladder.plans import Plan, seed_groups
+from xladder.plans import Plan, check_fits, seed_groups
 from xladder.registry import find_rung
 from xladder.results import Result
 from xladder.trainer import Checkpointer, Observer, OnNan, ResumeState, Trial
@@ -75,9 +75,10 @@ def execute(
 
 
 def _check_memory(plan: Plan, seeds: int, device: Any) -> None:
-    """Raise a `UsageError` if the replay memory does not fit, before anything has started."""
-    needed = plan.workload.family.memory_bytes(plan.config)
+    """Raise a `UsageError` if networks, worlds or replay memory do not fit, before anything has started."""
     available = devices.memory_bytes(device)
+    check_fits(plan.config, 1 if plan.options.mesh else seeds, available)  # a mesh shares seeds over its devices
+    needed = plan.workload.family.memory_bytes(plan.config)
     if needed * seeds > 0.9 * available:
         fits = int(0.9 * available / (needed * seeds) * plan.config.learner.memory)
         each = f" of {seeds} seeds" if seeds > 1 else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xladder import user_code
+from xladder.core.array_sizes import too_large
 from xladder.errors import UsageError
 from xladder.protocols import Config
 from xladder.registry import (
@@ -24,6 +25,7 @@ from xladder.settings import chosen, updated
 from xladder.worlds import names
 
 MOST_SEEDS = 100_000
+MOST_EPISODES = 10_000_000  # of one evaluation, also objects: more would take days, and their numbers too much memory
 
 
 @dataclass(frozen=True)
@@ -188,6 +190,13 @@ def allow_imports(modules: Sequence[str], objects: Sequence[Any] = ()) -> None:
         raise UsageError("`objects` has to be a list of worlds, torsos or rewards: `objects=[…]`.")
     for thing in objects:
         user_code.give(thing)
+
+
+def check_fits(config: Config, seeds: int, available: int) -> None:
+    """Raise a `UsageError` if the arrays of a run do not fit into so many bytes; nothing is allocated to find out."""
+    found = too_large(config.family.large_arrays(config), seeds, available)
+    if found:
+        raise UsageError(found)
 
 
 def seed_groups(plan: Plan) -> list[tuple[int, ...]]:

@@ -7,12 +7,16 @@ off. Compiled programs are trusted code, so the folder belongs to the user and i
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 2 * 2**30
+DAMAGED = re.compile("Error reading persistent compilation cache entry")
+UNWRITTEN = re.compile("Error writing persistent compilation cache entry")
 SHORTEST_SECONDS = 0.5  # programs that compile faster are not kept
 
 
@@ -41,9 +45,29 @@ def enable() -> None:
     folder = cache_folder()
     if folder:
         prune(folder / "programs")
+        empty_if_damaged(folder / "programs")
         jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_SECONDS)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+
+
+def empty_if_damaged(folder: Path) -> None:
+    """Empty the cache when JAX finds that a program in it cannot be read; it then compiles, and keeps, all anew.
+
+    JAX would warn of the same program at every start, because it never overwrites one.
+    """
+    show = warnings.showwarning
+    if getattr(show, "empties", None) == folder:
+        return
+
+    def notice(message: Warning | str, *given: Any, **named: Any) -> None:
+        if DAMAGED.match(str(message)):
+            prune(folder, 0)
+        elif not UNWRITTEN.match(str(message)):
+            show(message, *given, **named)
+
+    notice.empties = folder  # type: ignore[attr-defined]
+    warnings.showwarning = notice
 
 
 def prune(folder: Path, most: int = MOST_BYTES) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from xladder.core.array_sizes import LargeArray
 from xladder.core.types import Compiled, Params
 from xladder.errors import UsageError
 
@@ -226,6 +227,10 @@ class Family(Generic[C]):
     def memory_bytes(self, config: C) -> int:
         """Size of the replay memory of one seed in bytes."""
         return 0
+
+    def large_arrays(self, config: C) -> Sequence[LargeArray]:
+        """The arrays that grow with the settings, to check that they fit before anything is compiled."""
+        return ()
 
     # Programs and backends.
 

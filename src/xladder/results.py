@@ -14,7 +14,7 @@ from xladder import devices
 from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, signed
 from xladder.core.types import Params
 from xladder.errors import UsageError
-from xladder.plans import Plan, format_seeds
+from xladder.plans import MOST_EPISODES, Plan, check_fits, format_seeds
 
 if TYPE_CHECKING:
     from xladder.policy import Policy
@@ -114,11 +114,12 @@ class Result:
 
         from xladder.core.compiling import compiled
 
-        if episodes is not None and episodes < 1:
-            raise UsageError(f"`episodes` is {episodes}, but it has to be 1 or more.")
+        if episodes is not None and not 1 <= episodes <= MOST_EPISODES:
+            raise UsageError(f"`episodes` is {episodes}, but it has to be 1 to {MOST_EPISODES:,}.")
         episodes = episodes or self.plan.workload.family.train_episodes
-        evaluation = self.config.family
-        with jax.default_device(devices.find(self.plan.device)):
+        evaluation, device = self.config.family, devices.find(self.plan.device)
+        check_fits(self.config, 1, devices.memory_bytes(device))
+        with jax.default_device(device):
             score = evaluation.score(self.config, self.params, episodes, seed, compiled)
         score = evaluation.name_seeds(score, self.seeds)
         judge = getattr(self.config, "judge", None)  # worlds with published scores have one

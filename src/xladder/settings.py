@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from xladder.errors import UsageError, unknown
+from xladder.errors import UsageError, need, unknown
 from xladder.foreign_names import field_names, own_name
 
 T = TypeVar("T")
+MOST_COUNT = 2**31 - 1  # arrays are indexed with 32 bits
+MOST_LENGTH = 2**40  # of a run: some count frames, of which there may be several in a step
 # Old names of fields; a config with one of them is rejected, and the error gives the new name.
 RENAMED = {
     "learner.sync_every": "learner.target_update_period",
@@ -53,6 +55,16 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
         else:
             values[name] = _checked(hints[name], value, flag)
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
+
+
+def check_counts(config: Any, where: str = "", most: int = MOST_LENGTH) -> None:
+    """Raise a `UsageError` for a whole number in a config that is larger than anything could count."""
+    for field in dataclasses.fields(config):
+        value, flag = getattr(config, field.name), f"{where}{field.name}".replace("_", "-")
+        if dataclasses.is_dataclass(value):
+            check_counts(value, f"{flag}.", MOST_COUNT)
+        for one in value if isinstance(value, tuple) else (value,):
+            need(not isinstance(one, int) or one <= most, flag, one, f"it has to be {most:,} or less")
 
 
 def chosen(presets: Mapping[str, T], preset: str, protocol: str | None = None) -> T:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
-from xladder.cli.options import parse, write_json_file
+from xladder.cli.options import check_writable, parse, write_json_file
 from xladder.errors import UsageError
 from xladder.registry import WORKLOADS
 
@@ -68,6 +68,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--twin` is for worlds in JAX, and `{options.name}` is none: check the JAX world.")
     if place.source == "atari":
         raise UsageError(f"`{place.name}` is built into xladder, whose tests check its emulator.")
+    check_writable(options.json)
     startup.prepare("cpu")
     from xladder.worlds.contract import require_world
 

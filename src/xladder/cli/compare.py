@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from xladder.cli.main import split_workload
-from xladder.cli.options import parse_with_config, print_line, write_json_file
+from xladder.cli.options import check_writable, parse_with_config, print_line, write_json_file
 from xladder.cli.signals import cleaned_up
 from xladder.core.compilers import why_no_compiler
 from xladder.core.statistics import signed
@@ -59,6 +59,7 @@ def run(words: Sequence[str]) -> int:
     for rung in rungs:  # check all plans before anything is printed or written
         only = options_of(rung, options.mesh)
         plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=only)
+    check_writable(options.json)
     console = Console(stderr=str(options.json) == "-")
     stamp = f"{file_name(workload.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
     chart = options.chart or Path("runs") / f"compare-{stamp}.png"

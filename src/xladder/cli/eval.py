@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 
-from xladder.cli.options import parse, parse_condition, print_line, write_json_file
+from xladder.cli.options import check_count, check_writable, parse, parse_condition, print_line, write_json_file
 from xladder.errors import UsageError
 
 
@@ -37,10 +37,11 @@ def run(words: Sequence[str]) -> int:
     options = parse(
         EvalOptions, words, "xladder eval", "Evaluate the agents of a run, and compare them with a random policy."
     )
-    if options.episodes is not None and options.episodes < 1:
-        raise UsageError(f"`--episodes` is {options.episodes}, but it has to be 1 or more.")
+    if options.episodes is not None:
+        check_count("--episodes", options.episodes)
     if not 0 <= options.seed < 2**31:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
+    check_writable(options.json)
     from xladder.runs.directory import load
     from xladder.runs.plan_files import read_run_plan
 

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from xladder.cli.main import split_workload
-from xladder.cli.options import parse_with_config, write_json_file
+from xladder.cli.options import check_writable, parse_with_config, write_json_file
 from xladder.errors import UsageError
 from xladder.plans import plan as make_plan
 from xladder.registry import RUNGS, find_workload
@@ -71,21 +71,11 @@ def run(words: Sequence[str]) -> int:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
     for flag, path in texts.items():
         if path:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(found[flag], encoding="utf-8")
             console.print(f"{flag:<6} {path}", highlight=False, soft_wrap=True)
     write_json_file(options.json, facts | {"versions": versions()})
     return 0
-
-
-def check_writable(path: Path | None) -> None:
-    """Raise a `UsageError` if a file cannot be written, before a minute of measuring."""
-    if path is None or str(path) == "-":
-        return
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.open("a").close()
-    except OSError as error:
-        raise UsageError(f"`{path}` cannot be written: {error.strerror or error}.") from None
 
 
 def table(facts: dict[str, Any]) -> Table:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import shlex
 import sys
 import time
@@ -67,13 +69,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Before JAX is imported: allocate GPU memory as needed, and silence XLA's start-up messages.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Where its cache folder cannot be written, matplotlib warns and uses a temporary one: nothing a user has to know.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(
                 errors="replace"
             )  # a terminal that cannot show ε prints a question mark instead of a traceback
     try:
-        if "" in words:
+        if any(word == "" or re.fullmatch("--[^=]+=", word) for word in words):
             raise UsageError(f"An argument is empty: `{shlex.join(['xladder', *words])}`.")
         words = take_imports(words)
         if not words or words[0] in ("-h", "--help", "help"):

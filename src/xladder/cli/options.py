@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
+import os
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -16,7 +18,7 @@ from rich.console import Console
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError
 from xladder.foreign_names import field_names, own_name
-from xladder.plans import format_seeds
+from xladder.plans import MOST_EPISODES, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
 
@@ -141,9 +143,35 @@ def parse_condition(text: str) -> float | tuple[float, ...]:
     return numbers[0] if len(numbers) == 1 else numbers
 
 
+def check_count(flag: str, count: int) -> None:
+    """Raise a `UsageError` unless so many episodes or objects can be evaluated."""
+    if not 1 <= count <= MOST_EPISODES:
+        raise UsageError(f"`{flag}` is {count}, but it has to be 1 to {MOST_EPISODES:,}.")
+
+
 def print_line(console: Console, line: str) -> None:
     """Print a line without markup, highlighting or wrapping."""
     console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)
+
+
+def check_writable(path: Path | None) -> None:
+    """Raise a `UsageError` if a file cannot be written, before a minute of measuring for it; `-` is standard output."""
+    if path is None or str(path) == "-":
+        return
+    try:
+        if path.exists() or path.parent.is_dir():
+            new = not path.exists()
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK, 0o666))
+            if new:
+                path.unlink()
+            return
+        nearest = next(folder for folder in path.absolute().parents if folder.exists())
+        if not nearest.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be written: {error.strerror or error}.") from None
 
 
 def write_json_file(path: Path | None, data: Any) -> None:

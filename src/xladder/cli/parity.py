@@ -10,7 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from xladder.cli.main import split_workload
-from xladder.cli.options import parse_with_config, write_json_file
+from xladder.cli.options import check_writable, parse_with_config, write_json_file
+from xladder.devices import memory_of_machine
+from xladder.errors import UsageError
+from xladder.plans import check_fits, check_seeds
 from xladder.registry import find_workload
 
 
@@ -36,10 +39,11 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Check that JAX and PyTorch learn the same on {name}."
     options, config = parse_with_config(ParityOptions, workload, rest, "xladder parity", about)
-    if options.updates < 1:
-        from xladder.errors import UsageError
-
-        raise UsageError(f"`--updates` is {options.updates}, but it has to be 1 or more.")
+    if not 1 <= options.updates < 2**31:
+        raise UsageError(f"`--updates` is {options.updates}, but it has to be 1 or more, and below 2³¹.")
+    check_writable(options.json)
+    check_seeds(options.seed, 1)
+    check_fits(config, 1, memory_of_machine())
     from xladder.cli import startup
 
     startup.prepare("cpu")  # rounding is compared, so both sides compute on the same processor

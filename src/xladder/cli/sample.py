@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder.cli.options import parse, parse_condition, print_line
+from xladder.cli.options import check_count, parse, parse_condition, print_line
 from xladder.errors import UsageError
 
 
@@ -42,8 +42,7 @@ class SampleOptions:
 def run(words: Sequence[str]) -> int:
     """Draw objects and write them to a file."""
     options = parse(SampleOptions, words, "xladder sample", "Draw objects from a trained sampler.")
-    if options.n < 1:
-        raise UsageError(f"`-n` is {options.n}, but it has to be 1 or more.")
+    check_count("-n", options.n)
     if not 0 <= options.seed < 2**31:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
     if options.out.is_dir():

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 
 from xladder import program_cache
 from xladder.program_cache import cache_folder as cache_folder
 from xladder.progress import SHORTEST_COMPILE as SHORTEST_COMPILE
+from xladder.runs.reading import Unreadable, read_json
 
 
 def prepare(device: str | None, cached: bool = True) -> None:
@@ -41,7 +43,7 @@ def remember_compile(name: str, seconds: float) -> None:
 def _compile_times() -> dict[str, float]:
     folder = cache_folder()
     try:
-        data = json.loads((folder / "compile-seconds.json").read_text()) if folder else {}
-    except (OSError, ValueError):
+        data = read_json(folder / "compile-seconds.json") if folder else {}
+    except Unreadable:  # damaged: it is written anew
         return {}
-    return {k: v for k, v in data.items() if isinstance(v, float)} if isinstance(data, dict) else {}
+    return {k: v for k, v in data.items() if isinstance(v, float) and math.isfinite(v)}

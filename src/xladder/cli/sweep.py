@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -132,9 +131,9 @@ def take_space(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def default_folder(plan: Plan) -> Path:
     """Where a sweep goes if the user does not say."""
-    from xladder.runs.directory import file_name
+    from xladder.runs.directory import file_name, new_folder
 
-    return Path("runs") / f"{file_name(plan.workload.name)}-sweep-{time.strftime('%Y%m%d-%H%M%S')}"
+    return new_folder(f"{file_name(plan.workload.name)}-sweep")
 
 
 def run_in_terminal(directory: Any) -> int:

@@ -15,6 +15,7 @@ lock              held by the process that writes here
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -42,7 +43,7 @@ from xladder.runs.disk import replace_synced, write_json
 from xladder.runs.environment import environment
 from xladder.runs.locks import Lock
 from xladder.runs.plan_files import describe_plan, read_run_plan, run_metadata
-from xladder.settings import to_dict
+from xladder.settings import MOST_COUNT, to_dict
 from xladder.trainer import OnNan
 
 AGENTS = "checkpoints/agents.safetensors"
@@ -78,8 +79,8 @@ class Keeping:
             raise UsageError(f"`--record-every` is {self.record_every}, but it has to be 1 or more.")
         for name in ("eval_episodes", "checkpoint_every"):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 0):
-                raise UsageError(f"`--{name.replace('_', '-')}` is {value}, but it has to be 0 or more.")
+            if value is not None and (type(value) is not int or not 0 <= value <= MOST_COUNT):
+                raise UsageError(f"`--{name.replace('_', '-')}` is {value}, but it has to be 0 to {MOST_COUNT:,}.")
         if type(self.keep) is not int or self.keep < FEWEST_KEPT:
             raise UsageError(f"`--keep` is {self.keep}, but it has to be 2 or more, in case one checkpoint is damaged.")
         if self.on_nan not in get_args(OnNan):
@@ -113,15 +114,14 @@ class RunDirectory:
         """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
         if keeping and keeping.record_every and plan.rung == "hosts":
             raise UsageError("`--record-every` is not possible on `hosts`, where the agents are on several machines.")
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        folder = Path(path) if path else Path("runs") / f"{file_name(plan.workload.name)}-{plan.rung}-{stamp}"
-        if not _is_utf8(str(folder.absolute())):
-            raise UsageError(f"`{folder}` is not valid UTF-8: choose another `--out`.")
-        was_there, directory = folder.is_dir(), None
+        if not _is_utf8(str(Path(path or "runs").absolute())):
+            raise UsageError(f"`{Path(path or 'runs')}` is not valid UTF-8: choose another `--out`.")
+        folder = Path(path) if path else new_folder(f"{file_name(plan.workload.name)}-{plan.rung}")
+        was_there, directory = folder.is_dir() and path is not None, None
         try:
             if was_there and any(folder.iterdir()):
                 raise UsageError(f"`{folder}` is not empty: choose another `--out`, nothing is overwritten.")
-            folder.mkdir(parents=True, exist_ok=was_there)
+            folder.mkdir(parents=True, exist_ok=was_there or path is None)
             lock = Lock(folder / "lock")
             directory = cls(folder, plan, writer_of(folder, plan), lock, keeping or Keeping(), was_there)
             for name in ("media", "checkpoints"):
@@ -327,6 +327,23 @@ class RunDirectory:
         file = self.path / "timings.json"
         timings = json.loads(file.read_text(encoding="utf-8"))
         write_json(file, timings | {"phases": {name: round(seconds, 3) for name, seconds in phases.items()}})
+
+
+def new_folder(name: str) -> Path:
+    """Make a folder in `runs`, called after the time; numbered if another run has begun in the same second."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    for number in itertools.count(1):
+        folder = Path("runs") / f"{name}-{stamp}{f'-{number}' * (number > 1)}"
+        try:
+            folder.mkdir(parents=True)
+        except FileExistsError as error:
+            if not folder.is_dir():  # a file is called `runs`
+                raise UsageError(f"`{folder}` cannot be written: {error.strerror}.") from None
+        except OSError as error:
+            raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
+        else:
+            return folder
+    raise AssertionError("unreachable")
 
 
 def folder_for(name: str | None, out: str | Path | None, existing: bool = False) -> Path | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from xladder import devices
-from xladder.plans import Plan
+from xladder.plans import Plan, check_fits
 from xladder.registry import find_rung
 from xladder.rungs.running import HostRun, Running
 from xladder.runs import limits
@@ -22,6 +22,7 @@ MOST_TICKS = 200  # in one measurement
 def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
     """Measure a plan; returns the facts of `xladder inspect --json`, and all programs as `jaxpr` and `hlo` text."""
     rung, device = find_rung(plan.rung, plan.workload), devices.find(plan.device)
+    check_fits(plan.config, 1, devices.memory_bytes(device))
     together = rung.population and plan.workload.population
     seeds = plan.seeds if together else plan.seeds[:1]
     facts: dict[str, Any] = {

@@ -11,7 +11,7 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.errors import UsageError
-from xladder.families.gflownet import conditions, summaries
+from xladder.families.gflownet import arrays, conditions, summaries
 from xladder.families.gflownet import config as settings
 from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.families.gflownet.presets import presets
@@ -46,6 +46,7 @@ class GFlowNetFamily(Family):
     for_mesh = staticmethod(settings.for_mesh)
     columns = staticmethod(settings.columns)
     measured = staticmethod(settings.measured)
+    large_arrays = staticmethod(arrays.large_arrays)
     label = staticmethod(summaries.label)
     note = staticmethod(settings.note)
     headline = staticmethod(settings.headline)

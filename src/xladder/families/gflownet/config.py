@@ -15,6 +15,7 @@ from xladder.errors import UsageError, need, uneven
 from xladder.families.gflownet import conditions, preferences
 from xladder.families.gflownet.conditions import Condition
 from xladder.protocols import Family
+from xladder.settings import check_counts
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 MOST_WEIGHT = 1e30  # of a sub-trajectory, before weights are normalised
@@ -263,6 +264,7 @@ def lengthened(config: GFlowNetConfig, length: int) -> tuple[GFlowNetConfig, lis
 
 def check(config: GFlowNetConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
+    check_counts(config)
     world, learner = config.world, config.learner
     world.check()
     losses = get_args(LossName)

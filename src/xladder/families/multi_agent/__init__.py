@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder.core.types import Compiled, Params
+from xladder.families.multi_agent import arrays
 from xladder.families.multi_agent import config as settings
 from xladder.families.multi_agent.config import Config
 from xladder.families.multi_agent.presets import presets
@@ -40,6 +41,7 @@ class MultiAgentFamily(Family):
     compared = staticmethod(settings.compared)
     for_mesh = staticmethod(settings.for_mesh)
     columns = staticmethod(settings.columns)
+    large_arrays = staticmethod(arrays.large_arrays)
     note = staticmethod(settings.note)
     headline = staticmethod(settings.headline)
     summary = staticmethod(settings.summary)

@@ -17,6 +17,7 @@ import numpy as np
 from xladder.core.statistics import format_mean, signed
 from xladder.errors import need, uneven
 from xladder.protocols import Family
+from xladder.settings import check_counts
 
 if TYPE_CHECKING:
     from xladder.pictures.curves import Panel
@@ -182,6 +183,7 @@ def compared(config: C) -> C:
 
 def check(config: Config) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
+    check_counts(config)
     world, learner = config.world, config.learner
 
     for flag, value in [

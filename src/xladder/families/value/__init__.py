@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder.core.types import Compiled, Params
+from xladder.families.value import arrays
 from xladder.families.value import config as settings
 from xladder.families.value import presets as named
 from xladder.families.value.config import ValueConfig
@@ -40,6 +41,7 @@ class ValueFamily(Family):
     for_mesh = staticmethod(settings.for_mesh)
     missing = staticmethod(settings.lacking)
     memory_bytes = staticmethod(settings.memory_bytes)
+    large_arrays = staticmethod(arrays.large_arrays)
     columns = staticmethod(settings.columns)
     measured = staticmethod(settings.measured)
     label = staticmethod(settings.label)

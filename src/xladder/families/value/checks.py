@@ -117,7 +117,8 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
         c.target_update_period,
         "without hard updates `--learner.tau` has to be positive, or the target network never changes",
     )
-    fitting = [n for n in range(1, envs + 1) if envs % n == 0] + [max(1, round(per / envs)) * envs]
+    small = [n for n in range(1, math.isqrt(envs) + 1) if envs % n == 0]
+    fitting = sorted({*small, *(envs // n for n in small), max(1, round(per / envs)) * envs})
     need(
         per % envs == 0 or envs % per == 0 or not replays,
         "learner.steps-per-update",

@@ -7,6 +7,7 @@ from typing import Any
 from xladder.families.value import atari_presets, gym_presets, gymnax_presets, marl_presets, own_presets, zoo_presets
 from xladder.families.value.checks import check_learner
 from xladder.families.value.config import ValueConfig
+from xladder.settings import check_counts
 from xladder.worlds import names
 
 SOURCES = {
@@ -27,5 +28,6 @@ def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
 
 def check(config: ValueConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
+    check_counts(config)
     check_learner(config, presets)
     config.check_world()
