@@ -95,7 +95,7 @@ class Sizes:
     """How long rows are, by what they are: (seeds, length), or a length for one seed."""
 
     dqn: int = 500_000
-    dqn_slow: int = 60_000  # CleanRL, PyTorch
+    dqn_slow: int = 40_000  # CleanRL, PyTorch
     dqn_seeds: int = 128
     pqn: int = 9_998_336  # whole rollouts of 4096 steps
     pqn_seeds: int = 1
@@ -110,9 +110,7 @@ class Sizes:
 
 SIZES = {
     "gpu": Sizes(),
-    "cpu": Sizes(
-        dqn_seeds=4, dqn_slow=40_000, pqn=81_920, hunt=40, hunt_slow=40, hunt_seeds=(4, 20), grid_seeds=4, batch=64
-    ),
+    "cpu": Sizes(dqn_seeds=4, pqn=81_920, hunt=40, hunt_slow=40, hunt_seeds=(4, 20), grid_seeds=4, batch=64),
     "tiny": Sizes(11_000, 11_000, 2, 8192, 1, 12, 12, (2, 12), 100, 50, 2, 16),
 }
 
@@ -162,7 +160,8 @@ class Rows:
         def call() -> dict:
             if why := self.missing(peer):
                 return {"error": f"missing ({why}): {made(peer, self.folder)}"}
-            return peer_row(peer, [self.python(peer), *words], self.limit, **variables)
+            found = peer_row(peer, [self.python(peer), *words], self.limit, **variables)
+            return {"error": f"{found['error']}; made by {made(peer, self.folder)}"} if "error" in found else found
 
         return Row(case, f"{peer} on {where}" if where else peer, call, length, seeds, peer)
 
@@ -227,14 +226,16 @@ class Rows:
         for peer, iterations in {"gfnx": s.grid, "torchgfn": s.grid_slow}.items():
             chunk = str(min(100, iterations // 2))
             words = ["--device", self.device, "--iterations", str(iterations), "--chunk", chunk]
+            if (peer, self.device) == ("torchgfn", "gpu"):
+                words += ["--threads", "1"]  # it waits for the GPU, whatever their number
             yield self.of_peer(case, peer, [SCRIPT[peer], *words], iterations)
 
 
 CASES = {
     "cartpole": ("CartPole, DQN: 10 envs, batch 128, an update every 10 steps", "steps"),
     "minatar": ("MinAtar Breakout, PQN: 128 envs, rollouts of 32", "steps"),
-    "treasurehunt": ("treasure hunt: five agents, 50 turns, an update each", "epochs"),
     "hypergrid": ("hypergrid 20⁴: trajectory balance, batch 16", "iterations"),
+    "treasurehunt": ("treasure hunt: five agents, 50 turns, an update each", "epochs"),
 }
 
 TIMED = ("treasurehunt", "hypergrid")  # a few of their epochs or iterations, after learning has started

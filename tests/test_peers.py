@@ -1,5 +1,6 @@
 """The comparison with other libraries: rows at the peer's settings, rows of peers that are missing, columns."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -36,6 +37,24 @@ def test_every_peer_has_a_row_and_a_missing_one_says_how_to_install_it(tmp_path)
         assert found["error"].startswith("missing (it has no Python): python3.12 -m venv")
         assert f"{tmp_path / row.peer}/bin/pip install" in found["error"]
     assert [row.name for row in rows if not row.peer].count("compiled") == 3  # PQN has no rung in PyTorch
+
+
+@pytest.mark.parametrize("size", ["gpu", "cpu", "tiny"])
+def test_our_rows_are_plans(tmp_path, monkeypatch, size):
+    """Whole ticks, known presets, a rung that the workload has."""
+    import peers
+
+    given = []
+    monkeypatch.setattr(
+        peers, "peer_row", lambda name, words, limit: given.append(json.loads(words[2])) or {"error": ""}
+    )
+    maker = peers.Rows("cpu", peers.SIZES[size], tmp_path, 60)
+    rows = [row for case in peers.CASES for row in getattr(maker, case)() if not row.peer]
+    for row in rows:
+        row.call()
+        planned = plan(**given[-1])
+        assert len(planned.seeds) == row.seeds
+        assert row.length in (getattr(planned.config, name, None) for name in ("steps", "epochs", "iterations"))
 
 
 def test_a_python_without_the_peer_is_missing_too(tmp_path):
