@@ -55,15 +55,18 @@ def is_same(one: Any, other: Any) -> bool:
     return one is other or (inspect.ismethod(one) and inspect.ismethod(other) and one == other)
 
 
-def _parts(thing: Any, seen: dict[int, int]) -> Iterator[bytes]:
-    """The contents of an object as a sequence of bytes. `seen` numbers the objects, which may contain each other."""
+def _parts(thing: Any, seen: dict[int, tuple[int, Any]]) -> Iterator[bytes]:
+    """The contents of an object as a sequence of bytes. `seen` numbers the objects, which may contain each other.
+
+    It keeps them, too: some are made only to be read, and the next one would have the same id.
+    """
     if isinstance(thing, _PLAIN) and type(thing).__module__ == "builtins":
         yield f"{type(thing).__name__} {thing!r}".encode()
         return
     if id(thing) in seen:
-        yield f"again {seen[id(thing)]}".encode()
+        yield f"again {seen[id(thing)][0]}".encode()
         return
-    seen[id(thing)] = len(seen)
+    seen[id(thing)] = len(seen), thing
     if isinstance(thing, types.ModuleType):
         yield f"module {thing.__name__}".encode()
     elif has_name(thing):
