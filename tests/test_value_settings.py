@@ -194,7 +194,7 @@ def test_wrong_settings_are_answered_with_a_way_out(world, changes, said):
         ("atari/brekout", "no Atari game `brekout`. Did you mean `breakout`?"),
         ("breakout", "There are `atari/breakout` and `minatar/breakout`."),
         ("pendulum", "continuous actions, but value learners need discrete ones"),
-        ("gym/Pendulum-v1", "value learners need discrete ones: use a world whose actions are `Discrete`"),
+        ("gym/Pendulum-v1", "value learners need discrete ones. Continuous actions are learned by other libraries"),
         ("gym/CartPol-v1", "The nearest are `gym/CartPole-v1`"),
     ],
 )

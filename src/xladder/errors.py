@@ -1,8 +1,23 @@
 """Errors a user can act on. Each carries the command line's exit code, and its message says what to do."""
 
 import difflib
+import re
+import sysconfig
+import traceback
 from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
 from typing import Any
+
+_LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
+"""Folders of Python's own files, and of ours."""
+_NOT_OWN = re.compile(r"[\\/](site|dist)-packages[\\/]|^<")
+
+
+CONTINUOUS = (
+    "Continuous actions are learned by other libraries: Stable-Baselines3 or CleanRL (SAC, TD3, PPO), in JAX Brax or "
+    "PureJaxRL."
+)
+"""What to say where a world's actions are not discrete."""
 
 
 class XladderError(Exception):
@@ -102,6 +117,15 @@ def brief(error: BaseException) -> str:
     kind = type(error).__name__
     text = raised_in_callback(error) or (f"{kind}: {first}" if first else kind)
     return printable(text.removesuffix("."))
+
+
+def located(error: BaseException) -> str:
+    """`brief`, with file and line of the innermost code of the user's own, if the error comes from there."""
+    place = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if not _NOT_OWN.search(frame.filename) and not frame.filename.startswith(_LIBRARIES):
+            place = f" ({PurePath(frame.filename).name}, line {frame.lineno})"
+    return brief(error) + place
 
 
 def raised_in_callback(error: BaseException) -> str:

@@ -83,6 +83,8 @@ def chosen(presets: Mapping[str, T], preset: str, protocol: str | None = None) -
 
 def _checked(hint: Any, value: Any, flag: str) -> Any:
     if get_origin(hint) is tuple:
+        if isinstance(value, Mapping) and get_args(hint)[0] is str:  # arguments by name
+            value = [f"{name}={item!r}" for name, item in value.items()]
         if not isinstance(value, list | tuple):
             raise UsageError(f"`{flag}` is {value!r}, but it has to be a list.")
         return tuple(_checked(get_args(hint)[0], item, flag) for item in value)

@@ -28,7 +28,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from xladder.errors import UsageError, brief
+from xladder.errors import UsageError, brief, located
 from xladder.fingerprints import DIGITS, MAIN, fingerprint, has_name, is_same
 
 TABLES = (".csv", ".npz")  # files of data that settings may name
@@ -103,7 +103,7 @@ def import_module(module: str) -> Any:
             ) from None
         raise UsageError(f"`{module}` cannot be imported: it needs `{missing}`, which is not installed.") from None
     except (Exception, SystemExit) as error:
-        raise UsageError(f"`{module}` cannot be imported: {brief(error)}.") from error
+        raise UsageError(f"`{module}` cannot be imported: {located(error)}.") from error
 
 
 def require(module: str, shown: str) -> Any:
@@ -175,7 +175,7 @@ def instantiate(thing: Any, shown: str) -> Any:
         return thing()
     except (Exception, SystemExit) as error:
         hint = " It is called without arguments." if isinstance(error, TypeError) else ""
-        raise UsageError(f"`{shown}` cannot be created: {brief(error)}.{hint}") from error
+        raise UsageError(f"`{shown}` cannot be created: {located(error)}.{hint}") from error
 
 
 def shown(thing: Any) -> str:
@@ -183,8 +183,14 @@ def shown(thing: Any) -> str:
     return str(getattr(thing, "__name__", type(thing).__name__))
 
 
-def give(thing: Any) -> str:
-    """Register an object. Returns its name, `module:Name`, or `module:Name@digest` if only its contents identify it."""
+def give(thing: Any, changes: bool = False) -> str:
+    """Register an object. Returns its name, `module:Name`, or `module:Name@digest` if only its contents identify it.
+
+    An object that `changes` by being used, such as an environment with its generator, keeps its first name.
+    """
+    known = next((name for name, other in _given.items() if other is thing), "") if changes else ""
+    if known:
+        return known
     name, found = _name_elsewhere(thing)
     if name and is_same(_given.setdefault(name, found), found):
         return name

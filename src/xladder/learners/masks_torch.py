@@ -5,15 +5,21 @@ Shapes: B batch, F frames, D numbers per frame, A actions.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 MASKED_VALUE = -1e9
 
 
-def split_mask(states: Tensor, actions: int) -> tuple[Tensor, Tensor]:
-    """States without their masks, [B, F, D − A], and which actions are available, bool [B, A], from [B, F, D]."""
-    return states[..., :-actions], states[..., -1, -actions:] > 0
+def split_mask(states: Tensor, actions: int, axes: int = 1) -> tuple[Tensor, Tensor]:
+    """States without their masks, [B, F, D − A], and which actions are available, bool [B, A], from [B, F, D].
+
+    The frames may be images, with more `axes` than one.
+    """
+    newest: Any = (..., -1, *(0,) * (axes - 1), slice(-actions, None))
+    return states[..., :-actions], states[newest] > 0
 
 
 def mask_values(values: Tensor, mask: Tensor | None) -> Tensor:

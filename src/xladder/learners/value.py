@@ -78,8 +78,8 @@ class ValueLearner:
     net: ValueNet
     data_parallel: DataParallel = SINGLE
     """How a batch is sharded over devices; batch sizes here are those of this device."""
-    masked: bool = False
-    """Whether the last A numbers of a state's newest frame say which actions are available (see `masks.py`)."""
+    masked: int = 0
+    """How many axes a frame has, if it says which actions are available (see `masks.py`); 0 if it does not."""
 
     def init(self, params: Params, hyperparams: Any) -> Agent:
         """An agent with these parameters."""
@@ -113,7 +113,7 @@ class ValueLearner:
 
     def split_mask(self, states: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         """The network's input states, and which actions are available, bool […, A]; None if all are."""
-        return split_mask(states, self.net.head.actions) if self.masked else (states, None)
+        return split_mask(states, self.net.head.actions, self.masked) if self.masked else (states, None)
 
     def apply(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
         """float32 […, Z, A]: the network's outputs for states, which may contain action masks."""

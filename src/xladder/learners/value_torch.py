@@ -41,7 +41,7 @@ class TorchLearner(TorchState):
         config: The settings of the learner.
         net: Its network.
         device: The PyTorch device.
-        masked: Whether the last A numbers of a state's newest frame say which actions are available.
+        masked: How many axes a frame has, if it says which actions are available; 0 if it does not.
         torso_names: The JAX layer names of a user's own torso; None for a built-in one.
     """
 
@@ -52,7 +52,7 @@ class TorchLearner(TorchState):
         config: Any,
         net: ValueNet,
         device: str = "cpu",
-        masked: bool = False,
+        masked: int = 0,
         torso_names: parameters.TorsoNames | None = None,
     ):
         self.config, self.device, self.masked, self.torso_names = config, device, masked, torso_names
@@ -111,7 +111,7 @@ class TorchLearner(TorchState):
 
     def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
         """The network's input states, and which actions are available, bool [B, A]; None if all are."""
-        return split_mask(states, self.net.head.actions) if self.masked else (states, None)
+        return split_mask(states, self.net.head.actions, self.masked) if self.masked else (states, None)
 
     def expected(self, outputs: Tensor) -> Tensor:
         """float32 [B, A]: the expected returns from outputs [B, Z, A]."""

@@ -31,13 +31,15 @@ def check_gym(name: str) -> Iterator[Finding]:
     frames, steps, ended = _play_on_host(envs)
     yield kept(f"it can be stepped: frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions")
     yield from _check_play(spec, frames, steps, ended)
-    import gymnasium
     from gymnasium.utils.env_checker import check_env
+
+    from xladder.worlds.gym_making import Recipe, found_object, make_one
 
     said = kept("Gymnasium's `check_env` finds nothing")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        env = gymnasium.make(name.removeprefix("gym/"))
+        recipe = Recipe(name.removeprefix("gym/"))
+        env = make_one(recipe, found_object(recipe.name))
         try:
             check_env(env.unwrapped, skip_render_check=True)
         except (Exception, SystemExit) as error:

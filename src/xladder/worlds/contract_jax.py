@@ -17,7 +17,7 @@ import numpy as np
 from xladder import user_code
 from xladder.core import keys
 from xladder.worlds import gymnax_world, marl_world, twin_check
-from xladder.worlds.envs import Envs, EnvSpec, Step
+from xladder.worlds.envs import Envs, EnvSpec, Step, available
 from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_ends, check_values, kept, noted, remarks
 
 NUM_ENVS = 8
@@ -93,7 +93,7 @@ def _draw_actions(spec: EnvSpec, frames: jax.Array, key: jax.Array) -> jax.Array
     lead = frames.shape[: frames.ndim - len(spec.shape)]
     uniforms = jax.random.uniform(key, (*lead, spec.actions))
     if spec.masked:
-        uniforms = jnp.where(frames[..., -spec.actions :] > 0, uniforms, -1.0)
+        uniforms = jnp.where(available(spec, frames), uniforms, -1.0)
     return uniforms.argmax(-1).astype(jnp.int32)
 
 

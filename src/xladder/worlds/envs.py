@@ -36,7 +36,7 @@ class EnvSpec(NamedTuple):
     actions: int  # the largest number of actions among the agents
     max_value: int = 1  # the value that stands for 1 in a uint8 frame
     agents: tuple[str, ...] = ()  # names of agents that learn independently; empty for a single agent
-    masked: bool = False  # whether the last `actions` numbers of a frame are the mask of available actions
+    masked: bool = False  # whether the last `actions` entries of a frame's last axis are the mask of available actions
     absences: bool = False  # whether an agent's episode may end before those of the others
     fields: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape and dtype of the parts of a flat frame
 
@@ -44,6 +44,15 @@ class EnvSpec(NamedTuple):
     def seen(self) -> tuple[int, ...]:
         """The shape of a frame without the action mask: the network's input."""
         return (*self.shape[:-1], self.shape[-1] - self.actions) if self.masked else self.shape
+
+
+def available(spec: EnvSpec, frames: Array) -> Array:
+    """bool […, A]: which actions are available, from masked frames […, *shape].
+
+    An image has the mask in further columns, or channels, of every row; the first row is read.
+    """
+    corner = (0,) * (len(spec.shape) - 1)
+    return frames[(..., *corner, slice(-spec.actions, None))] > 0
 
 
 class Envs(Protocol):

@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from xladder.worlds.envs import EnvSpec, Step
+from xladder.worlds.envs import EnvSpec, Step, available
 
 STEPS, LONGEST = 256, 10_240
 LARGE = 1e6  # rewards, added up: a float32 has seven digits
@@ -48,12 +48,11 @@ def check_values(step_name: str, spec: EnvSpec, frames: np.ndarray, steps: Step)
             return
     if spec.masked:
         acts = np.concatenate([np.ones_like(steps.is_first[:1]), ~(steps.terminated | steps.truncated)])
-        stuck = np.argwhere(acts & ~(frames[..., -spec.actions :] > 0).any(-1))
+        stuck = np.argwhere(acts & ~available(spec, frames).any(-1))
         if len(stuck):
             step, agent = stuck[0][:2]
-            yield broken(
-                f"agent {spec.agents[agent]} has no available action after {step} steps, although its episode goes on"
-            )
+            who = f"agent {spec.agents[agent]}" if spec.agents else "the agent"
+            yield broken(f"{who} has no available action after {step} steps, although its episode goes on")
 
 
 def check_ends(step_name: str, steps: Step, later: Callable[[], bool]) -> Iterator[Finding]:

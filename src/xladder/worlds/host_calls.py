@@ -7,14 +7,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from xladder.errors import UsageError, UserCodeFailed, XladderError, brief
-from xladder.worlds.envs import EnvSpec, HostEnvs
+from xladder.errors import UsageError, UserCodeFailed, XladderError, located
+from xladder.worlds.envs import EnvSpec, HostEnvs, available
 
 E = TypeVar("E", bound=HostEnvs)
 
 
 def call(shown: str, function: str, method: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """Call a function of a world; an error names the world and the function.
+    """Call a function of a world; an error names the world, the function, and the file and line.
 
     It may be called at any time of a run, so the error is not a `UsageError`.
     """
@@ -23,7 +23,7 @@ def call(shown: str, function: str, method: Callable[..., Any], *given: Any, **n
     except XladderError:
         raise
     except (Exception, SystemExit) as error:
-        raise UserCodeFailed(f"`{shown}` fails in its `{function}`: {brief(error)}.") from error
+        raise UserCodeFailed(f"`{shown}` fails in its `{function}`: {located(error)}.") from error
 
 
 def tried(make: Callable[[], E]) -> E:
@@ -44,5 +44,5 @@ def random_actions(spec: EnvSpec, frames: np.ndarray, rng: np.random.Generator) 
     """int [N], or [A, N]: actions drawn from those that are available in frames [N, *shape], or [A, N, *shape]."""
     uniforms = rng.random((*frames.shape[: frames.ndim - len(spec.shape)], spec.actions))
     if spec.masked:
-        uniforms = np.where(frames[..., -spec.actions :] > 0, uniforms, -1.0)
+        uniforms = np.where(available(spec, frames), uniforms, -1.0)
     return uniforms.argmax(-1)

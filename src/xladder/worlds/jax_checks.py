@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.errors import UsageError, XladderError, brief
+from xladder.errors import CONTINUOUS, UsageError, XladderError, located
 from xladder.worlds.observations import describe, is_real
 
 MOST_KEYS = 5  # of a dict, in a sentence
@@ -30,7 +30,7 @@ def attempt(shown: str, function: str, call: Callable[[], Any]) -> Any:
     except (Exception, SystemExit) as error:
         of_tracing = isinstance(error, jax.errors.JAXTypeError | jax.errors.JAXIndexError)
         kind = "cannot be traced by `jit`" if of_tracing else "fails"
-        raise UsageError(f"`{shown}` {kind} in its `{function}`: {brief(error)}.") from error
+        raise UsageError(f"`{shown}` {kind} in its `{function}`: {located(error)}.") from error
 
 
 def trace(shown: str, function: str, call: Callable[..., Mapping[str, Any]], *given: Any) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def count_actions(shown: str, space: Any, agent: str = "") -> int:
     if not hasattr(space, "n"):
         raise UsageError(
             f"`{shown}` has the actions {type(space).__name__}{of} (its `action_space`), but value learners need "
-            "discrete ones: they have to be `Discrete`."
+            f"discrete ones: they have to be `Discrete`. {CONTINUOUS}"
         )
     try:
         count = 0 if isinstance(space.n, bool) else operator.index(space.n)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from xladder import user_code
-from xladder.errors import UsageError
+from xladder.errors import CONTINUOUS, UsageError
 from xladder.fingerprints import fingerprint
 
 
@@ -81,8 +81,8 @@ APIS = {
     "flow": ("forward_mask", "backward_mask", "log_reward"),
     "zoo": ("possible_agents", "reset", "step"),
 }
-GYMNASIUM = ("reset", "step", "unwrapped", "np_random")
-"""What Gymnasium's environments have, which are trained by their ids."""
+GYMNASIUM = ("reset", "step", "unwrapped", "metadata", "render")
+"""What Gymnasium's environments have."""
 SORREL = ("take_turn", "setup_agents", "populate_environment")
 """What sorrel's environments have."""
 FLOW_WORLDS = {
@@ -95,7 +95,7 @@ FLOW_WORLDS = {
 }
 """The built-in worlds in which objects are built step by step → what is learned there."""
 WORLDS_OF_OUR_OWN = ("treasurehunt", "cleanup", "tag", "iowa", *FLOW_WORLDS)
-_CONTINUOUS = "continuous actions, but value learners need discrete ones"
+_CONTINUOUS = "continuous actions, but value learners need discrete ones. " + CONTINUOUS.removesuffix(".")
 # gymnax ids that are not supported, and why.
 GYMNAX_LEFT_OUT = {
     "MNISTBandit-bsuite": "it downloads its images when it is made, and needs the network",
@@ -139,25 +139,24 @@ def name_of(thing: Any) -> str:
     if isinstance(thing, str):
         return thing
     spec = getattr(thing, "spec", thing)
-    if isinstance(getattr(spec, "id", None), str) and hasattr(spec, "entry_point"):
-        _check_registered(spec)
-        return f"gym/{spec.id}"  # Gymnasium's
+    if isinstance(getattr(spec, "id", None), str) and hasattr(spec, "entry_point") and not hasattr(thing, "num_envs"):
+        return f"gym/{spec.id if _is_registered(spec) else user_code.give(thing, changes=True)}"  # Gymnasium's
     source = source_of(thing)
-    return f"{source}/{user_code.give(thing)}"
+    return f"{source}/{user_code.give(thing, changes=source == 'gym')}"
 
 
-def _check_registered(spec: Any) -> None:
-    """Raise a `UsageError` if a Gymnasium environment is not the one that its id stands for."""
+def _is_registered(spec: Any) -> bool:
+    """Whether a Gymnasium environment is the one that its id stands for: no arguments or wrappers of its own."""
     known = getattr(sys.modules.get("gymnasium"), "registry", {}).get(spec.id)
-    for name in ("kwargs", "max_episode_steps", "additional_wrappers") if known is not None else ():
+    if known is None:
+        return False
+    for name in ("kwargs", "max_episode_steps", "additional_wrappers"):
         given, registered = (getattr(one, name, None) for one in (spec, known))
         if name == "kwargs":
             given = {key: value for key, value in spec.kwargs.items() if key != "render_mode"}
         if fingerprint(given) != fingerprint(registered):
-            raise UsageError(
-                f"The environment was made with a `{name}` of its own ({given}), which its id `{spec.id}` does "
-                "not stand for: register it with Gymnasium under another id, and train that."
-            )
+            return False
+    return True
 
 
 def source_of(thing: Any) -> str:
@@ -172,19 +171,18 @@ def source_of(thing: Any) -> str:
             return source
     if has(*SORREL):
         return "zoo"  # which gives it PettingZoo's API
-    if has(*GYMNASIUM):
-        kind = thing if hasattr(thing, "__qualname__") else type(thing)
-        where = "my_module" if kind.__module__ == "__main__" else kind.__module__
+    if has(*GYMNASIUM) and has("single_action_space"):
         raise UsageError(
-            f"`{user_code.shown(thing)}` is an environment of Gymnasium's without an id: register it in its module, "
-            f'`gymnasium.register("{kind.__name__}-v0", {kind.__name__})`, and train '
-            f"`gym/{where}:{kind.__name__}-v0`."
+            f"`{user_code.shown(thing)}` is vectorised already: pass one environment, or a function that makes one; "
+            "`--world.num-envs` says how many there are."
         )
+    if has(*GYMNASIUM):
+        return "gym"
     raise UsageError(
         f"`{user_code.shown(thing)}` has none of the APIs xladder supports: gymnax's is `reset_env` and `step_env`, "
         "JaxMARL's `reset` and `step_env`, PettingZoo's `possible_agents`, `reset` and `step`, sorrel's `take_turn`, "
-        "and a GFlowNet's `forward_mask`, `backward_mask` and `log_reward`; Gymnasium's environments are named by "
-        "their ids, `gym/module:ID`."
+        "Gymnasium's `reset`, `step` and `unwrapped`, and a GFlowNet's `forward_mask`, `backward_mask` and "
+        "`log_reward`."
     )
 
 

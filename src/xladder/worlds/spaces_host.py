@@ -1,6 +1,9 @@
-"""Observations of Gymnasium's and PettingZoo's worlds that are dicts or tuples: their parts, laid flat in one vector.
+"""Observations of Gymnasium's and PettingZoo's worlds: their parts, laid flat in one vector.
 
-The parts come in the order of their names, as in `observations.py`. Shapes: N envs, D numbers in a vector.
+The parts of dicts and tuples come in the order of their names, as in `observations.py`. A number out of a fixed range
+(`Discrete`, `MultiDiscrete`) becomes one-hot, unless the range is very large.
+
+Shapes: N envs, D numbers in a vector, K numbers out of a range.
 """
 
 from __future__ import annotations
@@ -10,6 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+MOST_CATEGORIES = 4096
+"""The largest range that becomes one-hot; a number out of a larger one stays a number."""
+
 
 class Part(NamedTuple):
     """An array in an observation."""
@@ -17,7 +23,10 @@ class Part(NamedTuple):
     path: tuple[Any, ...]
     """The keys that lead to it; none if it is the whole observation."""
     shape: tuple[int, ...]
+    """Of what the network sees."""
     dtype: np.dtype
+    ranges: tuple[tuple[int, int], ...] = ()
+    """The first value and the number of values of each number that becomes one-hot; empty for other arrays."""
 
     @property
     def size(self) -> int:
@@ -48,7 +57,18 @@ def parts_of(space: Any) -> tuple[Part, ...] | None:
     numbers = isinstance(space, spaces.Box | spaces.Discrete | spaces.MultiBinary | spaces.MultiDiscrete)
     if not numbers or space.shape is None or np.dtype(space.dtype).kind not in "biuf" or 0 in space.shape:
         return None
+    ranges = _ranges(space) if isinstance(space, spaces.Discrete | spaces.MultiDiscrete) else ()
+    if ranges:
+        return (Part((), (sum(count for _, count in ranges),), np.dtype(np.float32), ranges),)
     return (Part((), tuple(space.shape), np.dtype(space.dtype)),)
+
+
+def _ranges(space: Any) -> tuple[tuple[int, int], ...]:
+    """The first value and the number of values of every number in a space; nothing if they are too many."""
+    counts = space.nvec if hasattr(space, "nvec") else space.n
+    starts = np.broadcast_to(space.start, np.shape(counts))
+    found = tuple((int(start), int(count)) for start, count in zip(np.ravel(starts), np.ravel(counts), strict=True))
+    return found if sum(count for _, count in found) <= MOST_CATEGORIES else ()
 
 
 def _key(item: tuple[Any, Any]) -> str:
@@ -63,9 +83,23 @@ def as_fields(parts: tuple[Part, ...]) -> tuple[tuple[str, tuple[int, ...], str]
 
 def lay_flat(parts: tuple[Part, ...], observation: Any, num_envs: int) -> np.ndarray:
     """float32 [N, D] from an observation of N envs, whose arrays are [N, …]."""
-    return np.concatenate(
-        [np.asarray(_at(observation, part.path), np.float32).reshape(num_envs, part.size) for part in parts], axis=1
-    )
+    return np.concatenate([_flat(part, _at(observation, part.path), num_envs) for part in parts], axis=1)
+
+
+def _flat(part: Part, values: Any, num_envs: int) -> np.ndarray:
+    """float32 [N, size] from the arrays of one part; a `ValueError` if they are not in its space."""
+    if not part.ranges:
+        return np.asarray(values, np.float32).reshape(num_envs, part.size)
+    numbers = np.asarray(values).reshape(num_envs, len(part.ranges)).astype(np.int64)  # [N, K]
+    starts, counts = np.array(part.ranges).T
+    places = numbers - starts
+    if ((places < 0) | (places >= counts)).any():
+        number, which = np.argwhere((places < 0) | (places >= counts))[0]
+        start, count = part.ranges[which]
+        raise ValueError(f"{numbers[number, which]} is not one of {start} … {start + count - 1}")
+    flat = np.zeros((num_envs, part.size), np.float32)
+    flat[np.arange(num_envs)[:, None], places + np.cumsum(counts) - counts] = 1.0
+    return flat
 
 
 def _at(observation: Any, path: tuple[Any, ...]) -> Any:

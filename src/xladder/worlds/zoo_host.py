@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder import user_code
-from xladder.errors import UsageError, UserCodeFailed, brief, missing_extra
+from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, brief, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
 from xladder.worlds.spaces_host import Part, lay_flat, parts_of
@@ -142,7 +142,7 @@ class ZooEnvs:
 
     def _show(self, n: int, function: str, observations: Mapping[str, Any]) -> None:
         """Write the agents' observations to the frames; an agent without one keeps its last."""
-        layout, most = self.layout, max(self.layout.actions)
+        layout, most, acting = self.layout, max(self.layout.actions), self._acting(self._envs[n])
         for i, agent in enumerate(layout.agents):
             if agent not in observations:
                 continue
@@ -157,6 +157,11 @@ class ZooEnvs:
                 must = f"numbers of the size of its `observation_space`, {layout.sizes[i]}"
                 shown = shown if isinstance(shown, Mapping | tuple) else np.asarray(shown)
                 raise self._fault(function, shown, f"the observation of {agent}", must) from error
+            if not np.isfinite(numbers).all():
+                raise UserCodeFailed(
+                    f"`{self._name}` returns an observation of {agent} with {numbers[~np.isfinite(numbers)][0]} in it "
+                    f"from `{function}`: it has to be finite numbers."
+                )
             if layout.picture:
                 self._frames[i, n] = numbers.reshape(layout.picture)
                 continue
@@ -166,6 +171,11 @@ class ZooEnvs:
                     raise self._fault(function, mask, f"the `{MASK}` of {agent}", f"{layout.actions[i]} flags")
                 available = np.zeros(most, np.float32)
                 available[: layout.actions[i]] = 1.0 if mask is None else mask.ravel()
+                if agent in acting and not available.any():
+                    raise UserCodeFailed(
+                        f"`{self._name}` forbids {agent} every action in its `{MASK}` from `{function}` although its "
+                        "episode goes on: allow one, or end it."
+                    )
                 self._frames[i, n, -most:] = available
 
     def _number(self, field: str, returned: Mapping[str, Any], agent: str) -> float:
@@ -232,15 +242,15 @@ def _layout(name: str, env: Any) -> Layout:
         if not isinstance(choices, spaces.Discrete):
             raise UsageError(
                 f"`{name}` has the actions {choices} for {agent} (its `action_space`), but value learners "
-                "need discrete ones: they have to be `Discrete`."
+                f"need discrete ones: they have to be `Discrete`. {CONTINUOUS}"
             )
         if isinstance(shown, spaces.Dict) and {"observation", MASK} <= set(shown.spaces):
             tells, shown = True, shown["observation"]
-        found = parts_of(shown) if isinstance(shown, spaces.Box | spaces.Dict | spaces.Tuple) else None
+        found = parts_of(shown)
         if found is None:
             raise UsageError(
-                f"`{name}` shows {agent} {shown} (its `observation_space`), but networks need arrays: wrap "
-                "it so that it shows a `Box`, or a `Dict` or `Tuple` of numbers."
+                f"`{name}` shows {agent} {shown} (its `observation_space`), but networks need numbers: wrap it so that "
+                "it shows a `Box`, `Discrete`, `MultiDiscrete` or `MultiBinary`, or a `Dict` or `Tuple` of them."
             )
         parts.append(found)
         shapes.append((found[0].shape, found[0].dtype) if len(found) == 1 else None)

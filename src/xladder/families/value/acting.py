@@ -30,7 +30,7 @@ from xladder.nets.heads import Head
 from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
 from xladder.nets.value import ValueNet
 from xladder.replay import history
-from xladder.worlds.envs import Envs, EnvSpec, Step
+from xladder.worlds.envs import Envs, EnvSpec, Step, available
 
 MOST_UNROLLED = 5  # updates that are unrolled on a GPU, where every loop iteration waits for the host
 
@@ -211,10 +211,17 @@ class ActingProgram(Portable):
         return keys.step_keys(key, step, self.config.world.rows)
 
     def draw_act(self, key: jax.Array, step: jax.Array | int) -> ActDraws:
-        """The random numbers for one action selection in every env."""
+        """The random numbers for one action selection in every env.
+
+        With `explore_repeat`, whether to explore and how is drawn once for so many steps, as in Dabney et al. 2021
+        (Temporally-extended ε-greedy exploration), whose durations are random where these are fixed.
+        """
         c, n, learner = self.config.learner, self.config.world.rows, self.learner
         fractions = c.act_quantiles if learner.fractions else 0
         uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
+        if c.explore_repeat > 1:
+            held = jax.random.uniform(keys.address(key, step // c.explore_repeat, 2, Stream.ACT), (n, 2))
+            uniforms = jnp.concatenate([held, uniforms[:, 2:]], axis=1)
         noise = jnp.zeros((n, 0), jnp.float32)
         if learner.noise_size:
             noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
@@ -249,7 +256,7 @@ class ActingProgram(Portable):
         """int32 [N]: random actions, uniform over those that are available."""
         if not self.spec.masked:
             return draws.action
-        return random_available(stack[:, -1, -self.spec.actions :] > 0, draws.action)
+        return random_available(available(self.spec, stack[:, -1]), draws.action)
 
     def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: the greedy actions in states [N, F, …]."""
@@ -342,4 +349,4 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
         norm=norm,
         dtype=dtype,
     )
-    return ValueLearner(config, ValueNet(torso, head, fields), masked=spec.masked)
+    return ValueLearner(config, ValueNet(torso, head, fields), masked=spec.masked * len(spec.shape))

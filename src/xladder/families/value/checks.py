@@ -16,6 +16,7 @@ _COUNTS = (
     "strata",
     "memory",
     "steps_per_update",
+    "explore_repeat",
     "atoms",
     "quantiles",
     "act_quantiles",

@@ -105,6 +105,8 @@ class LearnerConfig:
     """Steps before ε starts to decay."""
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
     """How ε decays."""
+    explore_repeat: int = 1
+    """Steps for which exploration goes on with one random action, where single ones get nowhere."""
     atoms: int = 51
     """Atoms of a categorical head."""
     v_min: float = -10.0

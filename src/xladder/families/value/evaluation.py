@@ -26,7 +26,7 @@ from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, ValuePolicy
-from xladder.worlds.envs import Envs
+from xladder.worlds.envs import Envs, available
 from xladder.worlds.hosted import HostedEnvs
 
 AT_ONCE = 32  # parallel episodes
@@ -320,7 +320,7 @@ def _choose(
     values = learner.values(params, stack, uniforms[:, 2:], None)
     action = jnp.minimum((uniforms[:, 1] * program.spec.actions).astype(jnp.int32), program.spec.actions - 1)
     if program.spec.masked:
-        action = random_available(stack[:, -1, -program.spec.actions :] > 0, uniforms[:, 1])
+        action = random_available(available(program.spec, stack[:, -1]), uniforms[:, 1])
     return jnp.where(uniforms[:, 0] < epsilon, action, jnp.argmax(values, axis=-1).astype(jnp.int32))
 
 

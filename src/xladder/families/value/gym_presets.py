@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from xladder.errors import UsageError
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
@@ -28,6 +29,15 @@ class WorldConfig(ValueWorld):
     """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
+    kwargs: tuple[str, ...] = ()
+    """Arguments of the environment, as name=value: continuous=False."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers, the innermost first: Gymnasium's, such as FlattenObservation or "TimeLimit(max_episode_steps=200)", or
+    module:Name."""
+    vectorisation: Literal["sync", "async"] = "sync"
+    """Whether envs are stepped one after another in this process, or each in its own (for slow ones)."""
+    masks: bool = True
+    """Take only actions that info["action_mask"] allows, where an environment has one."""
 
     def spec(self) -> EnvSpec:
         """Frame shape, dtype and number of actions, known without starting the world."""
@@ -55,10 +65,19 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of an environment, chosen by the shape of its frames."""
     if protocol is not None:
         published.check_protocol(place.name, (), protocol)
-    from xladder.worlds.gym_host import spec
-
     world = WorldConfig(place.name)
-    torso: Any = suited(spec(world).shape) or "mlp"
+    torso: Any = suited(_shape(world)) or "mlp"
     start = gymnax.VECTORS if torso == "mlp" else gymnax.PICTURES
     default = Config(world, replace(start.learner, torso=torso))
     return {"default": default, **gymnax.family(default)}
+
+
+def _shape(world: WorldConfig) -> tuple[int, ...]:
+    """The shape of the frames; of a vector, if the environment cannot be made without arguments."""
+    from xladder.worlds.gym_host import frame_shape, require
+
+    require(world.name.removeprefix("gym/"))
+    try:
+        return frame_shape(world)
+    except UsageError:  # which settings may prevent; the check of the settings reports it otherwise
+        return (1,)

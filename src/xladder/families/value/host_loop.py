@@ -23,7 +23,7 @@ from xladder.replay import priorities_host
 from xladder.replay.batch import Batch
 from xladder.replay.history import History, SampleIndices
 from xladder.replay.history_host import HostHistory
-from xladder.worlds.envs import HostEnvs
+from xladder.worlds.envs import HostEnvs, available
 
 
 class HostActor(Protocol):
@@ -134,7 +134,7 @@ class HostLoop(Stateful):
             draws, stack = self.actor.draw(step, agent), self.games.seen_by(agent)
             explore, random = draws.explore < epsilon, np.asarray(draws.action)
             if self.program.spec.masked:
-                random = random_available(stack[:, -1, -self.program.spec.actions :] > 0, random)
+                random = random_available(available(self.program.spec, stack[:, -1]), random)
             if not explore.all():
                 random = np.where(explore, random, self.actor.greedy(agent, stack, draws))
             chosen.append(random)

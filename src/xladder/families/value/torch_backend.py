@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import jax
@@ -53,10 +52,13 @@ class Backend(TorchBackend):
         """The random numbers for one action selection."""
         n, spec, learner = self.config.world.rows, self.program.spec, self.agents[agent]
         fractions = self.config.learner.act_quantiles if learner.head.fractions else 0
-        explore, random = self.rng.random(n, dtype=np.float32), partial(self.rng.random, n, dtype=np.float32)
+        rng, repeat = self.rng, self.config.learner.explore_repeat
+        if repeat > 1:  # the same numbers for so many steps, and after a resumption
+            rng = np.random.default_rng((self._seed, agent, step // repeat))
+        explore = rng.random(n, dtype=np.float32)
         return ActDraws(
             explore=explore,
-            action=random() if spec.masked else self.rng.integers(0, spec.actions, n, dtype=np.int32),
+            action=rng.random(n, dtype=np.float32) if spec.masked else rng.integers(0, spec.actions, n, dtype=np.int32),
             taus=self.rng.random((n, fractions), dtype=np.float32),
             noise=self.rng.standard_normal((n, learner.net.head.noise_size), dtype=np.float32),
         )
@@ -114,10 +116,11 @@ class Backend(TorchBackend):
 def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
     """Build the PyTorch learner from the settings and the world's frame shape alone."""
     c, spec, stack = config.learner, config.world.spec(), config.world.stack
+    masked = spec.masked * len(spec.shape)
     if not is_own(c.torso):
-        return TorchLearner(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, spec.masked)
+        return TorchLearner(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, masked)
     net = make_net(c, torso_twins_torch.make_twin(c.torso, spec, stack), spec, stack)
-    return TorchLearner(c, net, device, spec.masked, torso_twins_torch.torso_names(c.torso, spec, stack))
+    return TorchLearner(c, net, device, masked, torso_twins_torch.torso_names(c.torso, spec, stack))
 
 
 def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Module:

@@ -1,0 +1,183 @@
+"""Makes Gymnasium environments: by id, or from a class, function or object of the user's, with arguments and wrappers.
+
+Imported only where Gymnasium is installed.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import gymnasium
+from gymnasium import error, wrappers
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from xladder import user_code
+from xladder.errors import UsageError, XladderError, brief, located, unknown
+from xladder.worlds.host_calls import call
+
+WORDS = {"true": True, "false": False, "none": None, "null": None}
+CALL = re.compile(r"(?P<name>[\w.:]+)(?:\((?P<arguments>.*)\))?", re.DOTALL)
+
+
+class Recipe(NamedTuple):
+    """How an environment is made."""
+
+    name: str
+    """An id, `module:ID`, or `module:Name` of a class, function or object."""
+    kwargs: tuple[str, ...] = ()
+    """Arguments, as `name=value`."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers, the innermost first: Gymnasium's by name, or `module:Name`."""
+
+    @property
+    def shown(self) -> str:
+        """The name as users type it."""
+        return f"gym/{self.name}"
+
+
+def found_object(name: str) -> Any:
+    """The class, function or object that a name stands for; None if it stands for an id."""
+    module, _, attribute = name.rpartition(":")
+    if not module or attribute in gymnasium.registry:
+        return None
+    try:
+        return user_code.find(name, "world", f"gym/{name}")
+    except XladderError:
+        if "@" in name:  # an object of another process
+            raise
+        return None
+
+
+def make_vector(recipe: Recipe, num_envs: int, asynchronous: bool) -> Any:
+    """N envs that are stepped together: one after another in this process, or each in a process of its own."""
+    thing = found_object(recipe.name)
+    make = partial(make_one, recipe, thing)
+    if not asynchronous:
+        return SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    elsewhere = partial(_make_elsewhere, recipe, thing, user_code.allowed())
+    with _without_main():
+        return AsyncVectorEnv([elsewhere] * num_envs, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+@contextmanager
+def _without_main() -> Iterator[None]:
+    """Hide the user's script: a process would run it again when it starts, and what it defines is pickled anyway."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def _make_elsewhere(recipe: Recipe, thing: Any, modules: Sequence[str]) -> Any:
+    """Make one env in a process that knows nothing yet; its errors name the world, and where in it they are."""
+    for module in modules:
+        user_code.allow(module)
+    return _Named(make_one(recipe, thing), recipe.shown)
+
+
+class _Named(gymnasium.Wrapper):
+    """An env in another process, whose errors are reported as its own: a traceback would not arrive."""
+
+    def __init__(self, env: Any, shown: str):
+        super().__init__(env)
+        self._shown = shown
+
+    def reset(self, **given: Any) -> Any:
+        """Begin an episode."""
+        return call(self._shown, "reset", self.env.reset, **given)
+
+    def step(self, action: Any) -> Any:
+        """Take an action."""
+        return call(self._shown, "step", self.env.step, action)
+
+
+def make_one(recipe: Recipe, thing: Any = None) -> Any:
+    """Make one env; a `UsageError` says why it cannot be made."""
+    given = arguments(recipe.kwargs)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that another version is newer
+            env = gymnasium.make(recipe.name, **given) if thing is None else _from_object(recipe, thing, given)
+    except (XladderError, error.Error, ImportError):
+        raise
+    except (Exception, SystemExit) as reason:
+        hint = " Its arguments are `--world.kwargs`." if isinstance(reason, TypeError) else " Fix that in the world."
+        raise UsageError(f"`{recipe.shown}` fails when it is made: {located(reason)}.{hint}") from reason
+    for text in recipe.wrappers:
+        wrap = _wrapper(text)
+        try:
+            env = wrap(env)
+        except XladderError:
+            raise
+        except (Exception, SystemExit) as reason:
+            raise UsageError(f"The wrapper `{text}` cannot wrap `{recipe.shown}`: {located(reason)}.") from reason
+    return env
+
+
+def _from_object(recipe: Recipe, thing: Any, given: dict[str, Any]) -> Any:
+    """An env from a class or function, which is called, a spec, or an env, which is copied."""
+    if isinstance(thing, gymnasium.envs.registration.EnvSpec):
+        return gymnasium.make(thing, **given)
+    if not isinstance(thing, gymnasium.Env):
+        made = thing(**given)
+        if not isinstance(made, gymnasium.Env):
+            raise UsageError(f"`{recipe.shown}` makes {type(made).__name__}, which is not an environment of Gymnasium.")
+        return made
+    if given:
+        raise UsageError(f"`{recipe.shown}` is made already: `--world.kwargs` are for a class, a function or an id.")
+    try:
+        return copy.deepcopy(thing)
+    except (Exception, SystemExit) as reason:
+        raise UsageError(
+            f"`{recipe.shown}` is one environment, and every env has to be its own, but it cannot be copied: "
+            f"{brief(reason)}. Pass a function that makes one: `xladder.train(make_env)`."
+        ) from reason
+
+
+def arguments(pairs: Sequence[str]) -> dict[str, Any]:
+    """Arguments by name from texts such as `continuous=False`; what is no Python literal is a text."""
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise UsageError(f"`--world.kwargs` has `{pair}`, but it has to be name=value, such as continuous=False.")
+        try:
+            found[name] = WORDS[text.lower()] if text.lower() in WORDS else ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            found[name] = text
+    return found
+
+
+def _wrapper(text: str) -> Callable[[Any], Any]:
+    """The wrapper `Name`, `module:Name` or `Name(key=value)`, as a function of an env."""
+    parts = CALL.fullmatch(text)
+    try:
+        tree: Any = ast.parse(f"f({parts['arguments'] or ''})" if parts else "", mode="eval").body
+        values = [ast.literal_eval(value) for value in tree.args]
+        named = {word.arg: ast.literal_eval(word.value) for word in tree.keywords}
+    except (ValueError, SyntaxError):
+        raise UsageError(
+            f"`--world.wrappers` has `{text}`, but it has to be `Name`, `Name(key=value)` or `module:Name`, such as "
+            "`FlattenObservation` or `my_wrappers:Grey`."
+        ) from None
+    name = parts["name"] if parts else ""
+    if ":" in name:
+        return partial(_call_after, user_code.find(name, "wrapper"), values, named)
+    if name not in wrappers.__all__:
+        raise unknown("wrapper of Gymnasium", name, wrappers.__all__)
+    return partial(_call_after, getattr(wrappers, name), values, named)
+
+
+def _call_after(wrap: Callable[..., Any], values: list[Any], named: dict[str, Any], env: Any) -> Any:
+    return wrap(env, *values, **named)
