@@ -23,6 +23,7 @@ from typing import Any
 from xladder import user_code
 from xladder.cli.hosts import LAUNCHER
 from xladder.cli.options import parse
+from xladder.distributed.secret import VARIABLE, new_secret, read_secret
 from xladder.errors import PeerLost, UsageError
 
 COMMANDS = ("train", "resume")
@@ -61,13 +62,14 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--hosts` is {options.hosts}, but it has to be 1 … {MOST_HOSTS}: all run on this machine.")
     address = f"127.0.0.1:{free_ports()}"
     trusted = user_code.as_flags()
+    secret = {} if read_secret() else {VARIABLE: new_secret()}
     launcher = shlex.join(["xladder", "launch", "--hosts", str(options.hosts)])
 
     def start(number: int) -> subprocess.Popen:
         where = ["--coordinator", address, "--num-hosts", str(options.hosts), "--host-id", str(number)]
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "xladder.cli.main", *command, *where, *trusted],
-            env=os.environ | device_of(number, command) | {LAUNCHER: launcher},
+            env=os.environ | device_of(number, command) | {LAUNCHER: launcher} | secret,
             stdout=None if number == 0 else subprocess.PIPE,
             stderr=None if number == 0 else subprocess.STDOUT,
             # Its own process group, so that Ctrl-C reaches only the launcher, which passes it on once.

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from xladder.distributed.secret import Seal
+
 LONGEST_LINE = 2**20
 
 
@@ -19,20 +21,25 @@ class JsonConnection:
         self.connection = connection
         self._file = connection.makefile("rb")
         self._sending = threading.Lock()
+        self.seal: Seal | None = None
+        """Signs and checks messages, once both sides have proved that they know the secret."""
 
     def send(self, message: Mapping[str, Any]) -> None:
         """Send one message. A closed connection is not an error here; the reader notices it."""
         with suppress(OSError), self._sending:
-            self.connection.sendall(json.dumps(message).encode() + b"\n")
+            whole = self.seal.wrap(message) if self.seal else message
+            self.connection.sendall(json.dumps(whole).encode() + b"\n")
 
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """Wait for the next message; returns None if the connection has ended or the timeout passed."""
+        """Wait for the next message; returns None if the connection has ended, the timeout passed or it is forged."""
         try:
             self.connection.settimeout(timeout)
             found = json.loads(self._file.readline(LONGEST_LINE))
         except (OSError, ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            return None
+        return self.seal.unwrap(found) if self.seal else found
 
     def close(self) -> None:
         """Close the connection."""

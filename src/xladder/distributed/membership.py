@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from xladder.errors import UsageError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 LAST_PORT = 2**16 - 1
 MOST_HOSTS = 10_000
 
@@ -17,6 +17,14 @@ def split_address(text: str) -> tuple[str, int] | None:
     if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) <= LAST_PORT:
         return None
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or address belongs to this machine only."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ class Membership:
     @property
     def is_local(self) -> bool:
         """Whether the coordinator is reachable from this machine only."""
-        return self.address[0] in LOOPBACK
+        return is_loopback(self.address[0])
 
     @property
     def leads(self) -> bool:

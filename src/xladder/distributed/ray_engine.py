@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from xladder import temporary_folders
-from xladder.distributed.membership import LOOPBACK, split_address
+from xladder.distributed import membership
+from xladder.distributed.membership import split_address
 from xladder.distributed.remote import Lost, RemoteFuture
 from xladder.errors import UsageError, missing_extra
 
@@ -254,4 +255,4 @@ def check_reachable(address: str) -> None:
 def is_loopback(address: str) -> bool:
     """Whether an address belongs to this machine only."""
     found = split_address(address)
-    return found is not None and found[0] in LOOPBACK
+    return found is not None and membership.is_loopback(found[0])

@@ -1,12 +1,14 @@
-"""The rendezvous of a multi-host run: all hosts have to connect, with the same settings."""
+"""The rendezvous of a multi-host run: all hosts have to connect, with the same secret and the same settings."""
 
 from __future__ import annotations
 
+import json
 import os
 import queue
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -14,21 +16,31 @@ from typing import Any
 from xladder.core.state import flatten
 from xladder.distributed.connection import JsonConnection
 from xladder.distributed.membership import Membership
+from xladder.distributed.secret import HOW, VARIABLE, Seal, key_of, new_secret, prove, proves, read_secret
 from xladder.errors import PeerLost, UsageError, printable
 
 INTRODUCTION = 5.0  # seconds that a new connection has to identify itself
 RETRY = 0.2
+MOST_UNPROVED = 256  # connections that have not proved anything yet; the oldest is closed for a new one
+MOST_REPORTED = 5
 
 
 class Rendezvous:
     """Host 0's side of the rendezvous: accepts the connections of the other hosts."""
 
     def __init__(self, me: Membership):
-        self.me = me
+        self.me, self._secret = me, read_secret()
+        if not (self._secret or me.is_local):
+            raise UsageError(
+                f"`--coordinator` is {me.coordinator}, and without a secret anyone who can reach it could join: {HOW}. "
+                "Without one, hosts on the same machine connect at 127.0.0.1."
+            )
         self.here: dict[int, JsonConnection] = {}
         self.names = {0: own_name()}
         self._arrivals: queue.Queue[tuple[JsonConnection, dict[str, Any] | None]] = queue.Queue()
         self._closed = threading.Event()
+        self._unproved: deque[JsonConnection] = deque()
+        self._strangers = 0
         self._listener = _listen(me)
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -75,14 +87,37 @@ class Rendezvous:
                 connection = JsonConnection(self._listener.accept()[0])
             except OSError:
                 return
+            self._unproved.append(connection)
+            if len(self._unproved) > MOST_UNPROVED:  # somebody opens connections and says nothing
+                self._unproved.popleft().close()
             threading.Thread(target=self._hear, args=(connection,), daemon=True).start()
 
     def _hear(self, connection: JsonConnection) -> None:
+        """Let a new connection prove that it knows the secret; it has a few seconds."""
+        challenge = new_secret()
+        connection.send({"challenge": challenge})
         message = connection.receive(INTRODUCTION)
-        if self._closed.is_set():
+        with suppress(ValueError):  # it was closed to make room
+            self._unproved.remove(connection)
+        asked = message.get("asks") if message else None
+        if message is None or not isinstance(asked, dict) or self._closed.is_set():
             connection.close()
-        else:
-            self._arrivals.put((connection, message))
+            return
+        nonce = str(message.get("nonce"))
+        if not proves(message.get("proof"), self._secret, "join", challenge, nonce, asked):
+            self._report(connection)
+            connection.close()
+            return
+        connection.seal = Seal(key_of(self._secret, challenge, nonce), leads=True)
+        self._arrivals.put((connection, asked))
+
+    def _report(self, connection: JsonConnection) -> None:
+        """Say that somebody does not know the secret; a few times, because it may be an attack."""
+        self._strangers += 1
+        if self._strangers <= MOST_REPORTED:
+            with suppress(OSError):
+                where = connection.connection.getpeername()[0]
+                print(f"xladder: a process at {where} asked to join, but does not know the secret.", flush=True)
 
     def _register(self, connection: JsonConnection, message: dict[str, Any] | None, wanted: Mapping[str, Any]) -> None:
         """Handle a new connection: register a missing host with the same settings, or disconnect a stranger."""
@@ -121,8 +156,11 @@ def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tupl
     Returns:
         The connection, and the message that came with `go`.
     """
-    connection = _connect(me, until)
-    connection.send({"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted})
+    secret = read_secret()
+    if not (secret or me.is_local):
+        raise UsageError(f"`--coordinator` is {me.coordinator}, which is not reached without a secret: {HOW}.")
+    asks = {"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted}
+    connection = _introduce(me, secret, json.loads(json.dumps(asks)), until)
     message = connection.receive(max(until - time.monotonic(), 0.0) + me.init_timeout)
     if message and "go" in message:
         return connection, message["go"]
@@ -130,7 +168,27 @@ def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tupl
     if message and "refused" in message:
         kind = PeerLost if message.get("code") == PeerLost.exit_code else UsageError
         raise kind(printable(message["refused"], 2000))
-    raise PeerLost(f"The process at {me.coordinator} has ended or is not host 0 of a run: are address and port right?")
+    raise PeerLost(
+        f"The process at {me.coordinator} has ended, is not host 0 of a run, or has another secret: are address and "
+        f"port right, and is {VARIABLE} the same on all hosts?"
+    )
+
+
+def _introduce(me: Membership, secret: bytes, asks: dict[str, Any], until: float) -> JsonConnection:
+    """Connect to host 0 and answer its challenge; again if it has no room for another connection."""
+    while True:
+        connection = _connect(me, until)
+        message = connection.receive(max(min(INTRODUCTION, until - time.monotonic()), RETRY))
+        if message and isinstance(message.get("challenge"), str):
+            challenge, nonce = message["challenge"], new_secret()
+            proof = prove(secret, "join", challenge, nonce, asks)
+            connection.send({"asks": asks, "nonce": nonce, "proof": proof})
+            connection.seal = Seal(key_of(secret, challenge, nonce), leads=False)
+            return connection
+        connection.close()
+        if message or time.monotonic() > until:
+            raise PeerLost(f"The process at {me.coordinator} is not host 0 of a run: are address and port right?")
+        time.sleep(RETRY)
 
 
 def _connect(me: Membership, until: float) -> JsonConnection:

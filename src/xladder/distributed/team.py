@@ -77,7 +77,8 @@ class Cluster:
         self._rendezvous = rendezvous.Rendezvous(me)
         if not me.is_local:
             print(
-                f"xladder: listening at {me.coordinator} for the other hosts; anyone who can reach it can join.",
+                f"xladder: listening at {me.coordinator} for hosts that know the secret. JAX's own port, "
+                f"{me.address_of_jax}, asks for none: use a network that you trust.",
                 flush=True,
             )
         plain = json.loads(json.dumps(wanted or {}))  # as the others receive it
