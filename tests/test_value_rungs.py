@@ -265,10 +265,9 @@ def test_a_seed_in_a_population_is_the_seed_alone(several_steps):
     assert not np.array_equal(metrics["loss"][0], metrics["loss"][1], equal_nan=True), "seeds have to differ"
 
 
-@pytest.mark.slow
-def test_how_a_program_is_laid_out_does_not_change_the_learner(several_updates):
-    """As for a GPU: all seeds at once, updates side by side, hard updates without a branch."""
-    _, found = several_updates
+def test_how_a_program_is_laid_out_does_not_change_the_learner(outcomes):
+    """As for a GPU: all seeds at once, updates side by side, no branch for hard updates or the start of learning."""
+    _, found = outcomes
     program = replace(found["fused"].run.program, mapped=True, unroll=MOST_UNROLLED)
     counters, runs = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))(jnp.arange(2, 4))
     tick, rows = jax.jit(program.tick), []

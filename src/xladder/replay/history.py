@@ -112,11 +112,18 @@ def advance(cursor: Cursor, length: int) -> Cursor:
 
 
 def add(cursor: Cursor, history: History, rows: History) -> History:
-    """Write one row per env, leaves [N, …], at the cursor; call `advance` afterwards."""
+    """Write one row per env, leaves [N, …], at the cursor; call `advance` afterwards.
+
+    Leading axes, such as one of seeds, may be before N: a mapped write would be a scatter, which first reads what it
+    overwrites.
+    """
     rows = rows._replace(actions=rows.actions.astype(history.actions.dtype))
-    return jax.tree.map(
-        lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new[:, None], cursor.head, axis=1), history, rows
-    )
+    axis = history.is_first.ndim - 1
+
+    def write(old: jax.Array, new: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(old, jnp.expand_dims(new, axis), cursor.head, axis)
+
+    return jax.tree.map(write, history, rows)
 
 
 def eligible(window: Window, cursor: Cursor) -> tuple[jax.Array, jax.Array]:

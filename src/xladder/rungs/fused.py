@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.lax import dynamic_update_index_in_dim
 
+from xladder.core import words
 from xladder.core.compiling import options_for
 from xladder.protocols import Config
 from xladder.rungs.parallel import SAMPLED_TICKS
@@ -48,19 +49,16 @@ class FusedRun:
             return program.init_counters(), runs
 
         def chunk(counters: Any, runs: Any, ticks: jax.Array) -> tuple[Any, Any, Any]:
-            shapes = jax.eval_shape(program.tick, counters, runs)[2]
-            rows = jax.tree.map(lambda s: jnp.zeros((LONGEST_CHUNK, *s.shape), s.dtype), shapes)
+            row = jax.eval_shape(program.tick, counters, runs)[2]
+            rows = jnp.zeros((LONGEST_CHUNK, words.width(row)), jnp.int32)
 
             def body(i: jax.Array, carry: tuple) -> tuple:
                 counters, runs, rows = carry
                 counters, runs, row = program.tick(counters, runs)
-                return (
-                    counters,
-                    runs,
-                    jax.tree.map(lambda all, one: dynamic_update_index_in_dim(all, one, i, 0), rows, row),
-                )
+                return counters, runs, dynamic_update_index_in_dim(rows, words.pack(row), i, 0)
 
-            return jax.lax.fori_loop(0, ticks, body, (counters, runs, rows))
+            counters, runs, rows = jax.lax.fori_loop(0, ticks, body, (counters, runs, rows))
+            return counters, runs, words.unpack(rows, row)
 
         self._init = init
         with jax.default_device(device):

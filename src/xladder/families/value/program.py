@@ -163,24 +163,26 @@ class Program(ActingProgram):
     def store(
         self, cursor: history.Cursor, memory: history.History, priority_state: Any, row: history.History
     ) -> tuple[history.History, Any]:
-        """Write a step's row into the replay memory."""
+        """Write a step's row into the replay memories of all seeds, leaves [S, …]."""
         memory = history.add(cursor, memory, row)
         if self.config.learner.prioritised:
-            priority_state = priorities.admit(self.window, cursor, priority_state, memory)
+            priority_state = jax.vmap(lambda *one: priorities.admit(self.window, cursor, *one))(priority_state, memory)
         return memory, priority_state
 
     def learn_if_ready(self, counters: Counters, runs: TrainState) -> tuple[TrainState, jax.Array]:
         """The updates of a tick, leaves [S, …], if learning has started. Also returns the mean loss [S]."""
-        nothing = jnp.full(runs.key.shape, jnp.nan, jnp.float32)
+        before = runs.agent, runs.priorities, jnp.full(runs.key.shape, jnp.nan, jnp.float32)
         # Outside the branch: XLA copies a branch's inputs if they are changed later, and the replay memory is large.
-        samples = self.sample(counters, runs)
-        agents, priority_state, loss = jax.lax.cond(
-            self.is_learning(counters.tick),
-            lambda a, c: self.learn(counters, a, c, samples),
-            lambda a, c: (a, c, nothing),
-            runs.agent,
-            runs.priorities,
-        )
+        samples, ready = self.sample(counters, runs), self.is_learning(counters.tick)
+        if self.mapped and not self.config.learner.prioritised:
+            # On a GPU a branch costs more kernels, copies of all that it returns, than a choice while Adam writes.
+            after = self.learn(counters, runs.agent, runs.priorities, samples)
+            chosen = jax.tree.map(lambda new, old: jnp.where(ready, new, old), after, before)
+        else:
+            chosen = jax.lax.cond(
+                ready, lambda a, p, _: self.learn(counters, a, p, samples), lambda *given: given, *before
+            )
+        agents, priority_state, loss = chosen
         return runs._replace(agent=agents, priorities=priority_state), loss
 
     def sample(self, counters: Counters, runs: TrainState) -> Samples:
@@ -304,7 +306,7 @@ class Program(ActingProgram):
 
     def store_all(self, cursor: history.Cursor, runs: TrainState) -> TrainState:
         """Write the row of every seed's last step into its replay memory."""
-        memory, priority_state = jax.vmap(lambda *run: self.store(cursor, *run))(runs.memory, runs.priorities, runs.row)
+        memory, priority_state = self.store(cursor, runs.memory, runs.priorities, runs.row)
         return runs._replace(memory=memory, priorities=priority_state)
 
     def _store(self, cursor: history.Cursor, runs: TrainState, step: jax.Array) -> tuple[history.Cursor, TrainState]:
