@@ -36,6 +36,48 @@ def test_every_preset_is_sound_and_survives_being_written_down(world, preset):
     assert hash(config) == hash(updated(other, written))
 
 
+# The settings that decide whether CartPole and MinAtar are learned; docs/defaults.md says how they were chosen.
+DEFAULTS = {
+    "cartpole": {
+        "loss": "huber",
+        "double": True,
+        "n_step": 5,
+        "lr": 1e-3,
+        "clip": 10.0,
+        "tau": 0.01,
+        "target_update_period": 0,
+        "batch_size": 128,
+        "steps_per_update": 8,
+        "epsilon_share": 0.3,
+    },
+    "minatar/breakout": {
+        "loss": "huber",
+        "double": False,
+        "n_step": 1,
+        "lr": 2.5e-4,
+        "clip": 10.0,
+        "tau": 0.0,
+        "target_update_period": 4000,
+        "batch_size": 32,
+        "steps_per_update": 4,
+        "epsilon_steps": 100_000,
+    },
+}
+
+
+@pytest.mark.parametrize("world", DEFAULTS)
+def test_the_defaults_are_those_that_were_chosen(world):
+    learner = to_dict(named.presets(world)["default"])["learner"]
+    assert {name: learner[name] for name in DEFAULTS[world]} == DEFAULTS[world]
+
+
+def test_defaults_leave_published_presets_alone():
+    """CleanRL's DQN has a copied target and the square, whatever our default has."""
+    c = named.presets("cartpole", "cleanrl")["dqn"].learner
+    assert (c.loss, c.tau, c.target_update_period, c.n_step, c.double) == ("squared", 0.0, 500, 1, False)
+    assert named.presets("minatar/breakout", "minatar")["dqn"].learner.loss == "huber"
+
+
 # Head, double, dueling, noisy, n, prioritised, Munchausen.
 INGREDIENTS = {
     "dqn": ("scalar", False, False, False, 1, False, False),
