@@ -75,7 +75,8 @@ def test_the_test_set_has_every_number_of_flipped_bits():
     np.testing.assert_array_equal((tests != modes[:, None]).sum(-1), np.tile(np.arange(16), (5, 1)))
 
 
-def test_a_mode_is_found_within_the_radius():
+def test_a_mode_is_found_nearer_than_the_radius():
+    """As in gfnx, whose AccumulatedModesMetricsModule compares Hamming distance < distance_threshold."""
     config = WorldConfig(bits=16, word=4, modes=5, radius=3)
     world, modes = Bits(config), config.mode_bits()
     for flips, found in [(2, True), (3, False)]:

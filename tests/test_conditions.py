@@ -13,8 +13,7 @@ from tests.test_cli import call
 from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.errors import UsageError
-from xladder.families.gflownet import bits_presets, conditions, evaluation
-from xladder.families.gflownet import config as settings
+from xladder.families.gflownet import bits_presets, conditions, evaluation, settings_check
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
@@ -108,7 +107,7 @@ def test_conditions_are_drawn_per_trajectory_and_shared_where_a_batch_is_compare
 )
 def test_impossible_ranges_are_refused(changes, loss, words):
     with pytest.raises(UsageError, match=words):
-        settings.check(conditional(loss, **changes))
+        settings_check.check(conditional(loss, **changes))
 
 
 def test_a_condition_outside_its_range_is_refused():

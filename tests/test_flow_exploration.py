@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from xladder.errors import UsageError
-from xladder.families.gflownet import config as settings
+from xladder.families.gflownet import settings_check
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import PRESETS, Config, WorldConfig
 from xladder.learners import choosing
@@ -162,4 +162,4 @@ def test_a_diverse_memory_is_the_same_in_jax_and_numpy():
 )
 def test_impossible_searches_are_refused(changes, words):
     with pytest.raises(UsageError, match=words.replace("(", r"\(")):
-        settings.check(searching(**changes))
+        settings_check.check(searching(**changes))

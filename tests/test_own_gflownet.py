@@ -252,7 +252,96 @@ BAD = {
     "no number of actions": (dict(num_actions=None), "`num_actions` is None"),
     "whole numbers": (dict(encode=lambda self, s: s["letters"]), "`num_inputs` has to say how many"),
     "a state of floats": (dict(initial=lambda self: jnp.zeros(2)), "`initial` gives float32 [2]"),
+    "infinite": (
+        dict(log_reward=lambda self, s: jnp.where(s["length"] == 2, jnp.inf, 0.0)),
+        "gives inf for the object",
+    ),
+    "not a logarithm": (
+        dict(log_reward=lambda self, s: 1e25 * s["length"]),
+        "`log_reward` goes up to 3e+25 in size, and 1e+18 is possible",
+    ),
+    "too large a number": (dict(initial=lambda self: np.full(2, 2**40)), "outside [−2³¹, 2³¹)"),
+    "no terms": (dict(num_terms=2), "`num_terms` is 2, but there is no `log_terms`"),
+    "no modes": (dict(modes_counted=2), "`modes_counted` is 2, but there is no `near_modes`"),
+    "fewer modes": (
+        dict(modes_counted=2, near_modes=lambda self, s: s["letters"] > 0),
+        "`near_modes` gives bool [3] for one state, but it has to be bool [2]",
+    ),
+    "no metrics": (dict(metric_texts={"size": "letters"}), "but there is no `metrics`"),
+    "a metric is lacking": (
+        dict(metric_texts={"size": "letters"}, metrics=lambda self, sampler: {}),
+        "`metrics` gives no 'size'",
+    ),
+    "a metric of many numbers": (
+        dict(metric_texts={"size": "letters"}, metrics=lambda self, sampler: {"size": sampler.sample(3)["length"]}),
+        "`metrics` gives int32 [3] for 'size', but it has to be one number",
+    ),
+    "a metric that fails": (
+        dict(metric_texts={"size": "letters"}, metrics=lambda self, sampler: {"size": sampler.sample(3).mean()}),
+        "`metrics` fails inside `jit`: AttributeError",
+    ),
+    "a metric's name is taken": (
+        dict(metric_texts={"tv": "mine"}, metrics=lambda self, sampler: {"tv": 0.0}),
+        "every sampler has a column of that name",
+    ),
+    "a chart of another rank": (
+        dict(chart_text="letters", chart=lambda self, s: s["letters"]),
+        "`chart` gives int8 [3] for one state, but it has to be float [H, W]",
+    ),
+    "log Z is another": (
+        dict(known_log_z=lambda self: 1.0),
+        "`known_log_z` is 1, but the rewards of all objects add up",
+    ),
+    "log Z is no number": (dict(known_log_z=lambda self: np.nan), "`known_log_z` is nan"),
+    "columns of another length": (
+        dict(table_columns=lambda self, objects: {"x": np.zeros(1)}),
+        "`table_columns` gives float64 [1] for the column 'x' of 3 objects",
+    ),
+    "an image that fails": (dict(image=lambda self, s: s["length"][0]), "`image` fails: "),
+    "actions of other tokens": (
+        dict(encode=lambda self, s: s["letters"].astype(int), num_inputs=3, actions_per_token=3),
+        "makes 9 actions for the 3 numbers of `encode`, but there are 4 besides stop",
+    ),
 }
+
+
+def test_what_a_world_has_by_choice_may_be_right():
+    assert (
+        check_world(
+            altered(
+                modes_counted=2,
+                near_modes=lambda self, s: s["letters"][:2] > 0,
+                metric_texts={"size": "letters", "log_p": "of the empty string"},
+                metrics=lambda self, sampler: {
+                    "size": sampler.sample(10)["length"].mean(),
+                    "log_p": sampler.log_probability(jax.tree.map(lambda x: x[None], self.initial())).mean(),
+                },
+                chart_text="letters",
+                chart=lambda self, s: s["letters"][None],
+                image=lambda self, s: s["letters"][None],
+            )
+        )
+        == []
+    )
+
+
+def test_states_of_64_bits_are_kept_as_32_without_a_word(recwarn):
+    def initial(self):
+        return {"length": np.int64(0), "letters": np.zeros(3, np.int8)}
+
+    assert check_world(altered(initial=initial)) == []
+    assert not recwarn.list
+
+
+def test_forward_looking_flows_need_rewards_on_the_way():
+    class Full(BitStrings):
+        def log_reward(self, state):
+            return jnp.where((state > 0).all(), 0.5, jnp.nan)
+
+    assert check_world(Full(3)) == []
+    with pytest.raises(UsageError, match=r"`--loss fldb` needs .* that of \[0, 0, 0\] is nan.* `--loss db`"):
+        plan(Full(3), changes={"loss": "fldb"})
+    plan(Full(3), changes={"loss": "db"})
 
 
 @pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD)

@@ -14,8 +14,7 @@ from tests.test_cli import call
 from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.errors import UsageError
-from xladder.families.gflownet import conditions, evaluation, own_presets, preferences
-from xladder.families.gflownet import config as settings
+from xladder.families.gflownet import conditions, evaluation, own_presets, preferences, settings_check
 from xladder.families.gflownet.check import check_world
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
@@ -250,7 +249,7 @@ def test_weights_for_an_exponent_are_refused():
 )
 def test_impossible_settings_are_refused(config, words):
     with pytest.raises(UsageError, match=words):
-        settings.check(config)
+        settings_check.check(config)
 
 
 class NoTerms(Basket):

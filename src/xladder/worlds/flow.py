@@ -168,7 +168,7 @@ class FlowWorld(ABC):
         return None
 
     def image(self, state: Any) -> np.ndarray | None:
-        """float [H, W]: a picture of an object, given as NumPy arrays. None: objects are not drawn."""
+        """float [H, W]: a picture of any state, given as NumPy arrays. None: objects are not drawn."""
         return None
 
 

@@ -31,7 +31,7 @@ class OwnWorld(BoundWorld):
         with jax.ensure_compile_time_eval():  # this may run while a program is traced
             first = jax.tree.map(np.asarray, world.initial())
         leaves, self._tree = jax.tree.flatten(first)
-        self._leaves = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._leaves = [(leaf.shape, jax.dtypes.canonicalize_dtype(leaf.dtype)) for leaf in leaves]
         self._flat = isinstance(first, np.ndarray) and first.ndim == 1 and first.dtype == np.int32
         self._initial = np.concatenate([leaf.ravel().astype(np.int32) for leaf in leaves])
         self._ends = np.cumsum([int(np.prod(shape)) for shape, _ in self._leaves])

@@ -98,7 +98,8 @@ def enumerate_edges(world: BoundWorld, states: np.ndarray) -> Enumeration:
 
 def best_objects(log_rewards: np.ndarray, terminal: np.ndarray) -> np.ndarray:
     """bool [N]: the objects with the highest reward, but for rounding; `terminal` says which states are objects."""
-    best = log_rewards[terminal].max(initial=NOTHING)
+    finite = log_rewards[terminal & np.isfinite(log_rewards)]  # what is not is found by the check of the world
+    best = finite.max(initial=NOTHING)
     return terminal & (log_rewards >= best - max(1e-4, 1e-6 * abs(best)))
 
 

@@ -18,6 +18,8 @@ from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
 from xladder.worlds.flow import AT_ONCE
 
+MOST_LOG_REWARD = 1e18  # in size: losses square it, in float32
+
 
 class Words(NamedTuple):
     """What a world's objects are called in messages."""
@@ -64,6 +66,11 @@ def check(name: str, objects: Callable[[], np.ndarray], size: int, words: Words)
         raise UsageError(
             f"{flag} returns {values[bad[0]]:g} in {words.one} ({shown}), and is not finite in {len(bad):,} of "
             f"{len(tried):,} {words.one}s: log-rewards have to be finite numbers."
+        )
+    if (largest := np.abs(values).max()) > MOST_LOG_REWARD:
+        raise UsageError(
+            f"{flag} goes up to {largest:g} in size, and {MOST_LOG_REWARD:g} is possible: a loss squares it. It has to "
+            "return the logarithm of the reward."
         )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from xladder.core.types import Compiled, Params
 from xladder.errors import UsageError
-from xladder.families.gflownet import arrays, conditions, summaries
+from xladder.families.gflownet import arrays, conditions, settings_check, summaries
 from xladder.families.gflownet import config as settings
 from xladder.families.gflownet.config import GFlowNetConfig
 from xladder.families.gflownet.presets import presets
@@ -41,9 +41,9 @@ class GFlowNetFamily(Family):
     episodes = train_episodes = settings.EPISODES
     last_measured = settings.LAST_MEASURED
 
-    check = staticmethod(settings.check)
+    check = staticmethod(settings_check.check)
     compared = staticmethod(settings.compared)
-    for_mesh = staticmethod(settings.for_mesh)
+    for_mesh = staticmethod(settings_check.for_mesh)
     columns = staticmethod(settings.columns)
     measured = staticmethod(settings.measured)
     large_arrays = staticmethod(arrays.large_arrays)

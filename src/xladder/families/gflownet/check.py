@@ -19,15 +19,18 @@ import numpy as np
 
 from xladder.core.caching import cached_by_identity
 from xladder.errors import UsageError, brief
+from xladder.families.gflownet.optional_check import absent_methods, optional_faults
 from xladder.families.gflownet.twin_check import twin_faults
 from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld
 from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_names import load_once
 from xladder.worlds.flow_own import OwnWorld, bind
 from xladder.worlds.flow_states import Edges, edges_of
+from xladder.worlds.own_rewards import MOST_LOG_REWARD
 
 WALKS, MOST_WALKED = 64, 1000  # random trajectories in a world with too many states, and their maximum length
 MOST_STEPS = 2**15  # of a trajectory: each step takes a row in the program
+WIDE = 1000.0  # a range of log-rewards that is rarely meant
 
 
 @lru_cache(maxsize=16)
@@ -46,6 +49,11 @@ def remarks_on(name: str) -> Iterator[str]:
     rewards = host.call("log_reward", states[host.forward_mask(states)[:, -1]])
     if len(rewards) > 1 and np.ptp(rewards) == 0:
         yield f"`log_reward` is {rewards.flat[0]:g} for every object tried: all are to be sampled equally often"
+    elif len(rewards) and np.ptp(rewards) > WIDE:
+        yield (
+            f"`log_reward` lies between {rewards.min():g} and {rewards.max():g}: the rewards differ by a factor of "
+            f"e^{np.ptp(rewards):.0f}. It has to be the logarithm of the reward"
+        )
 
 
 def check_world(world: FlowWorld) -> list[str]:
@@ -55,7 +63,7 @@ def check_world(world: FlowWorld) -> list[str]:
 
 @cached_by_identity
 def _faults(world: FlowWorld) -> list[str]:
-    faults = list(_methods(world))
+    faults = list(absent_methods(world)) or list(_methods(world))
     if faults:
         return faults
     bound = bind(world)
@@ -68,6 +76,8 @@ def _faults(world: FlowWorld) -> list[str]:
         return [f"random steps fail: {brief(error)}."]
     host = JittedHost(bound)
     faults = [*_states(bound, host, states, known), *twin_faults(world, host, states)]
+    if not faults:
+        faults += optional_faults(bound, states[host.forward_mask(states)[:, -1]], known)
     if known is None:
         return faults
     if not faults:
@@ -108,6 +118,9 @@ def _methods(world: FlowWorld) -> Iterator[str]:
     if not leaves or any(leaf.dtype.kind not in "biu" or not leaf.size for leaf in leaves):
         kinds = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves) or "nothing"
         yield f"`initial` gives {kinds}, but a state has to be an array of whole numbers, or several."
+        return
+    if any(leaf.min() < -(2**31) or leaf.max() >= 2**31 for leaf in leaves):
+        yield "`initial` has numbers outside [−2³¹, 2³¹): states are kept as int32."
         return
     state = jax.tree.map(lambda leaf: jnp.asarray(np.asarray(leaf)), first)
     like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), state)
@@ -195,6 +208,11 @@ def _states(world: OwnWorld, host: JittedHost, states: np.ndarray, known: Enumer
                 f"`{name}` gives {value:g} for the object {show(terminal[bad][0])}, and nothing finite for {which}: "
                 "the logarithm of every reward has to be finite."
             )
+        elif (largest := np.abs(rewards).max()) > MOST_LOG_REWARD:
+            yield (
+                f"`{name}` goes up to {largest:g} in size, and {MOST_LOG_REWARD:g} is possible: a loss squares it. It "
+                "has to be the logarithm of the reward."
+            )
     seen = host.encode(states)
     if seen.dtype.kind == "i" and ((seen < 0) | (seen >= world.num_inputs)).any():
         odd = ((seen < 0) | (seen >= world.num_inputs)).any(1)
@@ -271,6 +289,15 @@ def find_incomplete(world: BoundWorld) -> str:
     states = walk(world) if known is None else known.states
     terminal = JittedHost(world).forward_mask(states)[:, -1] if known is None else known.terminal
     return "" if terminal.all() else show(states[~terminal][0])
+
+
+def find_unrewarded(world: BoundWorld) -> str:
+    """An incomplete state whose log-reward is not finite, and that log-reward, as text; empty if there is none."""
+    known = world.enumeration()
+    states = walk(world) if known is None else known.states
+    log_rewards = JittedHost(world).log_reward(states)
+    bad = np.flatnonzero(~np.isfinite(log_rewards))
+    return f"{show(states[bad[0]])} is {log_rewards[bad[0]]:g}" if len(bad) else ""
 
 
 def walk(world: BoundWorld) -> np.ndarray:

@@ -1,4 +1,6 @@
-"""Settings of a GFlowNet in any world, their checks, and what a run is called. `summaries.py` says how it went.
+"""Settings of a GFlowNet in any world, and what a run is called.
+
+`settings_check.py` checks them, and `summaries.py` says how a run went.
 
 Imports nothing heavy.
 """
@@ -7,19 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 
-from xladder.errors import UsageError, need, uneven
 from xladder.families.gflownet import conditions, preferences
 from xladder.families.gflownet.conditions import Condition
 from xladder.protocols import Family
-from xladder.settings import check_counts
-from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
+from xladder.worlds.flow_settings import FlowSettings
 
-MOST_WEIGHT = 1e30  # of a sub-trajectory, before weights are normalised
-MOST_WIDTH = 2**16  # of a hidden layer
 KNOTS = 16  # of a condition's range, between which the network's input, scale and log Z are interpolated
 EVALUATIONS, SAMPLED_EVALUATIONS = 25, 10  # per run, by default
 
@@ -244,6 +242,9 @@ class GFlowNetConfig:
 
 SHOWN = {"tv": "TV {:.4f}", "tv_marginal": "TV {:.4f}", "loss": "loss {:.3f}", "log_z": "log Z {:.3f}"}
 OBJECTIVES = {"tv": -1, "tv_marginal": -1, "correlation": 1}  # what a good sampler has: 1 if larger is better
+DISTANCES = ("tv", "l1", "kl", "jsd", "logz_error")
+EXACTLY = (*DISTANCES, "elbo", "eubo", "correlation", "mean_return", "modes", "mode_cells")  # columns of evaluations
+BY_SAMPLING = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return", "modes")
 LAST_MEASURED = ("tv", "logz_error")  # columns whose last entry `compare` reports
 EPISODES = 10_000  # objects per evaluation that uses sampling
 
@@ -262,184 +263,16 @@ def lengthened(config: GFlowNetConfig, length: int) -> tuple[GFlowNetConfig, lis
     return longer, [f"Exploration still ends at iteration {until:,.0f}."] if moved else []
 
 
-def check(config: GFlowNetConfig) -> None:
-    """Raise a `UsageError` that names the field, its value and what is allowed."""
-    check_counts(config)
-    world, learner = config.world, config.learner
-    world.check()
-    losses = get_args(LossName)
-    need(config.loss in losses, "loss", config.loss, f"it has to be one of {', '.join(losses)}")
-    for flag, count in [
-        ("iterations", config.iterations),
-        ("eval-samples", config.eval_samples),
-        ("learner.batch-size", learner.batch_size),
-        ("learner.width", learner.width),
-        ("learner.layers", learner.layers),
-        ("learner.memory", learner.memory),
-    ]:
-        need(count >= 1, flag, count, "it has to be 1 or more")
-    need(learner.width <= MOST_WIDTH, "learner.width", learner.width, f"{MOST_WIDTH} is the widest possible")
-    if learner.network == "transformer":
-        need(learner.attention_heads >= 1, "learner.attention-heads", learner.attention_heads, "it has to be 1 or more")
-        need(
-            learner.width % learner.attention_heads == 0,
-            "learner.width",
-            learner.width,
-            f"it has to be a multiple of `--learner.attention-heads`, which is {learner.attention_heads}",
-        )
-        built = world.build()
-        need(
-            built.num_tokens > 0 and built.num_inputs % built.num_tokens == 0,
-            "learner.network",
-            learner.network,
-            "it needs a world whose `encode` gives one whole number for each place, out of equally many",
-        )
-    need(learner.network in ("mlp", "transformer"), "learner.network", learner.network, "there are mlp and transformer")
-    need(
-        0.0 <= learner.weight_decay < float("inf"),
-        "learner.weight-decay",
-        learner.weight_decay,
-        "it has to be a number, and cannot be negative",
-    )
-    for flag, count, size in [
-        ("learner.batch-size", learner.batch_size, world.steps * world.state_size),
-        ("learner.memory", learner.memory, world.state_size),
-    ]:
-        need(count * size < 2**31, flag, count, f"with {size} numbers each, {2**31 // size} are possible in this world")
-    need(
-        learner.replay == "none" or config.remembered > 0,
-        "learner.replay-share",
-        learner.replay_share,
-        f"in a batch of {learner.batch_size} that leaves no room for replayed objects: "
-        "make it or `--learner.batch-size` larger, or add `--learner.replay none`",
-    )
-    need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
-    need(
-        config.loss != "vargrad" or learner.batch_size >= 2,
-        "learner.batch-size",
-        learner.batch_size,
-        "VarGrad is a variance over the batch: it needs 2 or more",
-    )
-    need(
-        learner.weighting == "trajectories" or config.loss in BY_TRANSITIONS,
-        "learner.weighting",
-        learner.weighting,
-        f"that is for {', '.join(BY_TRANSITIONS)}: `--loss {config.loss}` has one term per trajectory",
-    )
-    for flag, positive in [
-        ("learner.lr", learner.lr),
-        ("learner.log-z-lr", learner.log_z_lr),
-        ("learner.temperature", learner.temperature),
-        ("learner.temperature-end", learner.temperature_end),
-    ]:
-        need(0.0 < positive < float("inf"), flag, positive, "it has to be a positive number")
-    need(learner.mdb_delta > 0.0, "learner.mdb-delta", learner.mdb_delta, "it has to be positive")
-    if config.loss == "mdb" and not world.all_complete:
-        _check_stops(world)
-    need(0.0 < learner.subtb_lambda <= 2.0, "learner.subtb-lambda", learner.subtb_lambda, "λ has to lie in (0, 2]")
-    need(
-        max(learner.subtb_lambda, 1.0) ** min(world.steps, 1000) < MOST_WEIGHT,
-        "learner.subtb-lambda",
-        learner.subtb_lambda,
-        f"with trajectories of up to {world.steps} steps the weight of the longest would overflow: make it smaller",
-    )
-    for flag, fraction in [
-        ("learner.epsilon", learner.epsilon),
-        ("learner.epsilon-end", learner.epsilon_end),
-        ("learner.explore-until", learner.explore_until),
-    ]:
-        need(0.0 <= fraction <= 1.0, flag, fraction, "it has to lie in [0, 1]")
-    if config.conditional:
-        _check_range(config)
-        need(
-            learner.conditioning != "logits" or not config.learns_flow,
-            "learner.conditioning",
-            learner.conditioning,
-            f"the flows of `--loss {config.loss}` depend on the condition, too: use `both` or `input`",
-        )
-    need(learner.local_search >= 0, "learner.local-search", learner.local_search, "it cannot be negative")
-    undone = learner.local_search_steps
-    need(undone >= 0, "learner.local-search-steps", undone, "it cannot be negative")
-    need(undone < world.steps, "learner.local-search-steps", undone, f"trajectories have at most {world.steps} steps")
-    share = learner.local_search_share
-    need(0.0 < share <= 1.0, "learner.local-search-share", share, "it has to lie in (0, 1]")
-    share = learner.replay_share
-    need(0.0 <= share < 1.0, "learner.replay-share", share, "it has to lie in [0, 1): some objects must be new")
-    if config.evaluation == "exact" and not world.enumerable:
-        raise UsageError(
-            f"`--evaluation exact` needs every state, and there are {world.size_in_words()}: {MOST_STATES:,} are "
-            "possible. Use `--evaluation sampled`."
-        )
-
-
-def _check_range(config: GFlowNetConfig) -> None:
-    learner = config.learner
-    if config.preferential:
-        terms = config.world.num_terms
-        need(
-            2 <= terms <= preferences.MOST_TERMS,
-            "learner.condition",
-            learner.condition,
-            f"that needs 2 to {preferences.MOST_TERMS} reward terms, and this world has {terms or 'one reward'}: use "
-            "`hypergrid --world.reward easy+corners`, or a world of your own with `num_terms` and `log_terms`",
-        )
-        return
-    low, high = learner.condition_low, learner.condition_high
-    need(0.0 < low < float("inf"), "learner.condition-low", low, "an exponent has to be a positive number")
-    need(low < high < float("inf"), "learner.condition-high", high, f"it has to be larger than the lowest, {low}")
-
-
-def _check_stops(world: FlowSettings) -> None:
-    from xladder.families.gflownet.check import find_incomplete
-
-    state = find_incomplete(world.build())
-    if state:
-        raise UsageError(
-            f"`--loss mdb` needs a world in which every state is an object, but {state} is incomplete: use `--loss db`."
-        )
-
-
-def for_mesh(config: GFlowNetConfig, devices: int) -> GFlowNetConfig:
-    """Settings whose trajectories divide over `devices`; a `UsageError` if that is not possible."""
-    if config.loss == "vargrad":
-        raise UsageError(
-            "`--loss vargrad` compares all trajectories of a batch, so data cannot be sharded: shard seeds over the "
-            "devices instead."
-        )
-    new = config.learner.batch_size - config.remembered
-    if new % devices or config.remembered % devices:
-        if config.remembered:
-            raise UsageError(
-                f"A batch has {new} new and {config.remembered} replayed objects, and {devices} devices cannot share "
-                f"both evenly: use `--learner.replay-share 0.5` and a `--learner.batch-size` of {2 * devices} or more."
-            )
-        raise uneven("learner.batch-size", config.learner.batch_size, devices)
-    return config
-
-
 def measured(config: GFlowNetConfig) -> dict[str, float]:
     """The columns that evaluations fill, with nan as on ticks without one."""
-    exactly = (
-        "tv",
-        "l1",
-        "kl",
-        "jsd",
-        "logz_error",
-        "elbo",
-        "eubo",
-        "correlation",
-        "mean_return",
-        "modes",
-        "mode_cells",
-    )
-    by_sampling: tuple[str, ...] = ("tv_marginal", "tv_floor", "logz_error", "elbo", "eubo", "mean_return", "modes")
+    by_sampling: tuple[str, ...] = BY_SAMPLING
     if not config.charted:
         by_sampling = ("correlation", "elbo", "mean_return", *["logz_error"] * config.knows_log_z)
     own = config.metric_texts
     at_each = []
     if config.conditional:
         at_each = [f"{name}_{conditions.label(at)}" for name in at_each_condition(config) for at in config.conditions]
-    return dict.fromkeys([*(exactly if config.exact else by_sampling), *own, *at_each], float("nan"))
+    return dict.fromkeys([*(EXACTLY if config.exact else by_sampling), *own, *at_each], float("nan"))
 
 
 def at_each_condition(config: GFlowNetConfig) -> tuple[str, ...]:

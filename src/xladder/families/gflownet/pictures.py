@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xladder.results import Result, Snapshot
 
 DRAWN = 16  # objects that are drawn
+SCATTERS = (("scatter", "scatter.png"), ("worst", "scatter_worst.png"))
 APART = 0.02  # in total variation: two seeds that differ by less agree
 
 
@@ -87,8 +88,8 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
     known = world.enumeration() if result.config.exact else None
     if known is not None:
         log_rewards, log_z = log_target(result.config, compiled)
-        for one, name in zip(chosen, ("scatter", "scatter_worst"), strict=False):
-            drawn[name] = folder / f"{name}.png"
+        for one, (name, file) in zip(chosen, SCATTERS, strict=False):
+            drawn[name] = folder / file
             log_p = distribution(result.config, pick(result.params, result.seeds.index(one.seed)), compiled)
             objects = known.terminal
             draw_scatter(drawn[name], log_rewards[objects], log_p[objects], log_z, title, f"Of {one.words}. ")
