@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 import numpy as np
 
 from xladder.core.array_sizes import LargeArray
+from xladder.core.placement import HERE, Placement
 from xladder.core.types import Compiled, Params
 from xladder.errors import UsageError
 
@@ -262,8 +263,8 @@ class Family(Generic[C]):
         """A `parameters.TorsoNames` if the network's torso is the user's own; None otherwise."""
         return None
 
-    def overlapped(self, config: C, seed: int, platform: str, compiled: Compiled) -> Any:
-        """A run that steps its worlds on the host while the device learns."""
+    def overlapped(self, config: C, seed: int, platform: str, compiled: Compiled, placement: Placement = HERE) -> Any:
+        """A run that steps its worlds on the host while the devices learn."""
         raise NotImplementedError
 
     def sharded_fields(self, config: C) -> Mapping[str, int]:

@@ -90,7 +90,7 @@ class Workload:
     rung: str = "fused"
     """The default rung."""
     population: bool = True
-    """Whether `fused` can train all its seeds at once."""
+    """Whether a rung can train all its seeds at once: worlds on the host are stepped for one seed at a time."""
 
     @property
     def tick(self) -> str:
@@ -238,7 +238,6 @@ WORKLOADS = {
     ]
 }
 
-_EMULATED = "its emulators run in one process, and a mesh needs worlds inside the compiled program"
 _ON_HOST_ZOO = "it needs a world inside the compiled program, and PettingZoo's run on the host"
 _ON_HOST = "it needs a world inside the compiled program, and Gymnasium's run on the host"
 SOURCES = {
@@ -255,7 +254,6 @@ SOURCES = {
         "a value learner in several envs of an Atari game",
         VALUE,
         length="frames",
-        missing={rung: (_EMULATED, "parallel") for rung in ("mesh", "hosts")},
         package="ale_py",
         extra="atari",
         rung="parallel",
@@ -266,10 +264,11 @@ SOURCES = {
         "a value learner in several envs of a Gymnasium environment",
         VALUE,
         length="steps",
-        missing={rung: (_ON_HOST, "parallel") for rung in ("fused", "mesh", "hosts")},
+        missing={"fused": (_ON_HOST, "parallel")},
         package="gymnasium",
         extra="gym",
         rung="parallel",
+        population=False,
     ),
     "jax": Workload(
         "jax/module:Name",
@@ -292,12 +291,13 @@ SOURCES = {
         VALUE,
         length="steps",
         missing={
-            **{rung: (_ON_HOST_ZOO, "parallel") for rung in ("fused", "mesh", "hosts")},
+            "fused": (_ON_HOST_ZOO, "parallel"),
             "actors": ("its agents act in one shared world, step by step", "parallel"),
         },
         package="pettingzoo",
         extra="zoo",
         rung="parallel",
+        population=False,
     ),
     "flow": Workload(
         "flow/bits",

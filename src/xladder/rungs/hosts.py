@@ -9,43 +9,57 @@ compare their parameters, which have to be bitwise equal.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from xladder.distributed import cluster
-from xladder.errors import Diverged, UsageError
+from xladder.errors import Diverged, UsageError, printable
 from xladder.protocols import Config
-from xladder.rungs import layout
-from xladder.rungs.mesh import MeshRun, describe
+from xladder.rungs import gathering, layout
+from xladder.rungs.device_mesh import describe
+from xladder.rungs.mesh import MeshRun
+from xladder.rungs.overlapped_mesh import OverlappedMeshRun
 from xladder.rungs.running import USUAL, Compiler, Metrics
+from xladder.worlds.identity import identity
 
 COMPARED_EVERY = 100  # ticks
-PIECE_BYTES = 256 * 2**20  # size above which an array is gathered in pieces
 
 
-class HostsRun(MeshRun):
-    """A population of runs on the devices of several processes."""
+class Together:
+    """What the processes of a run do besides training: say what they do, agree, and compare their parameters."""
 
-    def __init__(self, config: Config, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
-        self.done, self.compared = 0, 0
-        super().__init__(config, seeds, mesh, compiler)
-        self.note = f"{describe(mesh)} They belong to {jax.process_count()} processes."
+    mesh: Mesh
+    seeds: tuple[int, ...]
+    done: int = 0
+    """Ticks done."""
+    compared: int = 0
+    """The tick at which parameters were compared last."""
 
-    def advance(self, ticks: int) -> Metrics:
+    def held(self) -> Any:
+        """The parameters on the devices, leaves [S, …], or [A, …] where one seed's agents are."""
+        raise NotImplementedError
+
+    def in_step(self, advance: Callable[[int], Metrics], ticks: int) -> Metrics:
         """Train for exactly this many ticks, together with all other processes."""
         self._begin(f"training after tick {self.done}")
-        metrics = super().advance(ticks)
+        metrics = advance(ticks)
         self.done += ticks
         if self.done - self.compared >= COMPARED_EVERY:
             self.compare()
         self._begin(f"between chunks, after tick {self.done}")
         return metrics
+
+    def resumed(self, counters: Any) -> None:
+        """Compare the parameters after a resume: every process has read the checkpoint itself."""
+        self.done = int(np.asarray(counters.tick))
+        self.compare()
 
     def _begin(self, doing: str) -> None:
         among = cluster.current()
@@ -77,7 +91,7 @@ class HostsRun(MeshRun):
         """Hashes of the parameters, for each block of seeds that this process holds."""
         block = len(self.seeds) // self.mesh.shape[layout.SEEDS]
         hashes: dict[int, Any] = defaultdict(hashlib.sha256)
-        for leaf in jax.tree.leaves(self.program.params(self.runs)):
+        for leaf in jax.tree.leaves(self.held()):
             seen = set()
             for shard in leaf.addressable_shards:
                 place = (shard.index[0].start or 0) // block
@@ -86,26 +100,29 @@ class HostsRun(MeshRun):
                     hashes[place].update(np.asarray(shard.data).tobytes())
         return {place: found.digest() for place, found in hashes.items()}
 
+
+class HostsRun(Together, MeshRun):
+    """A population of runs on the devices of several processes."""
+
+    def __init__(self, config: Config, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
+        super().__init__(config, seeds, mesh, compiler)
+        self.note = describe_all(mesh)
+
+    def advance(self, ticks: int) -> Metrics:
+        """Train for exactly this many ticks, together with all other processes."""
+        return self.in_step(super().advance, ticks)
+
+    def held(self) -> Any:
+        """The parameters on the devices, leaves [S, …]."""
+        return self.program.params(self.runs)
+
     def everywhere(self, value: np.generic) -> jax.Array:
         """Copy a scalar, which has to be equal on all hosts, to all devices."""
-        return jax.make_array_from_callback((), self.where(PartitionSpec()), lambda index: np.asarray(value))
+        return gathering.everywhere(value, self.mesh)
 
     def fetch(self, tree: Any) -> Any:
         """Gather sharded arrays on this host."""
-        return jax.tree.map(self._whole, tree)
-
-    def _whole(self, leaf: jax.Array) -> np.ndarray:
-        """Gather one array; a large one in pieces, as a device may not have room for all of it."""
-        gather = jax.jit(_bare, out_shardings=self.where(PartitionSpec()), static_argnums=(2, 3))
-        axis, size = _pieces(leaf)
-        if axis is None:
-            return np.asarray(gather(leaf, 0, 0, None))
-        whole = np.empty(leaf.shape, leaf.dtype)
-        for start in range(0, leaf.shape[axis], size):
-            start = min(start, leaf.shape[axis] - size)
-            where = (slice(None),) * axis + (slice(start, start + size),)
-            whole[where] = np.asarray(gather(leaf, self.everywhere(np.int32(start)), axis, size))
-        return whole
+        return jax.tree.map(lambda leaf: gathering.whole(leaf, self.mesh), tree)
 
     def state(self) -> Any:
         """The state to resume from, complete on every host."""
@@ -113,35 +130,53 @@ class HostsRun(MeshRun):
 
     def take_state(self, state: Any) -> None:
         """Restore a state: every process takes its part."""
-
-        def put(leaf: np.ndarray, like: jax.Array) -> jax.Array:
-            # PRNG keys are saved as their data, which has one more axis.
-            placed = jax.make_array_from_callback(leaf.shape, like.sharding, lambda index: leaf[index])
-            if leaf.shape == like.shape:
-                return placed
-            wrap = jax.jit(lambda x: jax.random.wrap_key_data(x), out_shardings=like.sharding)
-            return wrap(placed)
-
-        self.counters = jax.tree.map(put, state["counters"], self.counters)
-        self.runs = jax.tree.map(put, state["runs"], self.runs)
-        self.done = int(np.asarray(state["counters"].tick))
-        self.compare()  # every process has read the checkpoint itself
+        self.counters = jax.tree.map(gathering.put, state["counters"], self.counters)
+        self.runs = jax.tree.map(gathering.put, state["runs"], self.runs)
+        self.resumed(state["counters"])
 
 
-def _pieces(leaf: Any) -> tuple[int | None, int]:
-    """The unsharded axis along which to gather an array, and the length of a piece; None if the array is small."""
-    free = [axis for axis in range(len(leaf.sharding.spec), leaf.ndim) if leaf.shape[axis] > 1]
-    if leaf.nbytes <= PIECE_BYTES or not free:
-        return None, 0
-    length = leaf.shape[free[0]]
-    return free[0], max(1, length * PIECE_BYTES // leaf.nbytes)
+class OverlappedHostsRun(Together, OverlappedMeshRun):
+    """A run on the devices of several processes, each of which steps its part of the envs; one seed."""
+
+    def __init__(self, config: Config, seeds: Sequence[int], mesh: Mesh, compiler: Compiler = USUAL):
+        agree_on(identity(config.world))
+        super().__init__(config, seeds, mesh, compiler)
+        self.note = describe_all(mesh)
+
+    def advance(self, ticks: int) -> Metrics:
+        """Train for exactly this many ticks, together with all other processes."""
+        return self.in_step(super().advance, ticks)
+
+    def held(self) -> Any:
+        """The parameters on the devices."""
+        return self.loop.run.agent.params
+
+    def take_state(self, state: Any) -> None:
+        """Restore a state: every process takes its part."""
+        super().take_state(state)
+        self.resumed(state["counters"])
 
 
-def _bare(leaf: jax.Array, start: jax.Array, axis: int, size: int | None) -> jax.Array:
-    """An array or a slice of it; PRNG keys as their data."""
-    if size is not None:
-        return jax.lax.dynamic_slice_in_dim(leaf, start, size, axis)
-    return jax.random.key_data(leaf) if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+def agree_on(world: Mapping[str, str]) -> None:
+    """Raise a `UsageError`, on all hosts, if their worlds differ; the arguments describe this host's."""
+    words = np.frombuffer(json.dumps(world).encode(), np.uint8)
+    sizes = np.asarray(multihost_utils.process_allgather(np.int32(len(words)))).reshape(-1)
+    padded = np.zeros(sizes.max(), np.uint8)
+    padded[: len(words)] = words
+    gathered = np.asarray(multihost_utils.process_allgather(padded)).reshape(len(sizes), -1)
+    first, *others = (json.loads(row[:size].tobytes()) for row, size in zip(gathered, sizes, strict=True))
+    for host, other in enumerate(others, 1):
+        for name in first | other:
+            if first.get(name) != other.get(name):
+                raise UsageError(
+                    f"The worlds of the hosts differ: `{name}` is {printable(other.get(name))} on host {host}, and "
+                    f"{printable(first.get(name))} on host 0. Install the same versions on all hosts."
+                )
+
+
+def describe_all(mesh: Mesh) -> str:
+    """Describe a mesh of several processes for the user."""
+    return f"{describe(mesh)} They belong to {jax.process_count()} processes."
 
 
 def make_mesh(shape: layout.MeshShape) -> Mesh:
@@ -167,8 +202,8 @@ def start(
     compiler: Compiler = USUAL,
     mesh: str | None = None,
     hosts: int | None = None,
-) -> HostsRun:
-    """Start a population of runs, one per seed, on the devices of all processes.
+) -> HostsRun | OverlappedHostsRun:
+    """Start a population of runs, one per seed, on the devices of all processes; of worlds on the host, one run.
 
     Args:
         config: the configuration of the run.
@@ -183,4 +218,5 @@ def start(
             f"The run is for {hosts} processes, but there are {jax.process_count()}: start them with "
             f"`xladder launch --hosts {hosts} …`; `--mesh data={hosts}` or `--rung fused` needs one."
         )
-    return HostsRun(config, seeds, make_mesh(layout.parse(mesh or f"data={jax.process_count()}")), compiler)
+    kind = HostsRun if config.world.jittable else OverlappedHostsRun
+    return kind(config, seeds, make_mesh(layout.parse(mesh or f"data={jax.process_count()}")), compiler)

@@ -7,6 +7,7 @@ What is sharded how, among the arrays [S, …] of a run:
 | treasurehunt | all, axis 0  | each agent's batch (rollouts are identical) | gradients                         |
 | hypergrid    | all, axis 0  | trajectories                                | gradients, objects in the memory  |
 | value        | all, axis 0  | envs, their replay memories, batches        | gradients, returns of episodes    |
+| … on the host| –            | the same; every process steps its envs      | the same                          |
 | pqn          | all, axis 0  | –                                           | –                                 |
 
 This module imports JAX only when it is needed.
@@ -55,6 +56,11 @@ def fit(settings: Any, config: Config, layout: MeshShape, seeds: int) -> Any:
     Raises:
         UsageError: if it cannot; the message names the nearest sizes that can.
     """
+    if layout.seeds > 1 and not config.world.jittable:
+        raise UsageError(
+            f"`--mesh {layout}` shards seeds, but a world on the host is stepped for one seed at a time: shard its "
+            f"envs with `--mesh data={layout.devices}`."
+        )
     if seeds % layout.seeds:
         raise uneven("seeds", seeds, layout.seeds)
     return settings.for_mesh(config, layout.data) if layout.data > 1 else config

@@ -8,12 +8,14 @@ device with B, up to rounding. The table in `layout.py` says what is sharded.
 then the gradient of a loss is that of the device's own part, and the mean in the learner is the only reduction. (With
 the check on, JAX already sums the gradients of replicated parameters, and their mean would be n times too large, which
 Adam hides.)
+
+Worlds on the host are stepped there, and each device has its part of their memory: `overlapped_mesh.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -21,41 +23,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from xladder.core.compiling import options_for
-from xladder.core.data_parallel import DataParallel
-from xladder.errors import UsageError
 from xladder.protocols import Config
 from xladder.rungs import layout
+from xladder.rungs.device_mesh import DeviceDataParallel, describe, make_mesh, own_device
 from xladder.rungs.fused import FusedRun
+from xladder.rungs.overlapped_mesh import OverlappedMeshRun
 from xladder.rungs.running import USUAL, Compiler
-
-
-@dataclass(frozen=True)
-class DeviceDataParallel(DataParallel):
-    """Data parallelism over an axis of a device mesh."""
-
-    axis: str = layout.DATA
-
-    def local(self, tree: Any, axis: int = 0) -> Any:
-        """This device's equal part of arrays that all devices have, sliced along `axis`."""
-        number = jax.lax.axis_index(self.axis)
-
-        def part_of(x: jax.Array) -> jax.Array:
-            size = x.shape[axis] // self.size
-            return jax.lax.dynamic_slice_in_dim(x, number * size, size, axis)
-
-        return jax.tree.map(part_of, tree)
-
-    def mean(self, tree: Any) -> Any:
-        """The mean over all devices."""
-        return jax.lax.pmean(tree, self.axis)
-
-    def add(self, tree: Any) -> Any:
-        """The sum over all devices."""
-        return jax.lax.psum(tree, self.axis)
-
-    def gather(self, tree: Any) -> Any:
-        """The parts of all devices, concatenated along the first axis."""
-        return jax.lax.all_gather(tree, self.axis, tiled=True)
 
 
 class MeshRun(FusedRun):
@@ -72,9 +45,7 @@ class MeshRun(FusedRun):
         hyperparams: Any = None,
     ):
         self.mesh, self.config = mesh, config
-        here = jax.process_index()  # constants of a program have to be on a device of this process
-        device = next(d for d in mesh.devices.flat if d.process_index == here)
-        super().__init__(config, seeds, device, compiler, hyperparams)
+        super().__init__(config, seeds, own_device(mesh), compiler, hyperparams)
         self.note = describe(mesh)
 
     def make_program(self, config: Config) -> Any:
@@ -116,29 +87,6 @@ class MeshRun(FusedRun):
         return jax.tree.map(np.asarray, whole)
 
 
-def describe(mesh: Mesh) -> str:
-    """Describe the mesh for the user."""
-    seeds, data = mesh.shape[layout.SEEDS], mesh.shape[layout.DATA]
-    kind = mesh.devices.flat[0].platform
-    return f"A mesh of {seeds * data} {kind} devices: {seeds} along `seeds`, {data} along `data`."
-
-
-def make_mesh(shape: layout.MeshShape, devices: Sequence[Any]) -> Mesh:
-    """A mesh of the first devices; those of a row share the work of a seed."""
-    if shape.devices > len(devices):
-        kind = devices[0].platform
-        way_out = (
-            f"set `JAX_NUM_CPU_DEVICES={shape.devices}` to split the CPU into as many devices"
-            if kind == "cpu"
-            else f"use at most {len(devices)}"
-        )
-        raise UsageError(
-            f"`--mesh {shape}` needs {shape.devices} devices, but JAX finds {len(devices)} ({kind}): {way_out}."
-        )
-    grid = np.array(devices[: shape.devices]).reshape(shape.seeds, shape.data)
-    return Mesh(grid, (layout.SEEDS, layout.DATA))
-
-
 def start(
     config: Config,
     seeds: Sequence[int],
@@ -146,8 +94,8 @@ def start(
     compiler: Compiler = USUAL,
     mesh: str | None = None,
     hyperparams: Any = None,
-) -> MeshRun:
-    """Start a population of runs, one per seed, on a mesh of devices.
+) -> MeshRun | OverlappedMeshRun:
+    """Start a population of runs, one per seed, on a mesh of devices; of worlds on the host, one run.
 
     Args:
         config: the configuration of the run.
@@ -158,6 +106,7 @@ def start(
         hyperparams: the hyperparameters of each seed, leaves [S], if they differ.
     """
     platform = device.platform if device is not None else None
-    return MeshRun(
-        config, seeds, make_mesh(layout.parse(mesh or "data=1"), jax.devices(platform)), compiler, hyperparams
-    )
+    over = make_mesh(layout.parse(mesh or "data=1"), jax.devices(platform))
+    if not config.world.jittable:
+        return OverlappedMeshRun(config, seeds, over, compiler)
+    return MeshRun(config, seeds, over, compiler, hyperparams)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core.compiling import options_for
+from xladder.core.placement import HERE, Placement
 from xladder.protocols import Config
 from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
 
@@ -76,11 +77,11 @@ class OverlappedRun:
 
     note = ""
 
-    def __init__(self, config: Config, seed: int, device: Any, compiler: Compiler = USUAL):
+    def __init__(self, config: Config, seed: int, device: Any, compiler: Compiler = USUAL, placement: Placement = HERE):
         self.device = device
         with jax.default_device(device):
             begun = time.perf_counter()
-            self.loop = config.family.overlapped(config, seed, device.platform, compiler.function)
+            self.loop = config.family.overlapped(config, seed, device.platform, compiler.function, placement)
             self.compile_seconds = time.perf_counter() - begun
 
     def advance(self, ticks: int) -> Metrics:
@@ -111,7 +112,7 @@ class OverlappedRun:
     def take_state(self, state: Any) -> None:
         """Restore a state."""
         with jax.default_device(self.device):
-            runs = self.loop.program.put_back(self.loop.run, state["runs"])
+            runs = self.loop.program.put_back(self.loop.to_program()[1], state["runs"])
             self.loop.from_program(state["counters"], runs)
 
 

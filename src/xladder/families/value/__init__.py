@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xladder.core.placement import HERE, Placement
 from xladder.core.types import Compiled, Params
 from xladder.families.value import arrays
 from xladder.families.value import config as settings
@@ -86,11 +87,13 @@ class ValueFamily(Family):
 
         return torso_twins_torch.torso_names(config.learner.torso, config.world.spec(), config.world.stack)
 
-    def overlapped(self, config: ValueConfig, seed: int, platform: str, compiled: Compiled) -> Overlapped:
-        """A runner that steps worlds on the host while the device learns."""
+    def overlapped(
+        self, config: ValueConfig, seed: int, platform: str, compiled: Compiled, placement: Placement = HERE
+    ) -> Overlapped:
+        """A runner that steps worlds on the host while the devices learn."""
         from xladder.families.value.overlapped import Overlapped
 
-        return Overlapped(config, seed, platform, compiled)
+        return Overlapped(config, seed, platform, compiled, placement)
 
     def sharded_fields(self, config: ValueConfig) -> Mapping[str, int]:
         """Fields that are sharded over envs → their env axis, which follows the agent axis if there is one."""

@@ -5,12 +5,17 @@ Once the actions of a step are known, the envs start to step, and the device lea
 batches are drawn from what was stored before the step, so timing does not matter: the same seed gives the same run,
 with exactly the requested number of updates per step.
 
-Shapes: N envs, T steps per tick, K updates per tick.
+Over several devices or processes (`core/placement.py`) each has its part of the envs, memories and batches, and the
+gradients are averaged. The functions below then run on every device with that device's part.
+
+Shapes: N envs, n of them in this process, A agents (1 for a single agent), T steps per tick, K updates per tick.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -19,6 +24,7 @@ import numpy as np
 
 from xladder.core import keys
 from xladder.core.mapping import over_seeds
+from xladder.core.placement import HERE, SAME, Placement
 from xladder.core.types import Array, Compiled, Params
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Counters, Program, TrainState
@@ -26,63 +32,83 @@ from xladder.families.value.stepping import Ended, HostEpisodeTotals, Report
 from xladder.replay.history import Cursor
 from xladder.worlds.envs import Step, with_forced
 
+# The env axis of every field of a `TrainState`, leaves [A, N, …].
+RUN = TrainState(key=SAME, agent=SAME, memory=1, priorities=SAME, seen=1, score=1, row=1, worlds=SAME)  # type: ignore
+
 
 class Overlapped:
     """One run, advanced tick by tick."""
 
-    def __init__(self, config: ValueConfig, seed: int, platform: str, compiled: Compiled):
-        self.config, self.program = config, Program.for_device(config, platform)
-        self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
-        n, spec = config.world.rows, self.program.spec
-        self.tick, self.rows, self.score = 0, 0, HostEpisodeTotals(n * self.program.num_agents)
+    def __init__(self, config: ValueConfig, seed: int, platform: str, compiled: Compiled, placement: Placement = HERE):
+        self.config, self.placement = config, placement
+        self.program = replace(Program.for_device(config, platform), data_parallel=placement.data_parallel)
+        own = placement.own_envs(config.world.num_envs)
+        self.worlds = config.world.on_host(own.stop - own.start, seed, compiled, own.start)
+        spec, rows = self.program.spec, (own.stop - own.start) * self.program.num_agents
+        self.tick, self.rows, self.score = 0, 0, HostEpisodeTotals(rows)
         self.length = self.program.window.length
         frames = self.worlds.reset()
-        self.run: TrainState = compiled(_begin)(self.program, keys.root(seed), frames)  # leaves [A, …]
+        self.axis = envs = int(bool(spec.agents))  # the env axis of what the worlds return
+        step = (SAME, RUN, 1, envs, envs)  # times, run, actions, frames, facts
+        begin = compiled(placement.spread(_begin, (SAME, envs), RUN))
+        self.run: TrainState = begin(self.program, keys.root(seed), placement.by_env(frames, envs))  # leaves [A, …]
         times, lead = self.times(0, 0), frames.shape[: frames.ndim - len(spec.shape)]
-        self._choose = compiled(_choose)
+        self._choose = compiled(placement.spread(_choose, (RUN, SAME), 1))
         actions, flags = self._choose(self.program, self.run, times), np.zeros(lead, bool)
         nothing = np.zeros((*lead, *spec.shape), spec.dtype), np.zeros(lead, np.float32)
-        answer = pack(Step(*nothing, flags, flags, flags))
-        given = self.program, times, self.run, actions, *answer
+        given = self.program, times, self.run, actions, *self._send_back(Step(*nothing, flags, flags, flags))
         # Compiled here, so that no tick of the run waits for compilation.
-        self._remember = compiled(_remember, donate=(2,)).lower(*given).compile()
-        self._remember_and_choose = compiled(_remember_and_choose, donate=(2,)).lower(*given).compile()
-        self._learn = compiled(_learn, donate=(2,)).lower(self.program, times, self.run).compile()
+        self._remember = compiled(placement.spread(_remember, step, RUN), donate=(2,)).lower(*given).compile()
+        both = placement.spread(_remember_and_choose, step, (RUN, 1))
+        self._remember_and_choose = compiled(both, donate=(2,)).lower(*given).compile()
+        learn = compiled(placement.spread(_learn, (SAME, RUN), (RUN, SAME)), donate=(2,))
+        self._learn = learn.lower(self.program, times, self.run).compile()
 
-    def times(self, tick: int, next_step: int) -> np.ndarray:
+    def times(self, tick: int, next_step: int) -> Any:
         """int32 [4]: tick, cursor (head, size) and the step to choose actions for, in one transfer."""
-        return np.array([tick, self.rows % self.length, min(self.rows, self.length), next_step], np.int32)
+        head, size = self.rows % self.length, min(self.rows, self.length)
+        return self.placement.everywhere(np.array([tick, head, size, next_step], np.int32))
 
     def advance(self, ticks: int) -> dict[str, np.ndarray]:
         """Train for `ticks` ticks. Returns the metrics, after all device work is done."""
         steps = self.config.steps_per_tick
-        first, reports, losses = self.tick, [], []
+        first, ended, reports, losses = self.tick, list[Ended](), [], []
         last = (first + ticks) * steps - 1
         actions = self._choose(self.program, self.run, self.times(first, first * steps))
         for tick in range(first, first + ticks):
-            ended = list[Ended]()
             for t in range(steps):
                 step = tick * steps + t
                 actions = self._send(actions)
                 if t == steps - 1:
                     losses.append(self.learn_if_ready(tick))  # while the envs step
                 answer = self.worlds.recv()
-                given = self.times(tick, step + 1), self.run, actions, *pack(answer)
+                given = self.times(tick, step + 1), self.run, actions, *self._send_back(answer)
                 if step == last:
                     self.run = self._remember(*given)
                 else:
                     self.run, actions = self._remember_and_choose(*given)
                 self.rows += 1
                 ended.append(self.score.add(answer))  # while the device chooses actions
-            learning = bool(self.program.is_learning(tick))
-            epsilon = float(self.program.epsilon(tick))
-            updates = self.config.updates_per_tick * learning
-            reports.append(Report(ended, (), epsilon, updates, len(self.program.spec.agents)).columns())
+            reports.append(self._report(tick, ended[-steps:]))
         self.tick = first + ticks
+        if self.placement.processes > 1:
+            ended = self._of_all(ended)
+            reports = [self._report(first + i, ended[i * steps : (i + 1) * steps]) for i in range(ticks)]
         columns = {name: np.stack([row[name] for row in reports]) for name in reports[0]}
         columns["loss"] = np.stack(jax.device_get(losses)).mean(1)
         jax.block_until_ready(self.run)
         return columns
+
+    def _report(self, tick: int, ended: Sequence[Ended]) -> dict[str, Any]:
+        """The metrics of a tick but for the loss."""
+        updates = self.config.updates_per_tick * bool(self.program.is_learning(tick))
+        return Report(ended, (), float(self.program.epsilon(tick)), updates, len(self.program.spec.agents)).columns()
+
+    def _of_all(self, ended: Sequence[Ended]) -> list[Ended]:
+        """The episodes that ended in all processes, for every step."""
+        shape = (len(ended), 2, self.program.num_agents, -1)
+        found = self.placement.gather(np.stack([np.stack(step) for step in ended]).reshape(shape), axis=3)
+        return [Ended(*step.reshape(2, -1)) for step in found]
 
     def learn_if_ready(self, tick: int) -> Any:
         """Dispatch the updates of a tick without waiting for them."""
@@ -115,25 +141,34 @@ class Overlapped:
     def to_program(self) -> tuple[Counters, TrainState]:
         """The run's state in the layout of `sequential` and `fused`; the pending row is stored already."""
         head, size = max(self.rows - 1, 0) % self.length, min(max(self.rows - 1, 0), self.length)
-        worlds = jax.tree.map(lambda x: x[None], self.worlds.place()) if hasattr(self.worlds, "place") else ()
+        worlds: Any = ()
+        if hasattr(self.worlds, "place"):
+            worlds = jax.tree.map(lambda x: self.placement.gather(x, axis=0)[None], self.worlds.place())
         counters = Counters(jnp.int32(self.tick), Cursor(jnp.int32(head), jnp.int32(size)))
-        return counters, self.program.from_rows(self.run._replace(worlds=worlds))
+        return counters, self.program.from_rows(self.placement.whole(self.run)._replace(worlds=worlds))
 
     def from_program(self, counters: Counters, run: TrainState) -> None:
         """The inverse of `to_program`: load a program's state."""
         self.tick = int(counters.tick)
         self.rows = self.tick * self.config.steps_per_tick
-        worlds, self.run = run.worlds, self.program.as_rows(run)._replace(worlds=())
+        worlds, rows = run.worlds, self.program.as_rows(run)._replace(worlds=())
         if worlds:
-            self.worlds.go_to(jax.tree.map(lambda x: x[0], worlds), self.rows)
-            self.score.total, self.score.steps = (np.array(column).ravel() for column in run.score)
+            own = self.placement.own_envs(self.config.world.num_envs)
+            self.worlds.go_to(jax.tree.map(lambda x: x[0][own], worlds), self.rows)
+            self.score.total, self.score.steps = (np.array(column)[:, own].ravel() for column in rows.score)
+        self.run = self.placement.place(rows, self.run)
 
     def _send(self, actions: Array) -> Array:
         """Start a step, once the device has chosen the actions. Returns those that are taken: envs may force some."""
-        chosen = np.asarray(actions) if self.program.spec.agents else np.asarray(actions)[0]  # [A, N] or [N]
+        here = self.placement.own(actions, axis=1)
+        chosen = here if self.program.spec.agents else here[0]  # [A, n] or [n]
         taken = with_forced(self.worlds, chosen)
         self.worlds.send(taken)
-        return actions if taken is chosen else taken[None]
+        return actions if taken is chosen else self.placement.by_env(taken[None], 1)
+
+    def _send_back(self, answer: Step) -> list[Any]:
+        """What the envs returned, on the devices."""
+        return [self.placement.by_env(array, self.axis) for array in pack(answer)]
 
     def close(self) -> None:
         """Close the envs."""
@@ -157,7 +192,10 @@ def _choose(program: Program, run: TrainState, times: jax.Array) -> jax.Array:
     epsilon = program.epsilon(step // program.config.steps_per_tick)
     playing = run.acting()
     return over_seeds(
-        lambda one: program.choose(one.agent, one.seen, program.draw_act(one.key, step), epsilon), playing
+        lambda one: program.choose(
+            one.agent, one.seen, program.data_parallel.local(program.draw_act(one.key, step)), epsilon
+        ),
+        playing,
     )
 
 

@@ -102,7 +102,7 @@ class Program(ActingProgram):
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """The initial state of a run whose envs start with these frames [N, *frame]."""
-        n, spec = self.config.world.rows, self.spec
+        n, spec = frames.shape[0], self.spec
         seen, score = self.open_games(frames)
         return TrainState(
             key=key,
