@@ -244,7 +244,7 @@ def test_slurms_variables_are_understood(monkeypatch):
         ("train hypergrid --stall-timeout nan", "`--stall-timeout` is for `--rung hosts`"),
         ("train hypergrid --coordinator a:65535 --num-hosts 2 --host-id 0", "needs the next port as well"),
         ("train hypergrid --coordinator a:1 --num-hosts 100000000 --host-id 0", "1 … 10,000"),
-        ("train atari/pong --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0", "parallel"),
+        ("train atari/pong --preset rainbow --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0", "Prioritised replay"),
     ],
 )
 def test_bad_input_is_said(words, said, capsys, monkeypatch, tmp_path):
@@ -514,8 +514,8 @@ def test_the_other_families_train_on_hosts_as_on_a_mesh(workload, tmp_path, monk
 def test_large_arrays_are_gathered_in_pieces(monkeypatch):
 
     from tests.conftest import TINY_CART, assert_trees_equal
+    from xladder.rungs import gathering, layout
     from xladder.rungs import hosts as rung
-    from xladder.rungs import layout
 
     mesh = rung.make_mesh(layout.parse("data=2"))
     config = replace(TINY_CART, learner=replace(TINY_CART.learner, strata=2))
@@ -523,8 +523,10 @@ def test_large_arrays_are_gathered_in_pieces(monkeypatch):
     run.advance(3)
     at_once = run.state()
     asked = []
-    monkeypatch.setattr(rung, "PIECE_BYTES", 200)
-    monkeypatch.setattr(rung, "_pieces", lambda leaf, pieces=rung._pieces: asked.append(pieces(leaf)) or asked[-1])
+    monkeypatch.setattr(gathering, "PIECE_BYTES", 200)
+    monkeypatch.setattr(
+        gathering, "pieces", lambda leaf, pieces=gathering.pieces: asked.append(pieces(leaf)) or asked[-1]
+    )
     assert_trees_equal(at_once, run.state())
     assert max(size for axis, size in asked if axis is not None) > 1 and (None, 0) in asked
     run.advance(2)

@@ -353,7 +353,7 @@ def test_rungs_shows_the_families_and_why_not(capsys):
         marks = next(line for line in lines if line.startswith(name)).split()[-len(RUNGS) :]
         assert marks == ["–" if rung in family.missing else "yes" for rung in RUNGS]
     text = " ".join(lines)
-    assert "gym/ID has no fused, mesh or hosts: it needs a world inside the compiled program" in text
+    assert "gym/ID has no fused: it needs a world inside the compiled program" in text
     assert "`--preset pqn` has no torch, compiled, hybrid or sequential" in text
 
 

@@ -182,6 +182,8 @@ def device_of(number: int, command: Sequence[str]) -> dict[str, str]:
     visible = visible_devices.split(",") if visible_devices else [str(number) for number in range(MOST_HOSTS)]
     if number >= len(visible):
         raise UsageError(f"Every host needs its own GPU, but CUDA_VISIBLE_DEVICES names only {len(visible)}.")
+    if visible[number] in visible[:number]:  # NCCL, which carries JAX's collectives, refuses two processes on one
+        raise UsageError(f"Every host needs its own GPU, but CUDA_VISIBLE_DEVICES names {visible[number]} twice.")
     return {"CUDA_VISIBLE_DEVICES": visible[number]}
 
 

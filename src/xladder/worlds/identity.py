@@ -8,7 +8,7 @@ from typing import Any
 from xladder.worlds import names
 from xladder.worlds.envs import EnvSpec
 
-PACKAGES = {"atari": ("ale-py", "gymnasium"), "gym": ("gymnasium",), "zoo": ("pettingzoo",)}
+PACKAGES = {"atari": ("ale-py", "gymnasium"), "gym": ("gymnasium",), "zoo": ("pettingzoo", "sorrel")}
 
 
 def identity(world: Any) -> dict[str, str]:
