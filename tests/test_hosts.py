@@ -268,6 +268,19 @@ def test_launch_names_the_rung_once(rung, monkeypatch):
     assert [sum(word.startswith("--rung") for word in words) for words in started] == [1, 1]
 
 
+def test_every_process_gets_its_own_gpu(monkeypatch):
+    command = ["train", "atari/pong", "--device", "gpu"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [launch.device_of(number, command)["CUDA_VISIBLE_DEVICES"] for number in (0, 1)] == ["0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5,3")
+    assert launch.device_of(1, command) == {"CUDA_VISIBLE_DEVICES": "5"}
+    with pytest.raises(UsageError, match="needs its own GPU, but CUDA_VISIBLE_DEVICES names 3 twice"):
+        launch.device_of(2, command)
+    with pytest.raises(UsageError, match="names only 3"):
+        launch.device_of(3, command)
+    assert launch.device_of(3, ["train", "atari/pong"]) == {"JAX_PLATFORMS": "cpu"}
+
+
 # Real processes.
 
 GRID = ["--iterations", "500", "--checkpoint-every", "100", "--world.dim", "2", "--world.side", "6",
