@@ -244,7 +244,10 @@ def test_slurms_variables_are_understood(monkeypatch):
         ("train hypergrid --stall-timeout nan", "`--stall-timeout` is for `--rung hosts`"),
         ("train hypergrid --coordinator a:65535 --num-hosts 2 --host-id 0", "needs the next port as well"),
         ("train hypergrid --coordinator a:1 --num-hosts 100000000 --host-id 0", "1 … 10,000"),
-        ("train atari/pong --preset rainbow --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0", "Prioritised replay"),
+        (
+            "train atari/pong --preset rainbow --rung hosts --coordinator a:1 --num-hosts 2 --host-id 0",
+            "Prioritised replay",
+        ),
     ],
 )
 def test_bad_input_is_said(words, said, capsys, monkeypatch, tmp_path):
