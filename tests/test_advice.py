@@ -14,9 +14,10 @@ MOUNTAIN = named.presets("mountaincar")["default"]
 def test_a_return_at_the_level_of_random_play_is_named_with_what_to_try():
     said = advise(MOUNTAIN, -200.0, 0.0, -200.0, 0.0)
     assert said == (
-        "The return is not above that of random play (−200.0). To try: more exploration (`--learner.epsilon-steps 0 "
-        "--learner.epsilon-share 0.8`); noise that depends on the state (`--learner.noisy`); rewards that reach "
-        "further back (`--learner.n-step 10`); a longer run (`--steps 400000`)."
+        "The return is not above that of random play (−200.0). To try: exploration that keeps to its actions "
+        "(`--learner.explore-repeat 16`); more exploration (`--learner.epsilon-steps 0 --learner.epsilon-share 0.8`); "
+        "noise that depends on the state (`--learner.noisy`); rewards that reach further back "
+        "(`--learner.n-step 10`); a longer run (`--steps 400000`)."
     )
     score = {"mean_return": -200.0, "ci95": 0.0, "median_return": -200.0, "episodes": 8, "seeds": 1, "epsilon": 0.0}
     score |= {"random_return": -200.0, "random_ci95": 0.0, "advice": said}
@@ -46,6 +47,7 @@ def test_only_a_return_that_is_not_above_by_the_intervals_is_named(score, interv
 def test_what_is_done_already_is_not_proposed():
     rainbow = named.presets("mountaincar")["rainbow"]
     said = advise(rainbow, -200.0, 0.0, -200.0, 0.0)
-    assert "noisy" not in said and "epsilon" not in said and "--learner.n-step 10" in said
+    assert "noisy" not in said and "epsilon" not in said and "repeat" not in said and "--learner.n-step 10" in said
     said = advise(named.presets("cartpole")["pqn"], 9.0, 1.0, 20.0, 1.0)
     assert "--learner.noisy" not in said and "--learner.n-step" not in said and "--steps 1638400" in said
+    assert "explore-repeat" not in advise(named.presets("mountaincar")["explore"], -200.0, 0.0, -200.0, 0.0)

@@ -8,7 +8,8 @@ from xladder.core.statistics import signed
 from xladder.families.value.config import ValueConfig
 
 LONGER = 4  # times the steps, and twice the exploration
-SHARE = 0.8  # of a run that explores: enough for MountainCar where 0.3 is not
+SHARE = 0.8  # of a run that explores
+REPEAT = 16  # steps of one random action: on MountainCar 8 % of random episodes then reach the goal, and else none
 STEPS = 10  # rewards per target, so that one reward at the end reaches further back
 
 
@@ -25,6 +26,8 @@ def _ideas(config: ValueConfig) -> list[str]:
     c, ideas = config.learner, []
     if config.algorithm == "replay" and config.agent_steps < 2 * config.learning_begins:
         ideas.append(f"an earlier start (`--learner.learning-starts`, now {c.learning_starts:,})")
+    if c.epsilon > 0.0 and c.explore_repeat == 1:
+        ideas.append(f"exploration that keeps to its actions (`--learner.explore-repeat {REPEAT}`)")
     if c.epsilon > c.epsilon_end and config.explore_steps < SHARE * config.agent_steps:
         ideas.append(f"more exploration (`--learner.epsilon-steps 0 --learner.epsilon-share {SHARE}`)")
     if config.algorithm == "replay" and not c.noisy:
