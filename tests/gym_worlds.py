@@ -71,6 +71,21 @@ class Words(Numbers):
     observation_space = Text(5)
 
 
+class Racing(Numbers):
+    """Shows colours, and is steered by numbers or by choices, as CarRacing is."""
+
+    observation_space = Box(0, 255, (96, 96, 3), np.uint8)
+
+    def __init__(self, continuous=True):
+        self.action_space = Box(-1, 1, (3,), np.float32) if continuous else Discrete(5)
+
+    def reset(self, *, seed=None, options=None):
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 1.0, False, True, {}
+
+
 def short_corridor():
     return Corridor(2)
 

@@ -245,3 +245,16 @@ def test_every_env_in_its_own_process_steps_as_in_one():
     envs = GymEnvs(elsewhere, 2, 0, asynchronous=True)
     np.testing.assert_array_equal(envs.reset()[:, :4], [[1, 0, 0, 0]] * 2)
     envs.close()
+
+
+def test_large_colour_images_have_a_torso_and_a_memory_that_fits():
+    """CarRacing's are 96 × 96 in three colours; its actions are continuous unless told otherwise."""
+    config = named.presets(f"gym/{HERE}:Racing")["default"]
+    assert (config.learner.torso, config.learner.width) == ("nature", 512)
+    assert 2**29 < config.learner.memory * 96 * 96 * 3 <= 2**30
+    with pytest.raises(UsageError, match="Continuous actions"):
+        xladder.plan(f"gym/{HERE}:Racing")
+    world = {"num_envs": 2, "kwargs": {"continuous": False}}
+    learner = {"width": 8, "batch_size": 2, "learning_starts": 4, "memory": 64, "steps_per_update": 4}
+    small = {"steps": 32, "evaluate_episodes": 0, "world": world, "learner": learner}
+    assert np.isfinite(xladder.train(f"gym/{HERE}:Racing", "torch", **small).metrics["loss"][0, -1])

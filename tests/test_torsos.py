@@ -37,6 +37,12 @@ CASES = {
     "nature": (torsos.NatureCnn(), torsos_torch.NatureCnn(), (4, 84, 84), pictures),
     "nature_same": (torsos.NatureCnn(padded=True), torsos_torch.NatureCnn(2, padded=True), (2, 44, 41), pictures),
     "nature_odd": (torsos.NatureCnn(), torsos_torch.NatureCnn(frames=1), (1, 45, 50), pictures),
+    "nature_colour": (
+        torsos.NatureCnn(colour=True, max_value=9),
+        torsos_torch.NatureCnn(6, max_value=9),
+        (2, 40, 45, 3),
+        pictures,
+    ),
     "nature_norm": (torsos.NatureCnn(norm=True), torsos_torch.NatureCnn(2, norm=True), (2, 44, 40), pictures),
     "minatar": (torsos.MinAtarCnn(), torsos_torch.MinAtarCnn(4), (1, 10, 10, 4), grids),
     "minatar_stack": (torsos.MinAtarCnn(), torsos_torch.MinAtarCnn(6, frames=3), (3, 10, 7, 6), grids),
@@ -215,7 +221,7 @@ def test_padded_convolutions_are_flax_s_own():
 
 
 def test_255_stands_for_1():
-    conv = torsos.Conv(32, 8, 4, True, jnp.float32, True)
+    conv = torsos.Conv(32, 8, 4, 255, jnp.float32, True)
     white = np.full((1, 1, 8, 8), 255, np.uint8)
     params = conv.init(jax.random.key(0), white)
     outputs = conv.apply(params, white)[0, 0, 0]

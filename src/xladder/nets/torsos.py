@@ -45,7 +45,7 @@ class Mlp(nn.Module):
 
 
 class NatureCnn(nn.Module):
-    """Three convolutions for images in bytes."""
+    """Three convolutions for large images; the channels of colours, and stacked frames, become channels."""
 
     norm: bool = False
     dtype: Any = jnp.float32
@@ -53,15 +53,23 @@ class NatureCnn(nn.Module):
     """Compute convolutions as matrix products over patches."""
     padded: bool = False
     """Whether convolutions pad their inputs with zeros (SAME), as Dopamine's do."""
+    colour: bool = False
+    """Whether images are [H, W, C] instead of [H, W]."""
+    max_value: int = 255
+    """Inputs are divided by this."""
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        """float32 […, 64·h·w] from uint8 […, F, H, W]; of 84 × 84 pixels 3136 features, or 7744 if `padded`."""
+        """float32 […, 64·h·w] from […, F, H, W] or […, F, H, W, C]; 3136 features of 84 × 84, or 7744 if `padded`."""
+        if self.colour:
+            x = jnp.moveaxis(x, -1, -3)  # […, F, C, H, W]
+            x = x.reshape(*x.shape[:-4], -1, *x.shape[-2:])
         lead, x = x.shape[:-3], x.reshape(-1, *x.shape[-3:])
         for layer, (width, size, stride) in enumerate(((32, 8, 4), (64, 4, 2), (64, 3, 1))):
             if self.padded:
                 x = pad_same(x, size, stride, (2, 3) if layer == 0 else (1, 2))
-            x = Conv(width, size, stride, layer == 0, self.dtype, self.patches, name=f"conv_{layer}")(x)
+            scaled = 0 if layer else self.max_value
+            x = Conv(width, size, stride, scaled, self.dtype, self.patches, name=f"conv_{layer}")(x)
             x = nn.relu(normalise(x, layer) if self.norm else x)
         return flatten(x, lead)
 
@@ -82,7 +90,7 @@ class MinAtarCnn(nn.Module):
         lead, (frames, *grid, channels) = x.shape[:-4], x.shape[-4:]
         x = jnp.moveaxis(x.reshape(-1, *x.shape[-4:]), 1, 3)  # [B, H, W, F, C]
         x = scale(x.reshape(-1, *grid, frames * channels), self.max_value)
-        x = Conv(16, 3, 1, False, self.dtype, self.patches, name="conv_0")(x)
+        x = Conv(16, 3, 1, 0, self.dtype, self.patches, name="conv_0")(x)
         return flatten(nn.relu(normalise(x, 0) if self.norm else x), lead)
 
 
@@ -92,23 +100,26 @@ class Conv(nn.Module):
     width: int
     size: int
     stride: int
-    pictures: bool
-    """Whether the input is images in bytes [B, F, H, W], which are divided by 255."""
+    max_value: int
+    """If not 0, the input is images [B, F, H, W], which are divided by this."""
     dtype: Any
     patches: bool
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         """float32 [B, h, w, O] from [B, H, W, C] or, for images, [B, F, H, W]."""
-        channels = x.shape[1] if self.pictures else x.shape[3]
+        pictures = self.max_value > 0
+        channels = x.shape[1] if pictures else x.shape[3]
         shape = (self.size, self.size, channels, self.width)
         init = symmetric_uniform((self.size * self.size * channels) ** -0.5)
         kernel = self.param("kernel", init, shape, jnp.float32)
         bias = self.param("bias", init, shape[3:], jnp.float32)
-        if self.pictures:
-            kernel = kernel * (1 / 255)  # scales the kernel, not the pixels: these are many, and exact in bfloat16
+        if pictures:
+            kernel = kernel * (
+                1 / self.max_value
+            )  # scales the kernel, not the pixels: these are many, and exact in bfloat16
         convolve = convolve_as_products if self.patches else convolve_as_such
-        return convolve(x, kernel, self.stride, self.pictures, self.dtype) + bias[None, None, None, :]
+        return convolve(x, kernel, self.stride, pictures, self.dtype) + bias[None, None, None, :]
 
 
 def pad_same(x: jax.Array, size: int, stride: int, axes: tuple[int, int]) -> jax.Array:

@@ -38,11 +38,11 @@ class ChannelNorm(nn.LayerNorm):
 
 
 class NatureCnn(nn.Module):
-    """Three convolutions for images in bytes."""
+    """Three convolutions for large images; `frames` counts the channels of colours, too, and these come last."""
 
-    def __init__(self, frames: int = 4, norm: bool = False, padded: bool = False):
+    def __init__(self, frames: int = 4, norm: bool = False, padded: bool = False, max_value: int = 255):
         super().__init__()
-        self.norm, self.padded = norm, padded
+        self.norm, self.padded, self.max_value = norm, padded, max_value
         self.conv_0 = nn.Conv2d(frames, 32, 8, 4)
         self.conv_1 = nn.Conv2d(32, 64, 4, 2)
         self.conv_2 = nn.Conv2d(64, 64, 3, 1)
@@ -50,8 +50,10 @@ class NatureCnn(nn.Module):
             self.norm_0, self.norm_1, self.norm_2 = ChannelNorm(32), ChannelNorm(64), ChannelNorm(64)
 
     def forward(self, x: Tensor) -> Tensor:
-        """float32 [B, 64·h·w] from uint8 [B, F, H, W]."""
-        x = x.float() / 255
+        """float32 [B, 64·h·w] from [B, F, H, W] or [B, F, H, W, C]."""
+        if x.dim() == 5:
+            x = x.movedim(-1, 2).flatten(1, 2)
+        x = x.float() / self.max_value
         for layer in range(3):
             x = self._pad(layer, x) if self.padded else x
             x = self.get_submodule(f"conv_{layer}")(x)

@@ -22,7 +22,7 @@ from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.families.value import own_torsos
 from xladder.families.value.config import LearnerConfig, ValueConfig
-from xladder.families.value.torsos import is_own
+from xladder.families.value.torsos import BYTE, PICTURE_AXES, is_own
 from xladder.learners.value import ValueLearner
 from xladder.losses.heads import make_head
 from xladder.nets.fields import unflatten
@@ -325,7 +325,9 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
     if is_own(config.torso):
         torso = own_torsos.make(config.torso)
     elif config.torso in ("nature", "nature_same"):
-        torso = NatureCnn(norm, patches=patches, dtype=dtype, padded=config.torso == "nature_same")
+        padded, colour = config.torso == "nature_same", len(spec.shape) == PICTURE_AXES
+        bright = spec.max_value if colour else BYTE
+        torso = NatureCnn(norm, patches=patches, dtype=dtype, padded=padded, colour=colour, max_value=bright)
     elif config.torso == "minatar":
         torso = MinAtarCnn(norm, patches=patches, dtype=dtype, max_value=spec.max_value)
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
-from xladder.families.value.torsos import suited
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -66,9 +65,7 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     if protocol is not None:
         published.check_protocol(place.name, (), protocol)
     world = WorldConfig(place.name)
-    torso: Any = suited(_shape(world)) or "mlp"
-    start = gymnax.VECTORS if torso == "mlp" else gymnax.PICTURES
-    default = Config(world, replace(start.learner, torso=torso))
+    default = Config(world, gymnax.for_frames(_shape(world), byte=1).learner)
     return {"default": default, **gymnax.family(default)}
 
 

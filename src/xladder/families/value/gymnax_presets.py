@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,6 +19,7 @@ from xladder.families.value.config import (
 )
 from xladder.families.value.published import PublishedAgent
 from xladder.families.value.published_small import CARTPOLE, MINATAR
+from xladder.families.value.torsos import suited
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -109,10 +111,24 @@ PICTURES = Config(
 )
 # Categorical and quantile heads do not diverge, and learn faster with hard updates of the target network.
 COPIED_TARGET = {"target_update_period": 200, "tau": 0.0}
+MEMORY_BYTES, LEAST_MEMORY = 2**30, 10_000
+"""Of the memory of large images, which may be many, and the steps that it has at least."""
 REPEAT = 16
 """Steps of one random action in the preset `explore`, which reaches the goal of MountainCar: −103.7 ± 4.0 over 8 seeds
 (`--seed 100`), where no other preset leaves −200."""
 PQN_ENVS = {"mlp": 32, "minatar": 128}
+
+
+def for_frames(shape: tuple[int, ...], byte: int) -> Any:
+    """The settings to start from for frames of a shape, of which a number has so many bytes."""
+    torso: Any = suited(shape) or "mlp"
+    if torso == "mlp":
+        return VECTORS
+    start = replace(PICTURES, learner=replace(PICTURES.learner, torso=torso))
+    if torso == "minatar":
+        return start
+    memory = min(start.learner.memory, max(LEAST_MEMORY, MEMORY_BYTES // (byte * math.prod(shape))))
+    return replace(start, learner=replace(start.learner, width=512, memory=memory))
 
 
 def family(start: Any) -> dict[str, Any]:

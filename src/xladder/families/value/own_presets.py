@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.families.value import gymnax_presets, published
 from xladder.families.value.config import StepsConfig, ValueWorld
-from xladder.families.value.torsos import suited
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -63,9 +62,8 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
 
 def from_gymnax(config: StepsConfig) -> dict[str, Any]:
     """The presets of the gymnax world with the same kind of frames."""
-    torso: Any = suited(config.world.spec().shape) or "mlp"
-    like = gymnax_presets.VECTORS if torso == "mlp" else gymnax_presets.PICTURES
-    found = gymnax_presets.with_pqn(replace(like, learner=replace(like.learner, torso=torso)))
+    spec = config.world.spec()
+    found = gymnax_presets.with_pqn(gymnax_presets.for_frames(spec.shape, spec.dtype.itemsize))
     return {
         name: replace(
             config,

@@ -16,7 +16,7 @@ from xladder.families.value.acting import ActDraws
 from xladder.families.value.config import LearnerConfig, ValueConfig
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
-from xladder.families.value.torsos import is_own
+from xladder.families.value.torsos import BYTE, PICTURE_AXES, is_own
 from xladder.learners.state_torch import TorchBackend
 from xladder.learners.value_torch import TorchLearner
 from xladder.losses.heads_torch import make_head
@@ -126,7 +126,9 @@ def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
 def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Module:
     """Build one of the built-in torsos."""
     if config.torso in ("nature", "nature_same"):
-        return torsos_torch.NatureCnn(stack, padded=config.torso == "nature_same")
+        padded, colour = config.torso == "nature_same", len(spec.shape) == PICTURE_AXES
+        channels, bright = (stack * spec.seen[-1], spec.max_value) if colour else (stack, BYTE)
+        return torsos_torch.NatureCnn(channels, padded=padded, max_value=bright)
     if config.torso == "minatar":
         return torsos_torch.MinAtarCnn(spec.seen[-1], stack, max_value=spec.max_value)
     return torsos_torch.Mlp(stack * int(np.prod(spec.seen)), config.hidden, max_value=spec.max_value)

@@ -5,6 +5,8 @@ from typing import Literal, get_args
 TorsoName = Literal["mlp", "nature", "minatar", "nature_same"]
 TORSOS: tuple[TorsoName, ...] = get_args(TorsoName)
 LEAST_NATURE = 36  # pixels per side; the three convolutions reduce them to one
+PICTURE_AXES = 3  # height, width, channels
+BYTE = 255  # the brightest value of a grey image
 LEAST_MINATAR = 3  # cells per side; the convolution reduces them to one
 
 
@@ -16,16 +18,16 @@ def is_own(torso: str) -> bool:
 def takes(torso: str, shape: tuple[int, ...]) -> bool:
     """Whether a torso can take single frames of this shape.
 
-    `mlp` takes numbers and vectors, `nature` and `nature_same` grey images [height, width], `minatar` [height, width,
-    channels].
+    `mlp` takes numbers and vectors, `nature` and `nature_same` images [height, width] or [height, width, channels] from
+    36 × 36, `minatar` [height, width, channels].
     """
     match torso:
         case "mlp":
             return len(shape) <= 1
         case "nature" | "nature_same":
-            return len(shape) == 2 and min(shape) >= LEAST_NATURE
+            return len(shape) in (2, PICTURE_AXES) and min(shape[:2]) >= LEAST_NATURE
         case "minatar":
-            return len(shape) == 3 and min(shape[:2]) >= LEAST_MINATAR
+            return len(shape) == PICTURE_AXES and min(shape[:2]) >= LEAST_MINATAR
     raise ValueError(f"There is no torso `{torso}`, only {', '.join(TORSOS)}.")
 
 
