@@ -335,6 +335,8 @@ def main() -> None:
     parser.add_argument("--make", action="store_true", help="print how the environments are made")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/peers-DEVICE.json)")
     options = parser.parse_args()
+    if unknown := set(options.cases.split(",")) - set(CASES):
+        parser.error(f"there is no case {', '.join(sorted(unknown))}: choose from {', '.join(CASES)}")
     folder, console = options.environments.absolute(), Console(width=140)
     if options.make:
         for peer in PEERS:
