@@ -13,7 +13,8 @@ import pytest
 from tests.conftest import TINY_CART
 from xladder import program_cache, stopwatch
 from xladder.cli.main import main
-from xladder.core.compiling import LEVEL, options_for
+from xladder.core import compiling
+from xladder.core.compiling import GRAPHS, IN_GRAPHS, LEVEL, options_for
 from xladder.training import train
 from xladder.worlds import late_imports
 
@@ -112,9 +113,18 @@ print(sorted({"torch", "pandas", "seaborn", "scipy.stats", "matplotlib.pyplot"} 
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(("platform", "flags", "expected"), [("cpu", "", {LEVEL: 2}), ("gpu", "", None)])
-def test_how_hard_xla_tries(platform, flags, expected, monkeypatch):
-    monkeypatch.setenv("XLA_FLAGS", flags)
+@pytest.mark.parametrize(
+    ("platform", "expected"),
+    [("cpu", {LEVEL: 2}), ("gpu", {GRAPHS: IN_GRAPHS, "xla_gpu_graph_min_graph_size": 1}), ("tpu", None)],
+)
+def test_how_xla_compiles_for_a_device(platform, expected, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
     assert options_for(platform) == expected
-    monkeypatch.setenv("XLA_FLAGS", f"--{LEVEL}=0")
+    monkeypatch.setenv("XLA_FLAGS", f"--{LEVEL}=0 --{GRAPHS}=FUSION")
     assert options_for(platform) is None
+
+
+def test_an_option_that_xla_does_not_know_is_not_given(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(compiling, "IN_GRAPHS", "FUSION,NO_SUCH_COMMAND")
+    assert options_for("gpu") is None
