@@ -48,6 +48,30 @@ class Corridor:
         return Discrete(2)
 
 
+class Railed(Corridor):
+    """One cannot fall."""
+
+    def get_avail_actions(self, state, params):
+        return jnp.array([state.place > 0, True])
+
+
+class RailedPicture(Railed):
+    """Shows an image, and is asked as in JaxMARL."""
+
+    def get_avail_actions(self, state):
+        return super().get_avail_actions(state, None)
+
+    def observe(self, state):
+        return jnp.full((4, 4, 1), state.place, jnp.uint8)
+
+
+class MisRailed(Corridor):
+    """Has more flags than actions."""
+
+    def get_avail_actions(self, state, params):
+        return jnp.ones(3, bool)
+
+
 class ManyActions(Corridor):
     """More actions than a byte can tell apart; the last one walks right."""
 

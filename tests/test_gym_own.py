@@ -105,8 +105,15 @@ def test_a_mask_is_split_off_frames_of_any_shape(axes):
     np.testing.assert_array_equal(their_mask, mask)
 
 
-@pytest.mark.parametrize("rung", ["torch", "parallel"])
-@pytest.mark.parametrize("torso", ["mlp", "minatar"])
+@pytest.mark.parametrize(
+    ("rung", "torso"),
+    [
+        ("torch", "mlp"),
+        ("torch", "minatar"),
+        ("parallel", "minatar"),
+        pytest.param("parallel", "mlp", marks=pytest.mark.slow),
+    ],
+)
 def test_forbidden_actions_are_never_taken(rung, torso):
     """The world raises where one is."""
     world = TINY["world"] | {"kwargs": {"picture": torso == "minatar"}}

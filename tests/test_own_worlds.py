@@ -20,6 +20,7 @@ from xladder.errors import UsageError
 from xladder.families.value.program import Program
 from xladder.registry import RungOptions
 from xladder.worlds import contract, gymnax_world, marl_world, names, twin_check
+from xladder.worlds.envs import available
 from xladder.worlds.gymnax_world import GymnaxEnvs
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.marl_world import MarlEnvs, SharedEnvs
@@ -87,10 +88,27 @@ def test_frames_are_padded_and_end_with_the_actions_that_are_available():
 
 def test_zoo_shows_dicts_and_tuples_as_vectors_in_the_order_of_names():
     envs = ZooEnvs("zoo/tests.own_worlds:TreeDuel", 1, 0)
-    assert envs.spec.shape == (3 + 2 + 1 + 3,), "flags, two numbers, one more, and a mask of three actions"
+    assert envs.spec.shape == (3 + 2 + 4 + 3,), "flags, two numbers, one of four, and a mask of three actions"
     frames = envs.reset()
-    np.testing.assert_array_equal(frames[0, 0, [0, 1, 2, 3, 5]], [1, 0, 1, 0, 0])
+    np.testing.assert_array_equal(frames[0, 0, [0, 1, 2, 3, 5, 6, 7, 8]], [1, 0, 1, 0, 1, 0, 0, 0])
     envs.close()
+
+
+@pytest.mark.parametrize("name", [pytest.param("Railed", marks=pytest.mark.slow), "RailedPicture"])
+def test_an_agent_alone_takes_only_what_is_available(name):
+    """Left is not available at the start of a corridor with rails: nobody falls, whatever is drawn."""
+    envs = GymnaxEnvs(f"jax/tests.own_worlds:{name}", 4)
+    assert envs.spec.masked and envs.spec.seen == ((4, 4, 1) if name == "RailedPicture" else (7,))
+    _, frames = envs.reset(reset_keys(root(0), 4))
+    np.testing.assert_array_equal(available(envs.spec, frames)[:, 1], True)
+    learner = SMALL | {"batch_size": 8, "learning_starts": 32}
+    result = trained(f"jax/tests.own_worlds:{name}", "parallel", steps=256, learner=learner)
+    assert np.nanmin(result.metrics["return"]) >= 0
+
+
+def test_flags_that_are_not_one_for_each_action_are_named():
+    with pytest.raises(UsageError, match=r"returns bool \[3\] from `get_avail_actions`, but .* each of its 2 actions"):
+        gymnax_world.load("jax/tests.own_worlds:MisRailed")
 
 
 def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():

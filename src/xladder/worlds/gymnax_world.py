@@ -9,6 +9,9 @@ Shapes: N envs, D numbers in a vector.
 
 from __future__ import annotations
 
+import inspect
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,10 +26,10 @@ from xladder.core.types import Compiled
 from xladder.errors import UsageError, missing_extra
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
-from xladder.worlds.jax_checks import attempt, count_actions, require_scalar, require_unchanged, trace, unpack
+from xladder.worlds.jax_checks import attempt, count_actions, kind_of, require_scalar, require_unchanged, trace, unpack
 from xladder.worlds.late_imports import without_drawing
 from xladder.worlds.names import GYMNAX, find_gymnax
-from xladder.worlds.observations import Layout, layout_of
+from xladder.worlds.observations import Layout, is_real, layout_of
 
 
 class GymnaxState(NamedTuple):
@@ -45,6 +48,16 @@ class Environment(NamedTuple):
     actions: int
     truncates: bool
     """Whether it has a time limit that `is_truncated` reports."""
+    ask: Callable[[Any], Any] | None = None
+    """Returns the available actions in a state, if it says which they are."""
+
+    def frame(self, observation: Any, state: Any) -> jax.Array:
+        """[*shape]: an observation as a frame, with the mask of available actions where there is one."""
+        frame = self.layout.flatten(observation)
+        if self.ask is None:
+            return frame
+        mask = (jnp.ravel(self.ask(state)) > 0).astype(frame.dtype)
+        return jnp.concatenate([frame, jnp.broadcast_to(mask, (*frame.shape[:-1], mask.size))], axis=-1)
 
 
 @dataclass(frozen=True)
@@ -66,11 +79,13 @@ class GymnaxEnvs:
         """Shape of the frames and number of actions."""
         if is_own(self.name):
             found = load(self.name)
+            masked, (*rows, last) = found.ask is not None, found.layout.shape
             return EnvSpec(
-                found.layout.shape,
+                (*rows, last + masked * found.actions),
                 found.layout.dtype,
                 found.actions,
                 found.layout.max_value,
+                masked=masked,
                 fields=found.layout.fields,
             )
         world = GYMNAX[self.name]
@@ -89,7 +104,7 @@ class GymnaxEnvs:
         found = load(self.name)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             observation, world = found.env.reset_env(key, found.params)
-            frame = found.layout.flatten(observation)
+            frame = found.frame(observation, world)
         return settled(world), frame
 
     def _step_one(self, key: jax.Array, state: GymnaxState, action: jax.Array) -> tuple[GymnaxState, Step]:
@@ -100,7 +115,7 @@ class GymnaxEnvs:
             truncated = jnp.zeros((), bool)
             if found.truncates:
                 truncated = jnp.asarray(found.env.is_truncated(moved, found.params), bool) & ~terminated
-            frame = found.layout.flatten(observation)
+            frame = found.frame(observation, moved)
         fresh, first_frame = self._reset_one(jax.random.fold_in(key, int(Stream.RESET)))
         is_first = state.over
         world = jax.tree.map(lambda new, old: jnp.where(is_first, new, old), fresh, settled(moved))
@@ -167,7 +182,28 @@ def _inspect(name: str, env: Any, params: Any) -> Environment:
         require_unchanged(name, "step_env", f"its {field}", first[field], after[field])
     require_scalar(name, "step_env", "its reward", after["reward"])
     require_scalar(name, "step_env", "its done", after["done"], "one flag")
-    return Environment(env, params, layout, actions, _truncates(name, env, params, after["state"]))
+    ask = _available(name, env, params, actions, after["state"])
+    return Environment(env, params, layout, actions, _truncates(name, env, params, after["state"]), ask)
+
+
+def _available(name: str, env: Any, params: Any, actions: int, state: Any) -> Callable[[Any], Any] | None:
+    """The function that returns the available actions in a state, under JaxMARL's name, if a world has one."""
+    function = "get_avail_actions"
+    method = getattr(env, function, None)
+    if not callable(method):
+        return None
+    given = () if len(inspect.signature(method).parameters) == 1 else (params,)
+
+    def ask(state: Any) -> Any:
+        return method(state, *given)
+
+    mask = trace(name, function, lambda state: {"mask": ask(state)}, state)["mask"]
+    if not hasattr(mask, "dtype") or not is_real(mask.dtype) or math.prod(mask.shape) != actions:
+        raise UsageError(
+            f"`{name}` returns {kind_of(mask)} from `{function}`, but it has to be a flag for each of its {actions} "
+            "actions."
+        )
+    return ask
 
 
 def _truncates(name: str, env: Any, params: Any, state: Any) -> bool:
