@@ -162,21 +162,23 @@ def tables() -> str:
         rows, about = kept(what)
         if not rows:
             continue
-        lines += [f"### {title}", "", *(f"{text}  " for text in about), ""]
-        lines += [
-            "| world | settings | steps | return | worst seed | random play | published |",
-            "|---|---|---|---|---|---|---|",
+        heads = [
+            "world",
+            "settings",
+            "steps",
+            "return",
+            "worst seed",
+            "random play",
+            *["published"] * (what == "report"),
         ]
+        lines += [f"### {title}", "", *(f"{text}  " for text in about), ""]
+        lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
         for row in rows:
-            solved = (
-                f", {row['solved']} of {len(row['per_seed'])} above {SOLVED[row['world']]:.0f}"
-                if "solved" in row
-                else ""
-            )
-            cells = [row["world"], row["name"], f"{row['steps']:,}", f"{row['mean']:.2f} ± {row['ci95']:.2f}{solved}"]
-            cells += [f"{row['worst']:.2f}", f"{row['random']:.2f}"]
-            cells.append(PUBLISHED.get(row["world"], "–") if what == "report" else "")
-            lines.append(f"| {' | '.join(cells)} |".replace("-", "−").replace("|−−−", "|---"))
+            cells = [row["world"], row["name"], f"{row['steps']:,}", f"{row['mean']:.2f} ± {row['ci95']:.2f}"]
+            if "solved" in row:
+                cells[-1] += f", {row['solved']} of {len(row['per_seed'])} above {SOLVED[row['world']]:.0f}"
+            cells += [f"{row['worst']:.2f}", f"{row['random']:.2f}", PUBLISHED.get(row["world"], "–")]
+            lines.append(f"| {' | '.join(cells[: len(heads)])} |".replace("-", "−"))
         lines.append("")
     return "\n".join(lines) or "Nothing has been measured yet.\n"
 
