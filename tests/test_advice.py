@@ -16,7 +16,8 @@ def test_a_return_at_the_level_of_random_play_is_named_with_what_to_try():
     assert said == (
         "The return is not above that of random play (−200.0). To try: exploration that keeps to its actions "
         "(`--learner.explore-repeat 16`); more exploration (`--learner.epsilon-steps 0 --learner.epsilon-share 0.8`); "
-        "noise that depends on the state (`--learner.noisy`); rewards that reach further back "
+        "noise that depends on the state (`--learner.noisy`); memory, if what matters was seen earlier "
+        "(`--learner.recurrent 64`); rewards that reach further back "
         "(`--learner.n-step 10`); a longer run (`--steps 400000`)."
     )
     score = {"mean_return": -200.0, "ci95": 0.0, "median_return": -200.0, "episodes": 8, "seeds": 1, "epsilon": 0.0}

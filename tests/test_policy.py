@@ -43,9 +43,9 @@ def test_a_value_policy_acts_as_an_evaluation_without_exploring(cart):
     policy = cart.policy()
     params, choose = nets.take(cart, (0, 0)), compiled(value_evaluation._choose)
     evaluated = choose(
-        cart.config.family.program(cart.config), params, states, keys.evaluation(0), np.int32(0), np.float32(0.0)
+        cart.config.family.program(cart.config), params, states, (), keys.evaluation(0), np.int32(0), np.float32(0.0)
     )
-    np.testing.assert_array_equal(policy(states), evaluated)
+    np.testing.assert_array_equal(policy(states), evaluated.actions)
     assert policy.values(states).shape == (9, 2)
 
 

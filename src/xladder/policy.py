@@ -7,7 +7,8 @@
 If an observation is a single frame (`stack` = 1), its stack axis may be omitted; [1, …] is then one observation.
 
 A policy does not explore and uses no random numbers: the same observation always gives the same action. It needs only
-the network, nothing else of the training. Every new batch size is compiled once.
+the network, nothing else of the training. Every new batch size is compiled once. The policy of a network with memory
+takes the observations of an episode in order; `policy.reset()` begins the next one.
 
 Shapes: B batch, A actions.
 """
@@ -23,6 +24,8 @@ from xladder.errors import UsageError
 
 ScoreFn = Callable[[np.ndarray], Any]
 """Observations [B, …] → float32 [B, A]: a score for each action, larger is better."""
+StepFn = Callable[[np.ndarray, Any], tuple[Any, Any]]
+"""Observations [B, …] and hidden states [B, H] → scores, and the hidden states after them."""
 
 
 class Observation(NamedTuple):
@@ -84,6 +87,33 @@ class ValuePolicy(Policy):
     def values(self, observation: Any) -> np.ndarray:
         """float32 [A], or [B, A] for a batch: the expected return of each action."""
         return self._scores(observation)
+
+
+class RecurrentPolicy(ValuePolicy):
+    """The action with the highest value, for a network with memory: every call is the next step of an episode.
+
+    `reset` begins a new one. Of a batch, every row is an episode of its own.
+    """
+
+    def __init__(self, observation: Observation, step: StepFn, width: int):
+        super().__init__(observation, self._step)
+        self._advance, self._width = step, width
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything: the next observation begins an episode."""
+        self._hidden: Any = None
+
+    def _step(self, batch: np.ndarray) -> Any:
+        if self._hidden is None:
+            self._hidden = np.zeros((len(batch), self._width), np.float32)
+        if len(batch) != len(self._hidden):
+            raise UsageError(
+                f"The policy remembers {len(self._hidden)} episodes, but was given {len(batch)} observations: call its "
+                "`reset` before other episodes begin."
+            )
+        scores, self._hidden = self._advance(batch, self._hidden)
+        return scores
 
 
 class SamplerPolicy(Policy):

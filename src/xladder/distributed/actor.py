@@ -76,9 +76,7 @@ class Actor:
             given = self.key, np.int32(number), np.float32(epsilon), params, self.games.stack
             self.games.send(np.asarray(self._choose(self.env_slice, *given)))
             made = self.games.recv()
-            reward, came = self.env_slice.program.reward(made.step), made.step
-            row = History(made.frames, made.actions, reward, came.terminated, came.truncated, made.is_first)
-            rows.append(row._asdict())
+            rows.append(made.columns(self.env_slice.program.reward(made.step))._asdict())
             ended.append(made.ended)
         chunk = History(**{name: np.stack([row[name] for row in rows], axis=1) for name in History._fields})
         over = np.concatenate([np.isfinite(one.totals) for one in ended])
@@ -116,4 +114,4 @@ def _choose(
 ) -> jax.Array:
     mine = slice(env_slice.first, env_slice.first + env_slice.count)
     draws = jax.tree.map(lambda x: x[mine], env_slice.program.draw_act(key, step))
-    return jnp.where(draws.explore < epsilon, draws.action, env_slice.program.greedy(params, stack, draws))
+    return jnp.where(draws.explore < epsilon, draws.action, env_slice.program.greedy(params, stack, (), draws).actions)

@@ -11,7 +11,9 @@ Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -65,6 +67,23 @@ class Draws(NamedTuple):
 
     taus: Array  # float32 [3, B, Q]; Q = 0 where the head needs none
     noise: Array  # float32 [3, noise_size]; empty where nothing is noisy
+
+
+class Transitions(NamedTuple):
+    """What the loss takes of a batch besides the network's outputs."""
+
+    actions: Array  # int [B]
+    returns: Array  # float32 [B]
+    discounts: Array  # float32 [B]
+    mask: Array | None  # bool [B, A]: the actions available in the states; None if all are
+    next_mask: Array | None  # bool [B, A]: in the next states
+
+
+class Passes(NamedTuple):
+    """A network's outputs float32 [B, Z, A], as functions of fractions [B, Q] and noise."""
+
+    now: Callable[..., jax.Array]  # in the states
+    next: Callable[..., jax.Array]  # in the next states
 
 
 @dataclass(frozen=True)
@@ -130,6 +149,12 @@ class ValueLearner:
         mean: Any = self.net.apply({"params": params}, seen, embedding, noise, method="mean_of_embedded")
         return mask_values(mean, mask)
 
+    def act(
+        self, params: Params, states: jax.Array, hidden: Any, taus: jax.Array | None, noise: Any
+    ) -> tuple[jax.Array, Any]:
+        """`values`, and the hidden states after this step; without memory, `hidden` is empty."""
+        return self.values(params, states, taus, noise), hidden
+
     def expected(self, outputs: jax.Array) -> jax.Array:
         """float32 […, A]: the expected returns from outputs […, Z, A]."""
         return self.head.expected(outputs)
@@ -149,36 +174,44 @@ class ValueLearner:
         """
         c, head = self.config, self.head
         hyperparams = Hyperparams.of(c) if hyperparams is None else hyperparams
-        next_target = self.apply(target, batch.next_states, taus[1], noise[1])  # [B, Z, A]
+        online, old = self.passes(params, batch), self.passes(target, batch)
+        next_target = old.next(taus[1], noise[1])  # [B, Z, A]
         next_choice = next_target  # what the next action is chosen by
         if c.double:
-            next_choice = self.apply(params, batch.next_states, taus[0], noise[0])
+            next_choice = online.next(taus[0], noise[0])
         elif self.fractions and not c.munchausen:  # at fractions of its own (Dabney et al. 2018b, eq. 2)
-            next_choice = self.apply(target, batch.next_states, taus[0], noise[1])
-        now_target = self.apply(target, batch.states, taus[1], noise[1]) if c.munchausen else next_target
-        prediction = self.apply(params, batch.states, taus[2], noise[2])
-        masks = self.split_mask(batch.states)[1], self.split_mask(batch.next_states)[1]
+            next_choice = old.next(taus[0], noise[1])
+        now_target = old.now(taus[1], noise[1]) if c.munchausen else next_target
+        prediction = online.now(taus[2], noise[2])
 
         def one(
-            step: Batch, next_target: Any, next_choice: Any, now_target: Any, prediction: Any, taus: Any, masks: Any
+            step: Transitions, next_target: Any, next_choice: Any, now_target: Any, prediction: Any, taus: Any
         ) -> tuple[jax.Array, jax.Array]:
-            mask, next_mask = masks
             chosen, returns = of_action(prediction, step.actions), step.returns  # [Z], []
             if c.munchausen:
-                next_q = mask_values(head.expected(next_target), next_mask)
+                next_q = mask_values(head.expected(next_target), step.next_mask)
                 policy, log_policy = soft_values(next_q, hyperparams.temperature)
                 next_outputs = jnp.sum(policy[None, :] * (next_target - log_policy[None, :]), axis=-1)
-                now_q = mask_values(head.expected(now_target), mask)
+                now_q = mask_values(head.expected(now_target), step.mask)
                 returns = returns + munchausen_bonus(
                     now_q, step.actions, hyperparams.temperature, c.munchausen_floor, hyperparams.munchausen_scale
                 )
             else:
-                best = jnp.argmax(mask_values(head.expected(next_choice), next_mask))
+                best = jnp.argmax(mask_values(head.expected(next_choice), step.next_mask))
                 next_outputs = of_action(next_target, best)
             target_outputs = jax.lax.stop_gradient(head.target(returns, step.discounts, next_outputs))  # [Z]
             return head.loss(chosen, target_outputs, taus)
 
-        return jax.vmap(one)(batch, next_target, next_choice, now_target, prediction, taus[2], masks)
+        return jax.vmap(one)(self.transitions(batch), next_target, next_choice, now_target, prediction, taus[2])
+
+    def transitions(self, batch: Any) -> Transitions:
+        """The transitions of a batch, leaves [B, …]."""
+        masks = self.split_mask(batch.states)[1], self.split_mask(batch.next_states)[1]
+        return Transitions(batch.actions, batch.returns, batch.discounts, *masks)
+
+    def passes(self, params: Params, batch: Any) -> Passes:
+        """A network's passes over the states and the next states of a batch."""
+        return Passes(partial(self.apply, params, batch.states), partial(self.apply, params, batch.next_states))
 
     def loss(
         self,

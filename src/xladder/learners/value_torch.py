@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +24,6 @@ from xladder.learners.masks_torch import mask_values, split_mask
 from xladder.learners.state_torch import TorchState
 from xladder.losses.heads_torch import ReturnHead, make_head
 from xladder.losses.value_torch import munchausen_bonus, soft_values
-from xladder.nets.value_torch import ValueNet
 from xladder.replay.batch import Batch
 
 
@@ -34,23 +34,41 @@ class Draws(NamedTuple):
     noise: Tensor  # [3, noise_size]
 
 
+class Transitions(NamedTuple):
+    """What the loss takes of a batch besides the network's outputs, with the fields of `value.Transitions`."""
+
+    actions: Tensor  # int64 [B]
+    returns: Tensor  # [B]
+    discounts: Tensor  # [B]
+    mask: Tensor | None  # bool [B, A]
+    next_mask: Tensor | None  # bool [B, A]
+
+
+class Passes(NamedTuple):
+    """A network's outputs [B, Z, A], as functions of fractions [B, Q] and noise."""
+
+    now: Callable[..., Tensor]
+    next: Callable[..., Tensor]
+
+
 class TorchLearner(TorchState):
     """One agent: `values` returns Q-values, `update` learns.
 
     Args:
         config: The settings of the learner.
-        net: Its network.
+        net: Its network, a `ValueNet`.
         device: The PyTorch device.
         masked: How many axes a frame has, if it says which actions are available; 0 if it does not.
         torso_names: The JAX layer names of a user's own torso; None for a built-in one.
     """
 
     NETS = ("net", "target")
+    BATCH: ClassVar[Any] = Batch
 
     def __init__(
         self,
         config: Any,
-        net: ValueNet,
+        net: Any,
         device: str = "cpu",
         masked: int = 0,
         torso_names: parameters.TorsoNames | None = None,
@@ -99,15 +117,23 @@ class TorchLearner(TorchState):
     @torch.inference_mode()
     def values(self, states: np.ndarray, taus: np.ndarray | None = None, noise: np.ndarray | None = None) -> np.ndarray:
         """float32 [B, A]: the expected returns of all actions in states [B, F, …], masked if unavailable."""
+        return self._act(*self._inputs(states, taus, noise)).cpu().numpy()
+
+    def _inputs(self, states: np.ndarray, *numbers: np.ndarray | None) -> list[Tensor]:
         nothing = np.zeros((len(states), 0), np.float32)
-        given = states, nothing if taus is None else taus, nothing if noise is None else noise
-        return self._act(*map(self._input, given)).cpu().numpy()
+        return [self._input(x) for x in (states, *(nothing if x is None else x for x in numbers))]
 
     def act(self, states: Tensor, taus: Tensor, normals: Tensor) -> Tensor:
         """As `values`, of tensors; fractions and noise of width 0 are none."""
         layers = self.net.head.split_noise(normals) if normals.shape[-1] else None
         seen, mask = self.split_mask(states)
         return mask_values(self.head.expected(self.net(seen, taus if taus.shape[-1] else None, layers)), mask)
+
+    def step_values(
+        self, states: np.ndarray, hidden: Any, taus: np.ndarray | None = None, noise: np.ndarray | None = None
+    ) -> tuple[np.ndarray, Any]:
+        """`values`, and the hidden states after this step; without memory, `hidden` is empty."""
+        return self.values(states, taus, noise), hidden
 
     def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
         """The network's input states, and which actions are available, bool [B, A]; None if all are."""
@@ -122,55 +148,65 @@ class TorchLearner(TorchState):
         taus = torch.rand(3, self.config.batch_size, self.head.fractions, device=self.device)
         return Draws(taus, torch.randn(3, self.net.head.noise_size, device=self.device))
 
-    def losses(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor]:
+    def losses(self, batch: Any, draws: Draws) -> tuple[Tensor, Tensor]:
         """float32 [B] each: the losses of the transitions, and their errors."""
-        c, head = self.config, self.head
-        states, mask = self.split_mask(self.tensor(batch.states))
-        next_states, next_mask = self.split_mask(self.tensor(batch.next_states))
-        actions = self.tensor(batch.actions).long()
-        returns, discounts = self.tensor(batch.returns), self.tensor(batch.discounts)
+        c, head, steps = self.config, self.head, self.transitions(batch)
         noise = [self.net.head.split_noise(normals) for normals in draws.noise]
-        rows = torch.arange(len(actions), device=self.device)
-        chosen = self.net(states, draws.taus[2], noise[2])[rows, :, actions]  # [B, Z]
+        rows = torch.arange(len(steps.actions), device=self.device)
+        online = self.passes(self.net, batch)
+        chosen = online.now(draws.taus[2], noise[2])[rows, :, steps.actions]  # [B, Z]
+        returns = steps.returns
         with torch.no_grad():
-            next_target = self.target(next_states, draws.taus[1], noise[1])
+            old = self.passes(self.target, batch)
+            next_target = old.next(draws.taus[1], noise[1])
             if c.munchausen:
-                next_q = mask_values(head.expected(next_target), next_mask)
+                next_q = mask_values(head.expected(next_target), steps.next_mask)
                 policy, log_policy = soft_values(next_q, c.temperature)
                 next_outputs = (policy[:, None] * (next_target - log_policy[:, None])).sum(-1)
-                now_q = mask_values(head.expected(self.target(states, draws.taus[1], noise[1])), mask)
-                bonus = munchausen_bonus(now_q, actions, c.temperature, c.munchausen_floor, c.munchausen_scale)
+                now_q = mask_values(head.expected(old.now(draws.taus[1], noise[1])), steps.mask)
+                bonus = munchausen_bonus(now_q, steps.actions, c.temperature, c.munchausen_floor, c.munchausen_scale)
                 returns = returns + bonus
             else:
                 next_choice = next_target
                 if c.double:
-                    next_choice = self.net(next_states, draws.taus[0], noise[0])
+                    next_choice = online.next(draws.taus[0], noise[0])
                 elif head.fractions:
-                    next_choice = self.target(next_states, draws.taus[0], noise[1])
-                best = mask_values(head.expected(next_choice), next_mask).argmax(1)
+                    next_choice = old.next(draws.taus[0], noise[1])
+                best = mask_values(head.expected(next_choice), steps.next_mask).argmax(1)
                 next_outputs = next_target[rows, :, best]
-            target_outputs = head.target(returns, discounts, next_outputs)
+            target_outputs = head.target(returns, steps.discounts, next_outputs)
         return head.loss(chosen, target_outputs, draws.taus[2])
 
-    def loss(self, batch: Batch, draws: Draws) -> tuple[Tensor, Tensor]:
+    def transitions(self, batch: Any) -> Transitions:
+        """The transitions of a batch, [B, …]."""
+        masks = (self.split_mask(self.tensor(states))[1] for states in (batch.states, batch.next_states))
+        numbers = (self.tensor(x) for x in (batch.returns, batch.discounts))
+        return Transitions(self.tensor(batch.actions).long(), *numbers, *masks)
+
+    def passes(self, net: Any, batch: Any) -> Passes:
+        """A network's passes over the states and the next states of a batch."""
+        states, next_states = (self.split_mask(self.tensor(x))[0] for x in (batch.states, batch.next_states))
+        return Passes(partial(net, states), partial(net, next_states))
+
+    def loss(self, batch: Any, draws: Draws) -> tuple[Tensor, Tensor]:
         """The mean loss over the batch, weighted by `valid`, float32 [], and the errors, float32 [B]."""
         losses, errors = self.losses(batch, draws)
         return (losses * self.tensor(batch.valid)).mean(), errors
 
-    def update(self, batch: Batch, draws: Draws | None = None) -> tuple[float, np.ndarray]:
+    def update(self, batch: Any, draws: Draws | None = None) -> tuple[float, np.ndarray]:
         """One gradient step on a batch, then the soft target update. Returns the loss and the errors [B]."""
         loss, errors = self.start_update(batch, draws)
         return float(loss), errors.cpu().numpy()
 
-    def start_update(self, batch: Batch, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
+    def start_update(self, batch: Any, draws: Draws | None = None) -> tuple[Tensor, Tensor]:
         """As `update`, without waiting for a GPU."""
         loss, errors = self._step(*map(self._input, batch), *(draws or self.draw_update()))
         return (loss.clone(), errors.clone()) if isinstance(self._step, Graph) else (loss, errors)
 
     def step(self, *tensors: Tensor) -> tuple[Tensor, Tensor]:
         """As `update`, of the tensors of a batch and its draws."""
-        size = len(Batch._fields)
-        loss, errors = self._loss(Batch(*tensors[:size]), Draws(*tensors[size:]))
+        size = len(self.BATCH._fields)
+        loss, errors = self._loss(self.BATCH(*tensors[:size]), Draws(*tensors[size:]))
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()
         if self.config.clip != float("inf"):

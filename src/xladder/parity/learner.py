@@ -17,7 +17,7 @@ from xladder.core.types import Params
 from xladder.errors import missing_extra
 from xladder.learners.value import Agent, Draws, Hyperparams, ValueLearner
 from xladder.parity.levels import Level, as_vector, compare
-from xladder.replay.batch import Batch
+from xladder.replay.batch import Batch, Sequences
 
 try:
     import torch
@@ -85,12 +85,13 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
     rng = np.random.default_rng(0)
     taus = rng.random((len(states), learner.fractions), np.float32)
     normals = rng.standard_normal(learner.noise_size, np.float32)
-    ours = compiled(_apply)(learner, params, states, taus, normals)[:2]
+    width = getattr(learner.config, "recurrent", 0)
+    hidden = rng.uniform(-1, 1, (len(states), width)).astype(np.float32) if width else ()
+    ours = compiled(_apply_once)(learner, params, states, hidden, taus, normals)
     with torch.no_grad():
         noise = other.net.head.split_noise(torch.from_numpy(normals))
-        seen, _ = other.split_mask(other.tensor(states))
-        theirs = [other.net(seen, torch.from_numpy(taus), one).numpy() for one in (noise, None)]
-    return compare("forward", TRAINED, ours, tuple(theirs))
+        theirs = [_step_torch(other, other.net, states, hidden, torch.from_numpy(taus), one) for one in (noise, None)]
+    return compare("forward", TRAINED, ours, tuple(outputs.numpy() for outputs in theirs))
 
 
 def fresh_agent(learner: ValueLearner, params: Params, target: Params) -> Agent:
@@ -129,28 +130,54 @@ def learn_both(
 
 
 def apply_both(
-    learner: ValueLearner, agent: Agent, other: value_torch.TorchLearner, batch: Batch, draws: Draws
+    learner: ValueLearner, agent: Agent, other: value_torch.TorchLearner, batch: Any, draws: Draws
 ) -> tuple[Any, Any]:
     """Outputs of online and target networks on both sides: with and without noise, and the values used for acting."""
-    drawn, theirs = torch_draws(draws), []
+    drawn, theirs, seen = torch_draws(draws), [], _seen(batch)
     with torch.no_grad():
-        states, mask = other.split_mask(other.tensor(batch.states))
         noise = other.net.head.split_noise(drawn.noise[0])
+        mask = other.split_mask(other.tensor(seen[0]))[1]
         for net in (other.net, other.target):
-            noisy, plain = net(states, drawn.taus[0], noise), net(states, drawn.taus[0])
-            values = mask_values(other.expected(plain), mask).numpy()
+            outputs = other.passes(net, batch).now
+            noisy, plain = outputs(drawn.taus[0], noise), outputs(drawn.taus[0])
+            acting = _step_torch(other, net, *seen, drawn.taus[0, : len(seen[0])])
+            values = mask_values(other.expected(acting), mask).numpy()
             shut = values == np.float32(MASKED_VALUE)
             theirs.append((noisy.numpy(), plain.numpy(), np.where(shut, 0.0, values), shut))
-    given = batch.states, draws.taus[0], draws.noise[0]
+    given = batch, draws.taus[0], draws.noise[0]
     return [compiled(_apply)(learner, params, *given) for params in (agent.params, agent.target)], theirs
 
 
-def _apply(learner: ValueLearner, params: Params, states: jax.Array, taus: jax.Array, normals: jax.Array) -> Any:
-    noise = learner.split_noise(normals)
-    noisy, plain = (learner.apply(params, states, taus, one) for one in (noise, None))
+def _seen(batch: Any) -> tuple[Any, Any]:
+    """The states in which a batch's network acts first, and its hidden states before them; () without memory."""
+    return (batch.states[:, 0], batch.hidden) if isinstance(batch, Sequences) else (batch.states, ())
+
+
+def _step_torch(other: Any, net: Any, states: Any, hidden: Any, taus: Any, noise: Any = None) -> Any:
+    """A PyTorch network's outputs for states, after hidden states if it has memory."""
+    seen, _ = other.split_mask(other.tensor(states))
+    if isinstance(hidden, tuple):
+        return net(seen, taus, noise)
+    return net.head(net.step(seen, other.tensor(hidden)), taus, noise)
+
+
+def _apply_once(
+    learner: Any, params: Params, states: jax.Array, hidden: Any, taus: jax.Array, normals: jax.Array
+) -> tuple[jax.Array, ...]:
+    noise = learner.split_noise(normals), None
+    if isinstance(hidden, tuple):
+        return tuple(learner.apply(params, states, taus, one) for one in noise)
+    after = learner.net.apply({"params": params}, learner.split_mask(states)[0], hidden, method="step")
+    return tuple(learner.outputs(params, after, taus, one) for one in noise)
+
+
+def _apply(learner: ValueLearner, params: Params, batch: Any, taus: jax.Array, normals: jax.Array) -> Any:
+    outputs = learner.passes(params, batch).now
+    noisy, plain = (outputs(taus, one) for one in (learner.split_noise(normals), None))
     # Acting may use a separate code path. Unavailable actions are compared separately: their values are so large that
     # any difference would pass beside them.
-    values = learner.values(params, states, taus, None)
+    states, hidden = _seen(batch)
+    values, _ = learner.act(params, states, hidden, taus[: len(states)], None)
     shut = values == jnp.float32(MASKED_VALUE)
     return noisy, plain, jnp.where(shut, 0.0, values), shut
 

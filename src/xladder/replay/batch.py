@@ -1,6 +1,6 @@
-"""The batch of transitions that a learner takes, from any kind of replay memory.
+"""The batches that a learner takes, from any kind of replay memory; JAX arrays inside a program, NumPy on the host.
 
-Shapes: B batch, F frames per state.
+Shapes: B batch, F frames per state, S transitions of a sequence, T steps of its states, H hidden numbers.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from xladder.core.types import Array
 
 
 class Batch(NamedTuple):
-    """B transitions; JAX arrays inside a program, NumPy arrays on the host."""
+    """B transitions."""
 
     states: Array  # [B, F, …]
     actions: Array  # int8 or int32 [B]
@@ -17,3 +17,19 @@ class Batch(NamedTuple):
     discounts: Array  # float32 [B]: γⁿ, or 0 after a terminal step
     next_states: Array  # [B, F, …]
     valid: Array  # float32 [B]: the weight of each transition, 0 for invalid ones
+
+
+class Sequences(NamedTuple):
+    """B sequences of S transitions, for a network with memory.
+
+    The states begin with those of the burn-in, then come those of the transitions, then n more to bootstrap from.
+    """
+
+    states: Array  # [B, T, F, …]
+    is_first: Array  # bool [B, T]: whether a state begins an episode
+    hidden: Array  # float32 [B, H]: the network's state before the first of them, as it was when it acted
+    actions: Array  # int8 or int32 [B, S]
+    returns: Array  # float32 [B, S]: discounted sum of n rewards
+    discounts: Array  # float32 [B, S]: γⁿ, or 0 after a terminal step
+    steps: Array  # int32 [B, S]: how many steps after a transition's state its next state comes
+    valid: Array  # float32 [B, S]: the weight of each transition, 0 for invalid ones

@@ -15,6 +15,7 @@ Shapes: N envs, L rows per env, F frames per state, n steps, B batch, R candidat
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,16 +39,23 @@ class Window:
     n_step: int  # n
     length: int  # L
     absences: bool = False  # whether rows may belong to an agent that waits for the others' episodes to end
+    burn_in: int = 0  # rows of a sequence that only prepare the hidden state
+    sequence: int = 1  # transitions of a sample, one after the other
+
+    @property
+    def span(self) -> int:
+        """Rows that a sample needs after the one at which it starts."""
+        return self.burn_in + self.sequence - 1 + self.n_step
 
     def __post_init__(self) -> None:
         if min(self.stack, self.n_step) < 1:
             raise UsageError(
                 f"A sample of {self.stack} frames and {self.n_step} steps is not possible: each has to be at least 1."
             )
-        if self.length < self.stack + self.n_step:
+        if self.length < self.stack + self.span:
             raise UsageError(
                 f"A memory of {self.length} rows per env cannot hold a sample of {self.stack} frames and "
-                f"{self.n_step} steps: use fewer envs, or a memory of at least {self.stack + self.n_step} rows each."
+                f"{self.span} steps: use fewer envs, or a memory of at least {self.stack + self.span} rows each."
             )
 
 
@@ -69,6 +77,27 @@ class History(NamedTuple):
     is_first: Array  # bool [N, L]: the frame begins an episode
 
 
+class RecurrentHistory(NamedTuple):
+    """The same for a network with memory: rows also hold its state."""
+
+    frames: Array
+    actions: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    is_first: Array
+    hidden: Array  # float32 [N, L, H]: the state before the frame, 0 where an episode begins
+
+
+Rows = History | RecurrentHistory
+
+
+def rows_of(columns: Iterable[Any], hidden: Any = ()) -> Any:
+    """Rows from the columns of a `History`, and hidden states if the network has any."""
+    found = History(*columns)
+    return found if isinstance(hidden, tuple) else RecurrentHistory(**found._asdict(), hidden=hidden)
+
+
 class SampleIndices(NamedTuple):
     """Where B samples start."""
 
@@ -82,10 +111,10 @@ def action_dtype(actions: int) -> np.dtype:
     return np.dtype(next((t for t in (np.int8, np.int16) if actions - 1 <= np.iinfo(t).max), np.int32))
 
 
-def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2) -> History:
-    """An empty memory for frames of this shape and dtype."""
+def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2, hidden: int = 0) -> Any:
+    """An empty memory for frames of this shape and dtype, and hidden states of `hidden` numbers, if any."""
     rows = (num_envs, length)
-    return History(
+    plain = History(
         frames=jnp.zeros((*rows, *shape), dtype),
         actions=jnp.zeros(rows, action_dtype(actions)),
         rewards=jnp.zeros(rows, jnp.float32),
@@ -93,12 +122,13 @@ def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions
         truncated=jnp.zeros(rows, bool),
         is_first=jnp.zeros(rows, bool),
     )
+    return rows_of(plain, jnp.zeros((*rows, hidden), jnp.float32)) if hidden else plain
 
 
-def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2) -> int:
+def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2, hidden: int = 0) -> int:
     """Bytes of the memory that `init` would return."""
     action, reward, flags = action_dtype(actions).itemsize, 4, 3
-    return num_envs * length * (math.prod(shape) * jnp.dtype(dtype).itemsize + action + reward + flags)
+    return num_envs * length * (math.prod(shape) * jnp.dtype(dtype).itemsize + action + reward + flags + 4 * hidden)
 
 
 def init_cursor() -> Cursor:
@@ -111,7 +141,7 @@ def advance(cursor: Cursor, length: int) -> Cursor:
     return Cursor((cursor.head + 1) % length, jnp.minimum(cursor.size + 1, length))
 
 
-def add(cursor: Cursor, history: History, rows: History) -> History:
+def add(cursor: Cursor, history: Any, rows: Any) -> Any:
     """Write one row per env, leaves [N, …], at the cursor; call `advance` afterwards.
 
     Leading axes, such as one of seeds, may be before N: a mapped write would be a scatter, which first reads what it
@@ -129,16 +159,16 @@ def add(cursor: Cursor, history: History, rows: History) -> History:
 def eligible(window: Window, cursor: Cursor) -> tuple[jax.Array, jax.Array]:
     """int32 [], []: the slot of the earliest possible start, and the number of starts from there, including reset rows.
 
-    A start needs n rows after it and the frames of its stack. A ring that is not full yet still has the beginning of
-    its first episode, before which the stack is zero anyway.
+    A start needs the rows of its sample after it and the frames of its stack. A ring that is not full yet still has the
+    beginning of its first episode, before which the stack is zero anyway.
     """
     broken = jnp.where(cursor.size == window.length, window.stack - 1, 0)  # stacks that reach into overwritten rows
     earliest = (cursor.head - cursor.size + broken) % window.length
-    return earliest, jnp.maximum(cursor.size - broken - window.n_step, 0)
+    return earliest, jnp.maximum(cursor.size - broken - window.span, 0)
 
 
 def sample_indices(
-    window: Window, cursor: Cursor, history: History, uniforms: jax.Array, strata: int = 1
+    window: Window, cursor: Cursor, history: Rows, uniforms: jax.Array, strata: int = 1
 ) -> SampleIndices:
     """Starts, uniform over envs and times, with replacement, from uniform numbers float32 [B, R, 2].
 
@@ -165,7 +195,7 @@ def gather(window: Window, history: History, indices: SampleIndices, gamma: jax.
     They end with the episode, by termination or truncation, or after n steps. A truncated one bootstraps from the
     episode's last frame.
     """
-    returns, discounts, steps = _look_ahead(window, history, indices, gamma)
+    returns, discounts, steps = look_ahead(window, history, indices, gamma)
     now = indices.slot[:, None] + jnp.arange(1 - window.stack, 1)[None, :]  # [B, F]
     if window.n_step == 1:  # `steps` is 1, and both states are parts of F + 1 frames, read once
         slots = jnp.concatenate([now, indices.slot[:, None] + 1], axis=1) % window.length
@@ -173,8 +203,8 @@ def gather(window: Window, history: History, indices: SampleIndices, gamma: jax.
         states = mask_before_reset(frames[:, :-1], is_first[:, :-1])
         next_states = mask_before_reset(frames[:, 1:], is_first[:, 1:])
     else:
-        states = _stack(history, indices.env, now % window.length)
-        next_states = _stack(history, indices.env, (now + steps[:, None]) % window.length)
+        states = stacked(history, indices.env, now % window.length)
+        next_states = stacked(history, indices.env, (now + steps[:, None]) % window.length)
     return Batch(states, history.actions[indices.env, indices.slot], returns, discounts, next_states, indices.valid)
 
 
@@ -192,8 +222,8 @@ def _scale(uniforms: jax.Array, count: jax.Array) -> jax.Array:
     return jnp.clip((uniforms * count.astype(uniforms.dtype)).astype(jnp.int32), 0, jnp.maximum(count - 1, 0))
 
 
-def _look_ahead(
-    window: Window, history: History, indices: SampleIndices, gamma: jax.Array
+def look_ahead(
+    window: Window, history: Rows, indices: SampleIndices, gamma: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """float32 [B], float32 [B], int32 [B]: Σ γᵏ r over the m ≤ n steps left in the episode; γᵐ or 0; and m."""
     returns = jnp.zeros(indices.slot.shape, jnp.float32)
@@ -212,7 +242,7 @@ def _look_ahead(
     return returns, discounts, steps
 
 
-def _stack(history: History, env: jax.Array, slots: jax.Array) -> jax.Array:
+def stacked(history: Rows, env: jax.Array, slots: jax.Array) -> jax.Array:
     """[B, F, *frame]: the frames at `slots` [B, F]; those of earlier episodes are zero."""
     return mask_before_reset(history.frames[env[:, None], slots], history.is_first[env[:, None], slots])
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from xladder.core.state import Stateful
 from xladder.replay.batch import Batch
-from xladder.replay.history import History, SampleIndices, Window, action_dtype
+from xladder.replay.history import History, Rows, SampleIndices, Window, action_dtype, rows_of
 
 
 class HostHistory(Stateful):
@@ -21,10 +21,12 @@ class HostHistory(Stateful):
 
     STATE = ("rows", "head", "size")
 
-    def __init__(self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any, actions: int = 2):
+    def __init__(
+        self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any, actions: int = 2, hidden: int = 0
+    ):
         self.num_envs, self.window = num_envs, window
         rows = (num_envs, window.length)
-        self.rows = History(
+        plain = History(
             frames=np.zeros((*rows, *shape), dtype),
             actions=np.zeros(rows, action_dtype(actions)),
             rewards=np.zeros(rows, np.float32),
@@ -32,6 +34,7 @@ class HostHistory(Stateful):
             truncated=np.zeros(rows, bool),
             is_first=np.zeros(rows, bool),
         )
+        self.rows: Any = rows_of(plain, np.zeros((*rows, hidden), np.float32)) if hidden else plain
         self.head = self.size = 0
 
     def part(self, first: int, count: int) -> HostHistory:
@@ -47,7 +50,7 @@ class HostHistory(Stateful):
             old[:] = new
         self.head, self.size = state["head"], state["size"]
 
-    def add(self, rows: History) -> None:
+    def add(self, rows: Rows) -> None:
         """Write one row per env, leaves [N, …]."""
         for old, new in zip(self.rows, rows, strict=True):
             old[:, self.head] = new
@@ -71,7 +74,7 @@ class HostHistory(Stateful):
         """The slot of the earliest possible start, and the number of starts from there, including reset rows."""
         window = self.window
         broken = 0 if self.begins_whole() else window.stack - 1
-        return (self.head - self.size + broken) % window.length, max(self.size - broken - window.n_step, 0)
+        return (self.head - self.size + broken) % window.length, max(self.size - broken - window.span, 0)
 
     def begins_whole(self) -> bool:
         """Whether the oldest rows begin an episode, so that their frame stacks are complete."""
@@ -120,8 +123,8 @@ class HostHistory(Stateful):
                 _mask_before_reset(frames[:, 1:], is_first[:, 1:]),
             )
         else:
-            states = _mask_before_reset(*self._read(indices.env, now))
-            next_states = _mask_before_reset(*self._read(indices.env, now + steps[:, None]))
+            states = self.states(indices.env, indices.slot)
+            next_states = self.states(indices.env, indices.slot + steps)
         return Batch(
             states, self.rows.actions[indices.env, indices.slot], returns, discounts, next_states, indices.valid
         )
@@ -142,6 +145,10 @@ class HostHistory(Stateful):
             lost = self.rows.is_first[indices.env, (indices.slot + step + 2) % self.window.length]
             goes_on &= ~terminated & ~self.rows.truncated[row] & ~lost
         return returns, discounts, steps
+
+    def states(self, env: np.ndarray, slot: np.ndarray) -> np.ndarray:
+        """[B, F, *frame]: the frame stacks at these rows; frames of earlier episodes are zero."""
+        return _mask_before_reset(*self._read(env, slot[:, None] + np.arange(1 - self.window.stack, 1)))
 
     def _read(self, env: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Frames [B, F, *frame] and their `is_first` flags, bool [B, F]."""

@@ -1,7 +1,7 @@
 """Priorities of the rows of a `History`, for prioritised replay (Schaul et al. 2016).
 
 Rows at which no sample can start have priority zero and are never drawn: unwritten rows, rows whose frame stacks are
-partly overwritten, the newest rows (their n-step outcome is not known yet) and reset rows.
+partly overwritten, the newest rows (their sample is not complete yet) and reset rows.
 
 Rows are kept in blocks of about √(N·L), with the sum of each. Sampling searches the sums for a block, then the block
 for a row. After any change the sums of the touched blocks are recomputed from their rows, so they never drift. A block
@@ -49,12 +49,12 @@ def admit(window: Window, cursor: Cursor, priorities: Priorities, history: Histo
     """
     times = priorities.blocks.shape[1]
     size = jnp.minimum(cursor.size + 1, window.length)
-    # The row that now has n rows after it, then the new row, and the rows whose stacks it breaks, if any.
-    slots = (cursor.head + jnp.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1], all distinct
+    # The row that now has its whole sample after it, then the new row, and the rows whose stacks it breaks, if any.
+    slots = (cursor.head + jnp.array([-window.span, *range(window.stack)])) % window.length  # [F + 1], all distinct
     is_reset = _column(history.is_first, (slots[0] + 1) % window.length)  # [N]
     if window.absences:
         is_reset |= _column(history.terminated, slots[0]) & _column(history.truncated, slots[0])
-    new = jnp.where((size > window.n_step) & ~is_reset, priorities.largest, 0.0)
+    new = jnp.where((size > window.span) & ~is_reset, priorities.largest, 0.0)
     broken = jnp.where(size < window.length, priorities.blocks[slots[1:] // times, slots[1:] % times], 0.0)  # [F, N]
     values = jnp.concatenate([new[None], broken.at[0].set(0.0)])
     blocks = priorities.blocks.at[slots // times, slots % times].set(values)

@@ -32,12 +32,12 @@ class HostPriorities(Stateful):
     def admit(self, history: HostHistory) -> None:
         """Update the priorities after a row was added to the history."""
         window, newest = history.window, history.head - 1
-        slots = (newest + np.array([-window.n_step, *range(window.stack)])) % window.length  # [F + 1]
+        slots = (newest + np.array([-window.span, *range(window.stack)])) % window.length  # [F + 1]
         touched, by_slot = slots // self.times, self.blocks.reshape(-1, self.blocks.shape[2])  # a view [G·T, N]
         by_slot[slots[1]] = 0
         if history.size == window.length:
             by_slot[slots[2:]] = 0  # their stacks are broken
-        if history.size > window.n_step:
+        if history.size > window.span:
             is_reset = history.rows.is_first[:, (slots[0] + 1) % window.length]
             if window.absences:
                 is_reset = is_reset | (history.rows.terminated[:, slots[0]] & history.rows.truncated[:, slots[0]])

@@ -23,10 +23,12 @@ from xladder.core.types import Array, Params
 from xladder.families.value import own_torsos
 from xladder.families.value.config import LearnerConfig, ValueConfig
 from xladder.families.value.torsos import BYTE, PICTURE_AXES, is_own
+from xladder.learners.recurrent import RecurrentLearner
 from xladder.learners.value import ValueLearner
 from xladder.losses.heads import make_head
 from xladder.nets.fields import unflatten
 from xladder.nets.heads import Head
+from xladder.nets.recurrent import Gru, RecurrentNet
 from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
 from xladder.nets.value import ValueNet
 from xladder.replay import history
@@ -40,6 +42,14 @@ class Seen(NamedTuple):
 
     stack: jax.Array  # [N, F, *frame]: the state to act in
     is_first: jax.Array  # bool [N]: whether its newest frame begins an episode
+    hidden: Any = ()  # float32 [N, H]: the network's state before that frame; () for a network without memory
+
+
+class Choice(NamedTuple):
+    """What N envs are to do."""
+
+    actions: Array  # int32 [N]
+    hidden: Any = ()  # float32 [N, H]: the network's state after the choice; () for a network without memory
 
 
 class EpisodeTotals(NamedTuple):
@@ -200,7 +210,12 @@ class ActingProgram(Portable):
         is_first = jnp.ones((n,), bool)
         stack = jnp.zeros((n, self.config.world.stack, *spec.shape), spec.dtype)
         score = EpisodeTotals(jnp.zeros((n,), jnp.float32), jnp.zeros((n,), jnp.int32))
-        return Seen(history.push(stack, frames, is_first), is_first), score
+        return Seen(history.push(stack, frames, is_first), is_first, self.no_memories(n)), score
+
+    def no_memories(self, rows: int) -> Any:
+        """float32 [N, H]: the network's state where an episode begins; () for a network without memory."""
+        width = self.config.learner.recurrent
+        return jnp.zeros((rows, width), jnp.float32) if width else ()
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
         """Keys [N] of the envs' first episodes."""
@@ -258,13 +273,19 @@ class ActingProgram(Portable):
             return draws.action
         return random_available(available(self.spec, stack[:, -1]), draws.action)
 
-    def greedy(self, params: Params, stack: jax.Array, draws: ActDraws) -> jax.Array:
-        """int32 [N]: the greedy actions in states [N, F, …]."""
+    def greedy(self, params: Params, stack: jax.Array, hidden: Any, draws: ActDraws) -> Choice:
+        """The greedy actions in states [N, F, …], after hidden states [N, H]; () for a network without memory."""
         noise = self.learner.split_noise(draws.noise) if self.learner.noise_size else None
-        return jnp.argmax(self.learner.values(params, stack, draws.taus, noise), axis=-1).astype(jnp.int32)
+        values, hidden = self.learner.act(params, stack, hidden, draws.taus, noise)
+        return Choice(jnp.argmax(values, axis=-1).astype(jnp.int32), hidden)
 
-    def watch(self, seen: Seen, score: EpisodeTotals, step: Step) -> tuple[Seen, EpisodeTotals, jax.Array, jax.Array]:
-        """Observations and totals after a step, and the return and length of each episode that ended, or nan."""
+    def watch(
+        self, seen: Seen, score: EpisodeTotals, step: Step, hidden: Any = ()
+    ) -> tuple[Seen, EpisodeTotals, jax.Array, jax.Array]:
+        """Observations and totals after a step, and the return and length of each episode that ended, or nan.
+
+        `hidden` is the network's state after the choice, which is forgotten where an episode begins.
+        """
         totals = jnp.where(step.is_first, score.total, jnp.nan)
         lengths = jnp.where(step.is_first, score.steps.astype(jnp.float32), jnp.nan)
         longer = score.steps + 1
@@ -273,7 +294,8 @@ class ActingProgram(Portable):
         score = EpisodeTotals(
             jnp.where(step.is_first, 0.0, score.total + step.reward), jnp.where(step.is_first, 0, longer)
         )
-        return Seen(history.push(seen.stack, step.frame, step.is_first), step.is_first), score, totals, lengths
+        kept = jax.tree.map(lambda x: jnp.where(step.is_first[:, None], 0.0, x), hidden)
+        return Seen(history.push(seen.stack, step.frame, step.is_first), step.is_first, kept), score, totals, lengths
 
     def reward(self, step: Step) -> Array:
         """float32 [N]: the rewards to learn from, clipped and scaled if so configured."""
@@ -338,10 +360,10 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
     def features(state: jax.Array) -> Any:
         return torso.init_with_output(jax.random.key(0), unflatten(state, fields) if fields else state)[0]
 
-    kind = make_head(config)
+    kind, width = make_head(config), config.recurrent
     head = Head(
         actions=spec.actions,
-        features=jax.eval_shape(features, example).shape[-1],
+        features=width or jax.eval_shape(features, example).shape[-1],
         width=config.width,
         atoms=kind.outputs,
         cosines=kind.cosines,
@@ -351,4 +373,8 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
         norm=norm,
         dtype=dtype,
     )
-    return ValueLearner(config, ValueNet(torso, head, fields), masked=spec.masked * len(spec.shape))
+    masked = spec.masked * len(spec.shape)
+    if width:
+        net: Any = RecurrentNet(torso, Gru(width, dtype), head, fields)
+        return RecurrentLearner(config, net, masked=masked)
+    return ValueLearner(config, ValueNet(torso, head, fields), masked=masked)

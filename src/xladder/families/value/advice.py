@@ -10,6 +10,7 @@ from xladder.families.value.config import ValueConfig
 LONGER = 4  # times the steps, and twice the exploration
 SHARE = 0.8  # of a run that explores
 REPEAT = 16  # steps of one random action: on MountainCar 8 % of random episodes then reach the goal, and else none
+UNITS = 64  # of a GRU
 STEPS = 10  # rewards per target, so that one reward at the end reaches further back
 
 
@@ -32,6 +33,8 @@ def _ideas(config: ValueConfig) -> list[str]:
         ideas.append(f"more exploration (`--learner.epsilon-steps 0 --learner.epsilon-share {SHARE}`)")
     if config.algorithm == "replay" and not c.noisy:
         ideas.append("noise that depends on the state (`--learner.noisy`)")
+    if config.algorithm == "replay" and not c.recurrent:
+        ideas.append(f"memory, if what matters was seen earlier (`--learner.recurrent {UNITS}`)")
     if config.algorithm == "replay" and c.n_step < STEPS:
         ideas.append(f"rewards that reach further back (`--learner.n-step {STEPS}`)")
     ideas.append(f"a longer run (`--{config.length} {LONGER * getattr(config, config.length)}`)")

@@ -11,6 +11,7 @@ from xladder.families.value.config import ValueConfig
 
 _COUNTS = (
     "width",
+    "sequence",
     "n_step",
     "batch_size",
     "strata",
@@ -23,6 +24,10 @@ _COUNTS = (
     "cosines",
 )
 _UNUSED_BY_PQN = (
+    "recurrent",
+    "burn_in",
+    "sequence",
+    "eta",
     "double",
     "noisy",
     "n_step",
@@ -64,7 +69,7 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
         *(("learner.hidden", width) for width in c.hidden),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
-    for name in ("learning_starts", "target_update_period", "epsilon_steps", "explore_from"):
+    for name in ("recurrent", "burn_in", "learning_starts", "target_update_period", "epsilon_steps", "explore_from"):
         need(getattr(c, name) >= 0, f"learner.{name.replace('_', '-')}", getattr(c, name), "it cannot be negative")
     for flag, positive in [
         ("learner.lr", c.lr),
@@ -84,6 +89,7 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
         "alpha",
         "beta",
         "beta_end",
+        "eta",
         "munchausen_scale",
     )
     for name in shares:
@@ -129,11 +135,12 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
     )
     rows = c.memory // envs
     need(
-        not replays or rows >= config.world.stack + c.n_step + 1,
+        not replays or rows >= config.world.stack + c.span + 1,
         "learner.memory",
         c.memory,
-        f"with `--world.num-envs {envs}`, frames stacked {config.world.stack} deep and {c.n_step}-step returns it has "
-        f"to be {(config.world.stack + c.n_step + 1) * envs:,} or more",
+        f"with `--world.num-envs {envs}`, frames stacked {config.world.stack} deep and {c.n_step}-step returns"
+        f"{f' in sequences of {c.burn_in} + {c.sequence}' * bool(c.recurrent)} it has "
+        f"to be {(config.world.stack + c.span + 1) * envs:,} or more",
     )
     shared = math.gcd(envs, c.batch_size)
     need(

@@ -45,6 +45,14 @@ class LearnerConfig:
     """Widths of the mlp torso's layers."""
     width: int = 128
     """Width of the head's hidden layer."""
+    recurrent: int = 0
+    """Units of a GRU between torso and head, which remembers earlier observations; 0 for none."""
+    burn_in: int = 10
+    """Steps that bring a stored hidden state up to date before the sequence that is learned from (with a GRU)."""
+    sequence: int = 20
+    """Transitions that are learned from in a row (with a GRU); a batch has `batch_size` such sequences."""
+    eta: float = 0.9
+    """η: share of a sequence's largest error in its priority; the rest is the mean (with a GRU)."""
     head: Literal["scalar", "categorical", "quantile", "implicit"] = "scalar"
     """How returns are modelled: mean, atoms (C51), fixed quantiles (QR-DQN) or sampled quantiles (IQN)."""
     dueling: bool = False
@@ -136,6 +144,11 @@ class LearnerConfig:
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the matrix products; parameters, targets and losses stay float32."""
 
+    @property
+    def span(self) -> int:
+        """Steps of an env that a sample needs after the one at which it starts."""
+        return self.n_step + (self.burn_in + self.sequence - 1 if self.recurrent else 0)
+
 
 @dataclass(frozen=True)
 class PQNConfig:
@@ -193,6 +206,29 @@ MEMBERS: dict[str, dict[str, Any]] = {
 }
 
 
+# R2D2 (Kapturowski et al. 2019; numbers of google-deepmind/acme: acme/agents/jax/r2d2/config.py), as changes to a
+# world's settings. Its sizes are for Atari: here a GRU of 64 units instead of an LSTM of 512, sequences of 10 + 20
+# steps instead of 40 + 80 and batches of 32 instead of 64, and a sequence may begin at any step instead of every 40th.
+# Values are not rescaled, and previous action and reward are no input.
+R2D2: dict[str, Any] = {
+    "recurrent": 64,
+    "burn_in": 10,
+    "sequence": 20,
+    "batch_size": 32,
+    "head": "scalar",
+    "double": True,
+    "dueling": True,
+    "n_step": 5,  # bootstrap_n
+    "gamma": 0.997,  # discount
+    "prioritised": True,
+    "alpha": 0.9,  # priority_exponent
+    "beta": 0.6,  # importance_sampling_exponent
+    "beta_end": 0.6,
+    "eta": 0.9,  # max_priority_weight
+    "lr": 1e-3,  # learning_rate
+}
+
+
 def compared(config: ValueConfig) -> Any:
     """Shorter settings for a comparison: a small replay memory, a few hundred ticks of learning, no evaluation."""
     c, tick, starts = config.learner, config.per_tick, 0
@@ -232,7 +268,7 @@ def memory_bytes(config: ValueConfig) -> int:
     spec = config.world.spec()
     agents = max(1, len(spec.agents))
     return (
-        agents * num_bytes(n, memory // n, spec.shape, spec.dtype, spec.actions)
+        agents * num_bytes(n, memory // n, spec.shape, spec.dtype, spec.actions, config.learner.recurrent)
         + agents * 4 * memory * config.learner.prioritised
     )
 
@@ -248,6 +284,8 @@ def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
         found["actors"] = ("its replay memories sample uniformly over their envs (`--learner.strata 1`)", "parallel")
+    if config.learner.recurrent:
+        found["actors"] = ("its replay memories keep transitions, not sequences with hidden states", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
     torch = why_no_twin(config) or torch
     return found | ({rung: (torch, "sequential") for rung in ("torch", "compiled", "hybrid")} if torch else {})
@@ -431,7 +469,7 @@ class ValueConfig:
     def learning_begins(self) -> int:
         """Agent steps before the first update with replay: `learning_starts`, or enough to sample a batch."""
         c = self.learner
-        return max(c.learning_starts, c.batch_size, (c.n_step + 1) * self.world.rows)
+        return max(c.learning_starts, c.batch_size, (c.span + 1) * self.world.rows)
 
     @property
     def explore_steps(self) -> int:

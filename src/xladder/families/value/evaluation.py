@@ -20,12 +20,12 @@ from xladder.core import keys
 from xladder.core.mapping import over_seeds, pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
-from xladder.families.value.acting import random_available
+from xladder.families.value.acting import Choice, random_available
 from xladder.families.value.advice import advise
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
-from xladder.policy import Observation, ValuePolicy
+from xladder.policy import Observation, RecurrentPolicy, ValuePolicy
 from xladder.worlds.envs import Envs, available
 from xladder.worlds.hosted import HostedEnvs
 
@@ -161,9 +161,9 @@ def _run_program(
 
         def one(given: Any) -> tuple[Any, jax.Array]:
             params, (state, seen, score) = given
-            actions = _choose(program, params, seen.stack, key, step, epsilon)
-            state, answer = envs.step(step_keys, state, actions)
-            seen, score, totals, _ = program.watch(seen, score, answer)
+            choice = _choose(program, params, seen.stack, seen.hidden, key, step, epsilon)
+            state, answer = envs.step(step_keys, state, choice.actions)
+            seen, score, totals, _ = program.watch(seen, score, answer, choice.hidden)
             return (state, seen, score), totals
 
         return over_seeds(one, (params, playing))
@@ -256,7 +256,8 @@ class EvaluationActor:
     def __init__(self, config: ValueConfig, params: Params, num_envs: int, seed: int, compiled: Compiled):
         self.program: Any = config.family.program(config)
         self.params = params if config.agent_axis else jax.tree.map(lambda x: x[None], params)
-        self.games = Stepper(config.world.on_host(num_envs, _apart(seed), compiled), config.world.stack)
+        worlds = config.world.on_host(num_envs, _apart(seed), compiled)
+        self.games = Stepper(worlds, config.world.stack, config.learner.recurrent)
         self.num_envs, self.agents = num_envs, len(self.games.is_first) // num_envs
         self.learners = config.num_learners
         self.key = keys.evaluation(seed)
@@ -269,13 +270,12 @@ class EvaluationActor:
     def advance(self, step: int, epsilon: float | np.ndarray) -> Transition:
         """Step every env once."""
         epsilons = np.broadcast_to(np.asarray(epsilon, np.float32), (self.learners,))
-        chosen = [
-            self._choose(
-                self.program, pick(self.params, i), self.games.seen_by(i), self.key, np.int32(step), epsilons[i], i
-            )
-            for i in range(self.learners)
-        ]
-        self.games.send([np.asarray(actions) for actions in chosen])
+        chosen = []
+        for i in range(self.learners):
+            seen = self.games.seen_by(i), self.games.hidden_of(i)
+            given = pick(self.params, i), *seen, self.key, np.int32(step), epsilons[i], i
+            chosen.append(self._choose(self.program, *given))
+        self.games.send([np.asarray(one.actions) for one in chosen], [one.hidden for one in chosen])
         return self.games.recv()
 
     def by_copy(self, values: np.ndarray) -> np.ndarray:
@@ -288,49 +288,66 @@ class EvaluationActor:
 
 
 def policy(config: ValueConfig, params: Params, compiled: Compiled) -> ValuePolicy:
-    """A trained agent as a function from the last frames (zeros before an episode's first frame) to actions."""
+    """A trained agent as a function from the last frames (zeros before an episode's first frame) to actions.
+
+    With memory, it takes the frames of an episode in order.
+    """
     program: Any = config.family.program(config)
     spec, dtype = program.spec, np.dtype(program.spec.dtype)
     most = {"u": 256, "b": 2}.get(dtype.kind)
     seen = Observation((config.world.stack, *spec.shape), dtype, most, "frames")
-    return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states))
+    if width := config.learner.recurrent:
+        return RecurrentPolicy(seen, lambda *given: compiled(_values)(program, params, *given), width)
+    return ValuePolicy(seen, lambda states: compiled(_values)(program, params, states, ())[0])
 
 
-def _values(program: Any, params: Params, states: jax.Array) -> jax.Array:
-    """float32 [B, A]: Q-values without noise and at fixed fractions, so that they depend on the state alone."""
+def _values(program: Any, params: Params, states: jax.Array, hidden: Any) -> tuple[jax.Array, Any]:
+    """float32 [B, A]: Q-values without noise and at fixed fractions, so that they depend on the state alone.
+
+    Also returns the hidden states after these; () for a network without memory.
+    """
     learner = program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
-    taus = jnp.asarray(midpoints(fractions))
-    return learner.values(params, states, jnp.broadcast_to(taus[None], (states.shape[0], fractions)), None)
+    taus = jnp.broadcast_to(jnp.asarray(midpoints(fractions))[None], (states.shape[0], fractions))
+    return learner.act(params, states, hidden, taus, None)
 
 
 def _choose(
     program: Any,
     params: Params,
     stack: jax.Array,
+    hidden: Any,
     key: jax.Array,
     step: jax.Array,
     epsilon: jax.Array,
     agent: jax.Array | int = 0,
-) -> jax.Array:
-    """int32 [N]: greedy actions without noise on the weights, or random ones with probability ε."""
+) -> Choice:
+    """Greedy actions without noise on the weights, or random ones with probability ε."""
     num_envs, learner = stack.shape[0], program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
     uniforms = jax.random.uniform(keys.address(key, step, agent, keys.Stream.ACT), (num_envs, 2 + fractions))
-    values = learner.values(params, stack, uniforms[:, 2:], None)
+    values, hidden = learner.act(params, stack, hidden, uniforms[:, 2:], None)
     action = jnp.minimum((uniforms[:, 1] * program.spec.actions).astype(jnp.int32), program.spec.actions - 1)
     if program.spec.masked:
         action = random_available(available(program.spec, stack[:, -1]), uniforms[:, 1])
-    return jnp.where(uniforms[:, 0] < epsilon, action, jnp.argmax(values, axis=-1).astype(jnp.int32))
+    best = jnp.argmax(values, axis=-1).astype(jnp.int32)
+    return Choice(jnp.where(uniforms[:, 0] < epsilon, action, best), hidden)
 
 
 def choose_one(config: ValueConfig, params: Params, seed: int, compiled: Compiled) -> Callable[[np.ndarray], int]:
-    """The policy as a function from one state [F, …] to an action; it counts its own steps for the random keys."""
-    program, key, choose = config.family.program(config), keys.evaluation(seed), compiled(_choose)
-    steps = count()
+    """The policy as a function from the states [F, …] of one episode to actions.
+
+    It counts its own steps for the random keys, and keeps the network's memory.
+    """
+    program: Any = config.family.program(config)
+    key, choose = keys.evaluation(seed), compiled(_choose)
+    steps, hidden = count(), program.no_memories(1)
 
     def policy(state: np.ndarray) -> int:
-        given = params, state[None], key, np.int32(next(steps)), np.float32(config.evaluate_epsilon)
-        return int(choose(program, *given)[0])
+        nonlocal hidden
+        given = params, state[None], hidden, key, np.int32(next(steps)), np.float32(config.evaluate_epsilon)
+        choice = choose(program, *given)
+        hidden = choice.hidden
+        return int(choice.actions[0])
 
     return policy

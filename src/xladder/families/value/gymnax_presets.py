@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from xladder.families.value import published
 from xladder.families.value.config import (
     MEMBERS,
+    R2D2,
     LearnerConfig,
     PQNConfig,
     StepsConfig,
@@ -132,14 +133,14 @@ def for_frames(shape: tuple[int, ...], byte: int) -> Any:
 
 
 def family(start: Any) -> dict[str, Any]:
-    """The members of the family, derived from a world's settings."""
+    """The members of the family and R2D2, derived from a world's settings."""
     found = members(start)
     if start.learner.torso == "mlp":
         found["explore"] = replace(start, learner=replace(start.learner, explore_repeat=REPEAT), steps=2 * start.steps)
         for name, config in found.items():
             if config.learner.head != "scalar":
                 found[name] = replace(config, learner=replace(config.learner, **COPIED_TARGET))
-    return found
+    return found | {"r2d2": replace(start, learner=replace(start.learner, **R2D2))}
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:

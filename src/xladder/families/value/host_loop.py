@@ -10,18 +10,18 @@ Shapes: N envs, F frames per state, T steps per tick, K updates per tick, B batc
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Protocol, SupportsFloat
 
 import numpy as np
 
 from xladder.core.state import Stateful, unique
-from xladder.families.value.acting import ActDraws
+from xladder.families.value.acting import ActDraws, Choice
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Program
 from xladder.families.value.stepping import Ended, Report, Stepper, Transition, of_agent, random_available
-from xladder.replay import priorities_host
-from xladder.replay.batch import Batch
-from xladder.replay.history import History, SampleIndices
+from xladder.replay import priorities_host, sequences_host
+from xladder.replay.history import SampleIndices
 from xladder.replay.history_host import HostHistory
 from xladder.worlds.envs import HostEnvs, available
 
@@ -34,8 +34,8 @@ class HostActor(Protocol):
     def draw(self, step: int, agent: int) -> ActDraws:
         """The random numbers for one action selection in every env, as NumPy arrays."""
 
-    def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
-        """int [N]: the best actions in states [N, F, …]."""
+    def greedy(self, agent: int, stack: np.ndarray, hidden: Any, draws: ActDraws) -> Choice:
+        """The best actions in states [N, F, …], after hidden states [N, H]; () for a network without memory."""
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
         """Uniform numbers that pick where the samples of an update start."""
@@ -44,7 +44,7 @@ class HostActor(Protocol):
 class HostLearner(Protocol):
     """Interface of the learner."""
 
-    def learn(self, update: int, agent: int, batch: Batch) -> tuple[SupportsFloat, np.ndarray | None]:
+    def learn(self, update: int, agent: int, batch: Any) -> tuple[SupportsFloat, np.ndarray | None]:
         """One update. Returns the loss, which may still be computed on a GPU, and each transition's error.
 
         Without prioritised replay, errors may be None.
@@ -66,26 +66,25 @@ class HostMemory(Stateful):
         config, spec = program.config, program.spec
         n, c = config.world.rows, config.learner
         self.program = program
-        self.history = HostHistory(n, program.window, spec.shape, spec.dtype, spec.actions)
+        self.history = HostHistory(n, program.window, spec.shape, spec.dtype, spec.actions, c.recurrent)
+        self.gather: Any = partial(sequences_host.gather, self.history) if c.recurrent else self.history.gather
         self.priorities = priorities_host.HostPriorities(n, program.window.length) if c.prioritised else None
         self.alpha, self.beta, self.strata = c.alpha, np.float32(c.beta), c.strata
 
     def add(self, made: Transition) -> None:
         """Add one row per env."""
-        step = made.step
-        reward = self.program.reward(step)
-        self.history.add(History(made.frames, made.actions, reward, step.terminated, step.truncated, made.is_first))
+        self.history.add(made.columns(self.program.reward(made.step)))
         if self.priorities is not None:
             self.priorities.admit(self.history)
 
-    def sample(self, uniforms: np.ndarray, gamma: float) -> tuple[SampleIndices, Batch]:
-        """Sample a batch of transitions. Returns their indices, too."""
+    def sample(self, uniforms: np.ndarray, gamma: float) -> tuple[SampleIndices, Any]:
+        """Sample a batch of transitions, or of sequences for a network with memory. Returns their indices, too."""
         if self.priorities is None:
             indices = self.history.sample_indices(uniforms, self.strata)
         else:
             even = np.stack([priorities_host.stratified(uniforms[:, 0]), uniforms[:, 1]], axis=1)
             indices = self.priorities.sample_indices(even, float(self.beta))
-        return indices, self.history.gather(indices, gamma)
+        return indices, self.gather(indices, gamma)
 
     def update_priorities(self, indices: SampleIndices, errors: np.ndarray) -> None:
         """Set priorities from the errors of an update."""
@@ -104,7 +103,7 @@ class HostLoop(Stateful):
         self.program = Program(config)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.memories = [HostMemory(self.program) for _ in range(self.program.num_agents)]
-        self.games = Stepper(actor.worlds, config.world.stack)
+        self.games = Stepper(actor.worlds, config.world.stack, config.learner.recurrent)
 
     def advance(self) -> dict[str, np.ndarray]:
         """One tick: choose actions, learn (in the last step only), step the envs, store."""
@@ -112,7 +111,8 @@ class HostLoop(Stateful):
         epsilon, ended = float(self.program.epsilon(self.tick)), list[Ended]()
         learning = bool(self.program.is_learning(self.tick))
         for t in range(c.steps_per_tick):
-            self.games.send(self.choose(self.tick * c.steps_per_tick + t, epsilon))
+            choices = self.choose(self.tick * c.steps_per_tick + t, epsilon)
+            self.games.send([one.actions for one in choices], [one.hidden for one in choices])
             if t == c.steps_per_tick - 1:
                 paused = time.perf_counter()
                 losses = self.learn() if learning else []
@@ -127,17 +127,19 @@ class HostLoop(Stateful):
         updates = self.config.updates_per_tick if learning else 0
         return Report(ended, losses, epsilon, updates, len(self.program.spec.agents)).columns()
 
-    def choose(self, step: int, epsilon: float) -> list[np.ndarray]:
-        """int [N] for every agent: actions, random with probability ε."""
+    def choose(self, step: int, epsilon: float) -> list[Choice]:
+        """What every agent's envs are to do: random actions with probability ε."""
         chosen = []
         for agent in range(len(self.memories)):
             draws, stack = self.actor.draw(step, agent), self.games.seen_by(agent)
             explore, random = draws.explore < epsilon, np.asarray(draws.action)
             if self.program.spec.masked:
                 random = random_available(available(self.program.spec, stack[:, -1]), random)
-            if not explore.all():
-                random = np.where(explore, random, self.actor.greedy(agent, stack, draws))
-            chosen.append(random)
+            choice = Choice(random)
+            if self.config.learner.recurrent or not explore.all():  # a network with memory sees every frame
+                greedy = self.actor.greedy(agent, stack, self.games.hidden_of(agent), draws)
+                choice = greedy._replace(actions=np.where(explore, random, greedy.actions))
+            chosen.append(choice)
         return chosen
 
     def learn(self) -> list[float]:

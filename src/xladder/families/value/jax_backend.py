@@ -11,13 +11,12 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.state import Stateful
 from xladder.core.types import Compiled, Params
-from xladder.families.value.acting import ActDraws, EpisodeTotals, Seen
+from xladder.families.value.acting import ActDraws, Choice, EpisodeTotals, Seen
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.host_loop import HostLoop, HostMemory
 from xladder.families.value.program import Counters, LearnDraws, Program, TrainState
 from xladder.learners.value import ValueLearner
-from xladder.replay.batch import Batch
-from xladder.replay.history import Cursor, History
+from xladder.replay.history import Cursor
 from xladder.replay.priorities import Priorities
 
 
@@ -42,16 +41,16 @@ class Backend(Stateful):
         """The random numbers for one action selection, from the keys that `fused` uses."""
         return jax.device_get(self._draw_act(self.program, self.keys[agent], step))
 
-    def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
+    def greedy(self, agent: int, stack: np.ndarray, hidden: Any, draws: ActDraws) -> Choice:
         """The greedy actions in a batch of states."""
-        return np.asarray(self._greedy(self.program, self.agents[agent].params, stack, draws))
+        return jax.device_get(self._greedy(self.program, self.agents[agent].params, stack, hidden, draws))
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
         """Uniform numbers that pick where the samples of an update start, from the keys that `fused` uses."""
         self._drawn[update, agent] = self._draw_learn(self.program, self.keys[agent], update)
         return np.asarray(self._drawn[update, agent].indices)
 
-    def learn(self, update: int, agent: int, batch: Batch) -> tuple[float, np.ndarray]:
+    def learn(self, update: int, agent: int, batch: Any) -> tuple[float, np.ndarray]:
         """One update."""
         draws = self._drawn.pop((update, agent), None) or self._draw_learn(self.program, self.keys[agent], update)
         self.agents[agent], loss, errors = self._update(self.learner, self.agents[agent], batch, draws.learner)
@@ -66,10 +65,11 @@ class Backend(Stateful):
         agent, draws = self._init(self.program, self.keys[0]), self._draw_learn(self.program, self.keys[0], 0)
         memory = HostMemory(self.program)
         n, spec = self.config.world.rows, self.program.spec
-        self.greedy(0, np.zeros((n, self.config.world.stack, *spec.shape), spec.dtype), self.draw(0, 0))
+        stack = np.zeros((n, self.config.world.stack, *spec.shape), spec.dtype)
+        self.greedy(0, stack, jax.device_get(self.program.no_memories(n)), self.draw(0, 0))
         # Priorities need no values here: only their shapes matter for compilation.
         zeros = np.zeros(self.config.learner.batch_size, np.int32)
-        batch = memory.history.gather(memory.history.sample_indices(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
+        batch = memory.gather(memory.history.sample_indices(np.zeros((len(zeros), 1, 2), np.float32)), 0.0)
         jax.block_until_ready(self._update(self.learner, agent, batch, draws.learner))
 
     def give(self, agent: int) -> Params:
@@ -115,9 +115,13 @@ def to_program(loop: HostLoop) -> tuple[Counters, TrainState]:
                 agent=backend.agents[i],
                 memory=memory.history.rows,
                 priorities=priority_state,
-                seen=Seen(agent_rows(stepper.stack, i), agent_rows(stepper.is_first, i)),
+                seen=Seen(
+                    agent_rows(stepper.stack, i),
+                    agent_rows(stepper.is_first, i),
+                    jax.tree.map(jnp.asarray, stepper.hidden_of(i)),
+                ),
                 score=EpisodeTotals(agent_rows(stepper.score.total, i), agent_rows(stepper.score.steps, i)),
-                row=History(*(column[:, last] for column in memory.history.rows)),
+                row=jax.tree.map(lambda column, last=last: column[:, last], memory.history.rows),
                 worlds=(),
             )
         )
@@ -135,9 +139,9 @@ def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
         own = one._replace(worlds=(), seen=(), score=())
         own = jax.tree.map(lambda x, i=i: x[i], own) if loop.program.spec.agents else own
         backend.agents[i] = jax.tree.map(jnp.array, own.agent)
-        memory.history.rows = History(*(np.array(column) for column in own.memory))
+        memory.history.rows = jax.tree.map(np.array, own.memory)
         memory.history.head, memory.history.size = int(counters.cursor.head), int(counters.cursor.size)
-        memory.history.add(History(*(np.asarray(column) for column in own.row)))
+        memory.history.add(jax.tree.map(np.asarray, own.row))
         if memory.priorities is not None:
             memory.priorities.blocks, memory.priorities.sums = (
                 np.array(own.priorities.blocks),
@@ -149,6 +153,7 @@ def from_program(loop: HostLoop, counters: Counters, runs: TrainState) -> None:
         rows = stepper.stack.shape[0]
         stepper.stack = np.array(one.seen.stack).reshape(stepper.stack.shape)
         stepper.is_first = np.array(one.seen.is_first).reshape(rows)
+        stepper.hidden = jax.tree.map(lambda x: np.array(x).reshape(rows, -1), one.seen.hidden)
         stepper.score.total = np.array(one.score.total).reshape(rows)
         stepper.score.steps = np.array(one.score.steps).reshape(rows)
         backend.worlds.go_to(one.worlds, loop.tick * loop.config.steps_per_tick)

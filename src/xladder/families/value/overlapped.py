@@ -25,7 +25,8 @@ import numpy as np
 from xladder.core import keys
 from xladder.core.mapping import over_seeds
 from xladder.core.placement import HERE, SAME, Placement
-from xladder.core.types import Array, Compiled, Params
+from xladder.core.types import Compiled, Params
+from xladder.families.value.acting import Choice
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.program import Counters, Program, TrainState
 from xladder.families.value.stepping import Ended, HostEpisodeTotals, Report
@@ -49,14 +50,14 @@ class Overlapped:
         self.length = self.program.window.length
         frames = self.worlds.reset()
         self.axis = envs = int(bool(spec.agents))  # the env axis of what the worlds return
-        step = (SAME, RUN, 1, envs, envs)  # times, run, actions, frames, facts
+        step = (SAME, RUN, 1, envs, envs)  # times, run, choice, frames, facts
         begin = compiled(placement.spread(_begin, (SAME, envs), RUN))
         self.run: TrainState = begin(self.program, keys.root(seed), placement.by_env(frames, envs))  # leaves [A, …]
         times, lead = self.times(0, 0), frames.shape[: frames.ndim - len(spec.shape)]
         self._choose = compiled(placement.spread(_choose, (RUN, SAME), 1))
-        actions, flags = self._choose(self.program, self.run, times), np.zeros(lead, bool)
+        choice, flags = self._choose(self.program, self.run, times), np.zeros(lead, bool)
         nothing = np.zeros((*lead, *spec.shape), spec.dtype), np.zeros(lead, np.float32)
-        given = self.program, times, self.run, actions, *self._send_back(Step(*nothing, flags, flags, flags))
+        given = self.program, times, self.run, choice, *self._send_back(Step(*nothing, flags, flags, flags))
         # Compiled here, so that no tick of the run waits for compilation.
         self._remember = compiled(placement.spread(_remember, step, RUN), donate=(2,)).lower(*given).compile()
         both = placement.spread(_remember_and_choose, step, (RUN, 1))
@@ -74,19 +75,19 @@ class Overlapped:
         steps = self.config.steps_per_tick
         first, ended, reports, losses = self.tick, list[Ended](), [], []
         last = (first + ticks) * steps - 1
-        actions = self._choose(self.program, self.run, self.times(first, first * steps))
+        choice = self._choose(self.program, self.run, self.times(first, first * steps))
         for tick in range(first, first + ticks):
             for t in range(steps):
                 step = tick * steps + t
-                actions = self._send(actions)
+                choice = self._send(choice)
                 if t == steps - 1:
                     losses.append(self.learn_if_ready(tick))  # while the envs step
                 answer = self.worlds.recv()
-                given = self.times(tick, step + 1), self.run, actions, *self._send_back(answer)
+                given = self.times(tick, step + 1), self.run, choice, *self._send_back(answer)
                 if step == last:
                     self.run = self._remember(*given)
                 else:
-                    self.run, actions = self._remember_and_choose(*given)
+                    self.run, choice = self._remember_and_choose(*given)
                 self.rows += 1
                 ended.append(self.score.add(answer))  # while the device chooses actions
             reports.append(self._report(tick, ended[-steps:]))
@@ -158,13 +159,13 @@ class Overlapped:
             self.score.total, self.score.steps = (np.array(column)[:, own].ravel() for column in rows.score)
         self.run = self.placement.place(rows, self.run)
 
-    def _send(self, actions: Array) -> Array:
+    def _send(self, choice: Choice) -> Choice:
         """Start a step, once the device has chosen the actions. Returns those that are taken: envs may force some."""
-        here = self.placement.own(actions, axis=1)
+        here = self.placement.own(choice.actions, axis=1)
         chosen = here if self.program.spec.agents else here[0]  # [A, n] or [n]
         taken = with_forced(self.worlds, chosen)
         self.worlds.send(taken)
-        return actions if taken is chosen else self.placement.by_env(taken[None], 1)
+        return choice if taken is chosen else choice._replace(actions=self.placement.by_env(taken[None], 1))
 
     def _send_back(self, answer: Step) -> list[Any]:
         """What the envs returned, on the devices."""
@@ -187,7 +188,7 @@ def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:
     return np.ascontiguousarray(answer.frame), np.stack(answer[1:], axis=-1, dtype=np.float32)
 
 
-def _choose(program: Program, run: TrainState, times: jax.Array) -> jax.Array:
+def _choose(program: Program, run: TrainState, times: jax.Array) -> Choice:
     step = times[3]
     epsilon = program.epsilon(step // program.config.steps_per_tick)
     playing = run.acting()
@@ -200,20 +201,20 @@ def _choose(program: Program, run: TrainState, times: jax.Array) -> jax.Array:
 
 
 def _remember(
-    program: Program, times: jax.Array, run: TrainState, actions: jax.Array, frames: jax.Array, facts: jax.Array
+    program: Program, times: jax.Array, run: TrainState, choice: Choice, frames: jax.Array, facts: jax.Array
 ) -> TrainState:
     answers = Step(frames, facts[..., 0], *(facts[..., i] > 0 for i in (1, 2, 3)))
     if not program.spec.agents:
         answers = jax.tree.map(lambda x: x[None], answers)
     # The replay memory is not mapped: see `Program.sample`.
-    seen, *_ = over_seeds(lambda one: program.observe(*one), (run.acting(), actions, answers))
+    seen, *_ = over_seeds(lambda one: program.observe(*one), (run.acting(), choice, answers))
     return program.store_all(_counters(times).cursor, seen._replace(memory=run.memory, priorities=run.priorities))
 
 
 def _remember_and_choose(
-    program: Program, times: jax.Array, run: TrainState, actions: jax.Array, frames: jax.Array, facts: jax.Array
-) -> tuple[TrainState, jax.Array]:
-    run = _remember(program, times, run, actions, frames, facts)
+    program: Program, times: jax.Array, run: TrainState, choice: Choice, frames: jax.Array, facts: jax.Array
+) -> tuple[TrainState, Choice]:
+    run = _remember(program, times, run, choice, frames, facts)
     return run, _choose(program, run, times)
 
 

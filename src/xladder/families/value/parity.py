@@ -71,7 +71,7 @@ def forward(config: ValueConfig, params: Params, state: Mapping[str, np.ndarray]
 def _small(config: ValueConfig) -> Any:
     """The same settings with a replay memory so small that the recorded steps wrap around."""
     n, c = config.world.rows, config.learner
-    rows = max(RECORDED // n * 3 // 4, config.world.stack + c.n_step + 1)
+    rows = max(RECORDED // n * 3 // 4, config.world.stack + c.span + 1)
     learner = replace(c, memory=min(c.memory, rows * n))
     return replace(config, learner=learner)
 
@@ -92,13 +92,16 @@ def _levels(config: ValueConfig, updates: int, seed: int) -> Iterator[Level]:
 
 
 def record(config: ValueConfig, seed: int) -> list[Transition]:
-    """Record transitions of random actions, as the first agent sees them."""
-    world, n = config.world, config.world.rows
+    """Record transitions of random actions, as the first agent sees them; a network's memory is random, too."""
+    world, n, width = config.world, config.world.rows, config.learner.recurrent
     rng, rows = np.random.default_rng(seed), []
-    stepper = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack)
+    stepper = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack, width)
     try:
-        for _ in range(max(RECORDED // n, world.stack + config.learner.n_step + 2)):
-            stepper.send(rng.integers(0, stepper.worlds.spec.actions, len(stepper.is_first), dtype=np.int32))
+        for _ in range(max(RECORDED // n, world.stack + config.learner.span + 2)):
+            count = len(stepper.is_first)
+            actions = rng.integers(0, stepper.worlds.spec.actions, count, dtype=np.int32)
+            hidden = rng.uniform(-1, 1, (count, width)).astype(np.float32) if width else ()
+            stepper.send(actions, [hidden])
             rows.append(jax.tree.map(np.array, of_agent(stepper.recv(), 0, stepper.agents)))
     finally:
         stepper.close()
@@ -107,16 +110,15 @@ def record(config: ValueConfig, seed: int) -> list[Transition]:
 
 def remember(program: Program, steps: list[Transition]) -> tuple[history.Cursor, history.History, Any, HostMemory]:
     """Write the recording into both replay memories, and on the way update priorities, if there are any."""
-    config, spec = program.config, program.spec
+    config = program.config
     n, length = config.world.rows, program.window.length
-    cursor, memory = history.init_cursor(), history.init(n, length, spec.shape, spec.dtype, spec.actions)
+    cursor, memory = history.init_cursor(), program.empty_rows(n, length)
     priority_state = priorities.init(n, length) if config.learner.prioritised else ()
     host = HostMemory(program)
     for i, made in enumerate(steps):
         if config.learner.prioritised and i == len(steps) * 7 // 8:
             priority_state = update_priorities(program, priority_state, host)
-        reward, step = program.reward(made.step), made.step
-        row = history.History(made.frames, made.actions, reward, step.terminated, step.truncated, made.is_first)
+        row = made.columns(program.reward(made.step))
         cursor, memory, priority_state = compiled(_add, donate=(2,))(program, cursor, memory, priority_state, row)
         host.add(made)
     return cursor, memory, priority_state, host
@@ -166,7 +168,7 @@ def recall(
 
 def _sample(program: Program, cursor: history.Cursor, memory: Any, priority_state: Any, uniforms: jax.Array) -> Any:
     indices = program.sample_indices(Counters(jnp.int32(0), cursor), memory, priority_state, uniforms)
-    return indices, history.gather(program.window, memory, indices, jnp.float32(program.config.learner.gamma))
+    return indices, program.gather(memory, indices, jnp.float32(program.config.learner.gamma))
 
 
 def draw_agent(program: Program, learner: ValueLearner, key: jax.Array) -> Agent:

@@ -114,6 +114,8 @@ def _values(config: ValueConfig, params: Params, states: np.ndarray) -> np.ndarr
     """float32 [T, A]: the first agent's values; without noise, as `policy` computes them."""
     one = pick(params, 0) if config.agent_axis else params
     value = policy(config, one, compiled).values
+    if config.learner.recurrent:
+        return np.stack([value(state) for state in states])
     count = len(states)
     padded = np.concatenate([states, np.zeros((-count % VALUED_AT_ONCE, *states.shape[1:]), states.dtype)])
     parts = [value(padded[i : i + VALUED_AT_ONCE]) for i in range(0, len(padded), VALUED_AT_ONCE)]

@@ -22,9 +22,9 @@ from xladder.core import keys, schedules
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
-from xladder.families.value.acting import ActDraws, ActingProgram, AgentMetrics, EpisodeTotals, Metrics, Seen
+from xladder.families.value.acting import ActDraws, ActingProgram, AgentMetrics, Choice, EpisodeTotals, Metrics, Seen
 from xladder.learners.value import Agent, Draws, Hyperparams
-from xladder.replay import history, priorities
+from xladder.replay import history, priorities, sequences
 from xladder.replay.batch import Batch
 from xladder.worlds.envs import Step
 
@@ -64,7 +64,7 @@ class Samples(NamedTuple):
     """The batches of a tick's updates."""
 
     indices: history.SampleIndices
-    batch: Batch
+    batch: Any  # Batch, or Sequences for a network with memory
     draws: Draws
 
 
@@ -77,7 +77,8 @@ class Program(ActingProgram):
         """The span of a sample and the length of the ring."""
         c = self.config
         length = c.learner.memory // c.world.rows
-        return history.Window(c.world.stack, c.learner.n_step, length, absences=self.spec.absences)
+        sequence = {"burn_in": c.learner.burn_in, "sequence": c.learner.sequence} if c.learner.recurrent else {}
+        return history.Window(c.world.stack, c.learner.n_step, length, absences=self.spec.absences, **sequence)
 
     def init_counters(self) -> Counters:
         """The counters before the first tick."""
@@ -102,18 +103,23 @@ class Program(ActingProgram):
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """The initial state of a run whose envs start with these frames [N, *frame]."""
-        n, spec = frames.shape[0], self.spec
+        n, c = frames.shape[0], self.config.learner
         seen, score = self.open_games(frames)
         return TrainState(
             key=key,
             agent=self.init_agent(key),
-            memory=history.init(n, self.window.length, spec.shape, spec.dtype, spec.actions),
-            priorities=priorities.init(n, self.window.length) if self.config.learner.prioritised else (),
+            memory=self.empty_rows(n, self.window.length),
+            priorities=priorities.init(n, self.window.length) if c.prioritised else (),
             seen=seen,
             score=score,
-            row=jax.tree.map(lambda x: x[:, 0], history.init(n, 1, spec.shape, spec.dtype, spec.actions)),
+            row=jax.tree.map(lambda x: x[:, 0], self.empty_rows(n, 1)),
             worlds=worlds,
         )
+
+    def empty_rows(self, num_envs: int, length: int) -> Any:
+        """An empty replay memory with this many rows per env."""
+        spec, hidden = self.spec, self.config.learner.recurrent
+        return history.init(num_envs, length, spec.shape, spec.dtype, spec.actions, hidden)
 
     def params(self, runs: TrainState) -> Params:
         """The parameters of a population, leaves [S, …]."""
@@ -142,22 +148,24 @@ class Program(ActingProgram):
         c = self.config
         return tick % max(1, round(c.learner.target_update_period / c.per_tick)) == 0
 
-    def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
-        """int32 [N]: an action for every env, random with probability ε."""
-        greedy = self.greedy(agent.params, seen.stack, draws)
-        return jnp.where(draws.explore < epsilon, self.random_actions(seen.stack, draws), greedy)
+    def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> Choice:
+        """An action for every env, random with probability ε."""
+        greedy = self.greedy(agent.params, seen.stack, seen.hidden, draws)
+        random = self.random_actions(seen.stack, draws)
+        return greedy._replace(actions=jnp.where(draws.explore < epsilon, random, greedy.actions))
 
-    def observe(self, run: TrainState, actions: jax.Array, step: Step) -> tuple[TrainState, jax.Array, jax.Array]:
+    def observe(self, run: TrainState, choice: Choice, step: Step) -> tuple[TrainState, jax.Array, jax.Array]:
         """Record the outcome of the actions. Also returns the return and length of each episode that ended, or nan."""
-        row = history.History(
+        columns = history.History(
             frames=run.seen.stack[:, -1],
-            actions=actions.astype(history.action_dtype(self.spec.actions)),
+            actions=choice.actions.astype(history.action_dtype(self.spec.actions)),
             rewards=self.reward(step),
             terminated=step.terminated,
             truncated=step.truncated,
             is_first=run.seen.is_first,
         )
-        seen, score, totals, lengths = self.watch(run.seen, run.score, step)
+        row = history.rows_of(columns, run.seen.hidden)
+        seen, score, totals, lengths = self.watch(run.seen, run.score, step, choice.hidden)
         return run._replace(row=row, seen=seen, score=score), totals, lengths
 
     def store(
@@ -197,12 +205,17 @@ class Program(ActingProgram):
                 lambda uniforms: self.sample_indices(counters, run.memory, run.priorities, uniforms, beta)
             )(draws.indices)
             flat = jax.tree.map(lambda x: x.reshape(updates * size), indices)
-            batch = history.gather(self.window, run.memory, flat, run.agent.hyperparams.gamma)
+            batch = self.gather(run.memory, flat, run.agent.hyperparams.gamma)
             batches = jax.tree.map(lambda x: x.reshape(updates, size, *x.shape[1:]), batch)
             return Samples(indices, batches, draws.learner)
 
         # Mapped even for one seed: XLA would copy the replay memory to remove its axis and add it again.
         return jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), jax.vmap(one)(runs._replace(worlds=())))
+
+    def gather(self, memory: Any, indices: history.SampleIndices, gamma: jax.Array) -> Any:
+        """The transitions that start at `indices`, or the sequences of them for a network with memory."""
+        gather: Any = sequences.gather if self.config.learner.recurrent else history.gather
+        return gather(self.window, memory, indices, gamma)
 
     def share(self, draws: LearnDraws) -> LearnDraws:
         """This device's part of an update's random numbers; all devices share the network, and so its noise."""
@@ -295,9 +308,9 @@ class Program(ActingProgram):
         if before:
             carry, earlier = jax.lax.scan(rollout_step, carry, first + jnp.arange(before))  # [T − 1, S, N]
         cursor, runs = self._store(carry[0], carry[1], first + before)
-        actions = self._choose(counters.tick, first + before, runs)
+        choice = self._choose(counters.tick, first + before, runs)
         runs, loss = self.learn_if_ready(Counters(counters.tick, cursor), runs)
-        runs, ended = self._step(runs, actions, first + before)
+        runs, ended = self._step(runs, choice, first + before)
         if before:
             ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
         updates = jnp.where(self.is_learning(counters.tick), self.config.updates_per_tick, 0)
@@ -327,24 +340,24 @@ class Program(ActingProgram):
         memory, priority_state = jax.lax.fori_loop(0, times, write, (runs.memory, runs.priorities))
         return moved, runs._replace(memory=memory, priorities=priority_state)
 
-    def _choose(self, tick: jax.Array, step: jax.Array, runs: TrainState) -> jax.Array:
-        """int32 [S, N]: the actions of every seed in a step."""
+    def _choose(self, tick: jax.Array, step: jax.Array, runs: TrainState) -> Choice:
+        """The actions of every seed in a step, leaves [S, N, …]."""
 
-        def one(run: TrainState) -> jax.Array:
+        def one(run: TrainState) -> Choice:
             epsilon = self.epsilon(tick, run.agent.hyperparams)
             return self.choose(run.agent, run.seen, self.data_parallel.local(self.draw_act(run.key, step)), epsilon)
 
         return over_seeds(one, runs.acting())
 
     def _step(
-        self, runs: TrainState, actions: jax.Array, step: jax.Array
+        self, runs: TrainState, choice: Choice, step: jax.Array
     ) -> tuple[TrainState, tuple[jax.Array, jax.Array]]:
         """Step every env of every seed. Also returns returns and lengths of the episodes that ended, [S, N] each."""
 
         memory, priority_state = runs.memory, runs.priorities
-        actions = self.force_actions(runs.worlds, actions)
-        worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
-        runs, *ended = over_seeds(lambda one: self.observe(*one), (runs.acting(), actions, answers))
+        choice = choice._replace(actions=self.force_actions(runs.worlds, choice.actions))
+        worlds, answers = self.step_worlds(runs.key, runs.worlds, choice.actions, step)
+        runs, *ended = over_seeds(lambda one: self.observe(*one), (runs.acting(), choice, answers))
         return runs._replace(memory=memory, priorities=priority_state, worlds=worlds), (ended[0], ended[1])
 
     def rollout_only(self, counters: Counters, runs: TrainState) -> Any:

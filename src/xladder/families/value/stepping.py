@@ -15,6 +15,7 @@ import numpy as np
 
 from xladder.core.state import Stateful
 from xladder.replay import history_host
+from xladder.replay.history import rows_of
 from xladder.worlds.envs import HostEnvs, Step, with_forced
 
 
@@ -26,6 +27,13 @@ class Transition(NamedTuple):
     actions: np.ndarray  # int [R]
     step: Step  # leaves [R, …]
     ended: Ended
+    hidden: Any = ()  # float32 [R, H]: the network's state before the frames; () for a network without memory
+
+    def columns(self, reward: np.ndarray) -> Any:
+        """The row of every env for the replay memory, with these rewards to learn from."""
+        came = self.step
+        columns = self.frames, self.actions, reward, came.terminated, came.truncated, self.is_first
+        return rows_of(columns, self.hidden)
 
 
 class Ended(NamedTuple):
@@ -54,10 +62,10 @@ class HostEpisodeTotals(Stateful):
 
 
 class Stepper(Stateful):
-    """Envs of a world, stepped from the host."""
+    """Envs of a world, stepped from the host, for a network with `hidden` numbers of memory."""
 
-    def __init__(self, worlds: HostEnvs, depth: int):
-        self.worlds, self.depth = worlds, depth
+    def __init__(self, worlds: HostEnvs, depth: int, hidden: int = 0):
+        self.worlds, self.depth, self.width = worlds, depth, hidden
         self.agents = max(1, len(worlds.spec.agents))
         self.reset()
 
@@ -68,20 +76,27 @@ class Stepper(Stateful):
         self.score = HostEpisodeTotals(len(frames))
         stack = np.zeros((len(frames), self.depth, *frames.shape[1:]), frames.dtype)
         self.stack = history_host.push(stack, frames, self.is_first)
+        self.hidden: Any = np.zeros((len(frames), self.width), np.float32) if self.width else ()
         return frames
 
     def state(self) -> dict[str, Any]:
         """The state to resume from; empty if the envs cannot be saved."""
         if not hasattr(self.worlds, "take_state"):
             return {}
-        return {"worlds": self.worlds, "score": self.score, "stack": self.stack, "is_first": self.is_first}
+        found = {"worlds": self.worlds, "score": self.score, "stack": self.stack, "is_first": self.is_first}
+        return found | ({"hidden": self.hidden} if self.width else {})
 
     def seen_by(self, agent: int) -> np.ndarray:
         """[N, F, *frame]: the states of one agent."""
         return self.stack.reshape(self.agents, -1, *self.stack.shape[1:])[agent]
 
-    def send(self, actions: Sequence[np.ndarray] | np.ndarray) -> None:
-        """Start a step with actions int [R], or [N] for every agent."""
+    def hidden_of(self, agent: int) -> Any:
+        """float32 [N, H]: the hidden states of one agent's network; () for a network without memory."""
+        return self.hidden.reshape(self.agents, -1, self.width)[agent] if self.width else ()
+
+    def send(self, actions: Sequence[np.ndarray] | np.ndarray, hidden: Sequence[Any] = ()) -> None:
+        """Start a step with actions int [R], or [N] for every agent, and every network's hidden states after them."""
+        self._hidden = np.concatenate([np.asarray(each) for each in hidden]) if self.width else ()
         chosen = np.concatenate([np.ravel(each) for each in actions]) if self.agents > 1 else np.ravel(actions)
         self._actions = with_forced(self.worlds, chosen)
         several = bool(self.worlds.spec.agents)
@@ -91,10 +106,12 @@ class Stepper(Stateful):
         """Wait for the step that `send` started. Returns its transition."""
         answer = self.worlds.recv()
         step = Step(*(self._rows(np.asarray(leaf)) for leaf in answer))
-        before, first = self.stack[:, -1], self.is_first
+        before, first, hidden = self.stack[:, -1], self.is_first, self.hidden
         self.stack = history_host.push(self.stack, step.frame, step.is_first)
         self.is_first = step.is_first
-        return Transition(before, first, self._actions, step, self.score.add(step))
+        if self.width:
+            self.hidden = np.where(step.is_first[:, None], np.float32(0), self._hidden)
+        return Transition(before, first, self._actions, step, self.score.add(step), hidden)
 
     def close(self) -> None:
         """Close the envs."""
@@ -115,6 +132,7 @@ def of_agent(transition: Transition, agent: int, agents: int) -> Transition:
         transition.actions[rows],
         step,
         Ended(*(x[rows] for x in transition.ended)),
+        () if isinstance(transition.hidden, tuple) else transition.hidden[rows],
     )
 
 

@@ -12,18 +12,19 @@ from torch import Tensor
 from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.families.value import own_torsos, torso_twins_torch
-from xladder.families.value.acting import ActDraws
+from xladder.families.value.acting import ActDraws, Choice
 from xladder.families.value.config import LearnerConfig, ValueConfig
 from xladder.families.value.host_loop import HostMemory
 from xladder.families.value.program import Program
 from xladder.families.value.torsos import BYTE, PICTURE_AXES, is_own
+from xladder.learners.recurrent_torch import RecurrentTorchLearner
 from xladder.learners.state_torch import TorchBackend
 from xladder.learners.value_torch import TorchLearner
 from xladder.losses.heads_torch import make_head
 from xladder.nets import torsos_torch
 from xladder.nets.fields_torch import unflatten
+from xladder.nets.recurrent_torch import Gru, RecurrentNet
 from xladder.nets.value_torch import Head, ValueNet
-from xladder.replay.batch import Batch
 from xladder.replay.history import CANDIDATES
 from xladder.worlds.envs import EnvSpec
 
@@ -63,10 +64,11 @@ class Backend(TorchBackend):
             noise=self.rng.standard_normal((n, learner.net.head.noise_size), dtype=np.float32),
         )
 
-    def greedy(self, agent: int, stack: np.ndarray, draws: ActDraws) -> np.ndarray:
+    def greedy(self, agent: int, stack: np.ndarray, hidden: Any, draws: ActDraws) -> Choice:
         """The greedy actions in a batch of states."""
         noise = draws.noise if draws.noise.shape[1] else None
-        return self.agents[agent].values(stack, draws.taus, noise).argmax(1)
+        values, hidden = self.agents[agent].step_values(stack, hidden, draws.taus, noise)
+        return Choice(values.argmax(1), hidden)
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
         """Uniform numbers that pick where the samples of an update start."""
@@ -74,7 +76,7 @@ class Backend(TorchBackend):
         shape = (c.batch_size, 2) if c.prioritised else (c.batch_size, CANDIDATES, 2)
         return self.rng.random(shape, dtype=np.float32)
 
-    def learn(self, update: int, agent: int, batch: Batch) -> tuple[Tensor, np.ndarray | None]:
+    def learn(self, update: int, agent: int, batch: Any) -> tuple[Tensor, np.ndarray | None]:
         """One update; a GPU is waited for only where the errors are needed."""
         loss, errors = self.agents[agent].start_update(batch)
         return loss, errors.cpu().numpy() if self.config.learner.prioritised else None
@@ -104,23 +106,24 @@ class Backend(TorchBackend):
 
     def dry_run(self, agent: int = 0) -> None:
         """Run an update and some actions on made-up data; used to choose the number of threads."""
-        memory = HostMemory(self.program).history
-        batch = memory.gather(memory.sample_indices(np.zeros((self.config.learner.batch_size, 1, 2), np.float32)), 0.0)
+        memory, uniforms = HostMemory(self.program), np.zeros((self.config.learner.batch_size, 1, 2), np.float32)
+        batch = memory.gather(memory.history.sample_indices(uniforms), 0.0)
         n, stack = self.config.world.rows, self.config.world.stack
         self.agents[agent].update(batch)
         for _ in range(self.config.steps_per_tick):
             stacks = np.zeros((n, stack, *self.program.spec.shape), self.program.spec.dtype)
-            self.greedy(agent, stacks, self.draw(0, agent))
+            hidden = np.zeros((n, self.config.learner.recurrent), np.float32) if self.config.learner.recurrent else ()
+            self.greedy(agent, stacks, hidden, self.draw(0, agent))
 
 
 def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
     """Build the PyTorch learner from the settings and the world's frame shape alone."""
     c, spec, stack = config.learner, config.world.spec(), config.world.stack
-    masked = spec.masked * len(spec.shape)
+    kind, masked = RecurrentTorchLearner if c.recurrent else TorchLearner, spec.masked * len(spec.shape)
     if not is_own(c.torso):
-        return TorchLearner(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, masked)
+        return kind(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, masked)
     net = make_net(c, torso_twins_torch.make_twin(c.torso, spec, stack), spec, stack)
-    return TorchLearner(c, net, device, masked, torso_twins_torch.torso_names(c.torso, spec, stack))
+    return kind(c, net, device, masked, torso_twins_torch.torso_names(c.torso, spec, stack))
 
 
 def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Module:
@@ -134,7 +137,7 @@ def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Mod
     return torsos_torch.Mlp(stack * int(np.prod(spec.seen)), config.hidden, max_value=spec.max_value)
 
 
-def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> ValueNet:
+def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> torch.nn.Module:
     """Build the network around a torso, which is called once to find its number of features."""
     fields = spec.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
     state = torch.from_numpy(np.zeros((1, stack, *spec.seen), spec.dtype))
@@ -143,7 +146,7 @@ def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack
     kind = make_head(config)
     head = Head(
         spec.actions,
-        features,
+        config.recurrent or features,
         config.width,
         atoms=kind.outputs,
         cosines=kind.cosines,
@@ -151,4 +154,6 @@ def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack
         apart=config.streams == "apart",
         sigma=config.sigma if config.noisy else None,
     )
+    if config.recurrent:
+        return RecurrentNet(torso, Gru(features, config.recurrent), head, fields)
     return ValueNet(torso, head, fields)
