@@ -45,6 +45,14 @@ def test_only_a_return_that_is_not_above_by_the_intervals_is_named(score, interv
     assert bool(advise(MOUNTAIN, score, interval, random, random_interval)) == says
 
 
+def test_a_return_that_is_only_a_little_higher_asks_for_more_episodes():
+    said = advise(MOUNTAIN, 21.0, 3.0, 20.0, 4.0)
+    assert said.startswith(
+        "The return is above that of random play (20.0), but by less than their intervals. To try: more episodes "
+        "(`xladder eval --episodes`); exploration"
+    )
+
+
 def test_what_is_done_already_is_not_proposed():
     rainbow = named.presets("mountaincar")["rainbow"]
     said = advise(rainbow, -200.0, 0.0, -200.0, 0.0)

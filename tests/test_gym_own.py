@@ -19,7 +19,7 @@ from xladder.worlds.envs import available
 from xladder.worlds.gym_host import GymEnvs
 from xladder.worlds.gym_making import arguments
 from xladder.worlds.host_calls import random_actions
-from xladder.worlds.spaces_host import MOST_CATEGORIES, lay_flat, parts_of
+from xladder.worlds.spaces_host import MOST_CATEGORIES, bounds_of, lay_flat, parts_of
 
 HERE = "tests.gym_worlds"
 TINY = {"steps": 96, "evaluate_episodes": 0, "world": {"num_envs": 2}}
@@ -265,3 +265,16 @@ def test_large_colour_images_have_a_torso_and_a_memory_that_fits():
     learner = {"width": 8, "batch_size": 2, "learning_starts": 4, "memory": 64, "steps_per_update": 4}
     small = {"steps": 32, "evaluate_episodes": 0, "world": world, "learner": learner}
     assert np.isfinite(xladder.train(f"gym/{HERE}:Racing", "torch", **small).metrics["loss"][0, -1])
+
+
+def test_numbers_are_scaled_by_their_bounds_if_wished():
+    """MountainCar's are −1.2 … 0.6 and ±0.07; CartPole's speeds have none."""
+    world = xladder.plan("gym/MountainCar-v0", world={"normalise": "bounds"}).config.world
+    plain, scaled = GymEnvs("MountainCar-v0", 3, 0), world.on_host(3, 0, None)
+    first = plain.reset()
+    np.testing.assert_allclose(scaled.reset(), (first - [-0.3, 0.0]) / [0.9, 0.07], atol=1e-6)
+    centre, half = bounds_of(gymnasium.make("CartPole-v1").observation_space)
+    assert not centre.any() and half[1] == half[3] == 1.0
+    np.testing.assert_allclose(half[[0, 2]], [4.8, 0.41887903], rtol=1e-6)
+    mixed = Dict({"b": Discrete(3), "a": Tuple([gymnasium.spaces.Box(0, 4, (1,)), MultiBinary(1)])})
+    np.testing.assert_array_equal(np.stack(bounds_of(mixed)), [[2, 0, 0, 0, 0], [2, 1, 1, 1, 1]])

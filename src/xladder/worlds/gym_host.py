@@ -23,7 +23,7 @@ from xladder import user_code
 from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, XladderError, missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
-from xladder.worlds.spaces_host import as_fields, lay_flat, parts_of
+from xladder.worlds.spaces_host import as_fields, bounds_of, lay_flat, parts_of
 
 if TYPE_CHECKING:
     from xladder.worlds.gym_making import Recipe
@@ -46,6 +46,7 @@ class GymEnvs:
         wrappers: names of wrappers, the innermost first.
         asynchronous: whether every env has a process of its own.
         masks: whether to ask which actions are available.
+        scaled: whether numbers with bounds are scaled to [−1, 1].
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class GymEnvs:
         wrappers: tuple[str, ...] = (),
         asynchronous: bool = False,
         masks: bool = True,
+        scaled: bool = False,
     ):
         env_id = env_id.removeprefix("gym/")
         require(env_id)
@@ -78,6 +80,7 @@ class GymEnvs:
         self._seen = plain
         laid_flat = plain.dtype == np.float32
         self._parts = parts_of(space[SHOWN] if self._in_dict else space) if laid_flat else None
+        self._bounds = bounds_of(space[SHOWN] if self._in_dict else space) if scaled and laid_flat else None
         self._lowest_action = int(self._envs.single_action_space.start)
         self._seeds = [int(env_seed) for env_seed in env_seeds(seed, num_envs, first=first)]
         self._over = np.zeros(num_envs, bool)
@@ -133,6 +136,8 @@ class GymEnvs:
                 ) from error
             if not np.isfinite(frames).all():
                 raise self._fault(f"an observation with {_first_bad(self._seen, frames)}", function)
+            if self._bounds:
+                frames = (frames - self._bounds[0]) / self._bounds[1]
         else:
             frames = shown.reshape(self.num_envs, *self._seen.shape).astype(self._seen.dtype)
         if not self._masked:
@@ -330,5 +335,5 @@ def frame_shape(world: Any) -> tuple[int, ...]:
 
 def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> GymEnvs:
     """Envs of a configured environment."""
-    separate = world.vectorisation == "async"
-    return GymEnvs(world.name, num_envs, seed, first, world.kwargs, world.wrappers, separate, world.masks)
+    separate, scaled = world.vectorisation == "async", world.normalise == "bounds"
+    return GymEnvs(world.name, num_envs, seed, first, world.kwargs, world.wrappers, separate, world.masks, scaled)

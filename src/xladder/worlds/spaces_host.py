@@ -16,6 +16,9 @@ import numpy as np
 MOST_CATEGORIES = 4096
 """The largest range that becomes one-hot; a number out of a larger one stays a number."""
 
+UNBOUNDED = 1e6
+"""Bounds beyond this are no scale of what is seen: many worlds have the largest float there."""
+
 
 class Part(NamedTuple):
     """An array in an observation."""
@@ -61,6 +64,24 @@ def parts_of(space: Any) -> tuple[Part, ...] | None:
     if ranges:
         return (Part((), (sum(count for _, count in ranges),), np.dtype(np.float32), ranges),)
     return (Part((), tuple(space.shape), np.dtype(space.dtype)),)
+
+
+def bounds_of(space: Any) -> tuple[np.ndarray, np.ndarray]:
+    """float32 [D] each: centre and half the width of the bounds of every number of a vector; 0 and 1 without bounds."""
+    from gymnasium import spaces
+
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        inside = [part for _, part in sorted(space.items(), key=_key)] if isinstance(space, spaces.Dict) else space
+        centres, halves = zip(*map(bounds_of, inside), strict=True)
+        return np.concatenate(centres), np.concatenate(halves)
+    size = sum(part.size for part in parts_of(space) or ())
+    centre, half = np.zeros(size, np.float32), np.ones(size, np.float32)
+    if isinstance(space, spaces.Box):
+        low, high = (np.ravel(bound).astype(np.float64) for bound in (space.low, space.high))
+        bounded = (np.maximum(np.abs(low), np.abs(high)) < UNBOUNDED) & (high > low)
+        low, high = low[bounded], high[bounded]
+        centre[bounded], half[bounded] = (low + high) / 2, (high - low) / 2
+    return centre, half
 
 
 def _ranges(space: Any) -> tuple[tuple[int, int], ...]:

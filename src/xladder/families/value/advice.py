@@ -11,6 +11,7 @@ LONGER = 4  # times the steps, and twice the exploration
 SHARE = 0.8  # of a run that explores
 REPEAT = 16  # steps of one random action: on MountainCar 8 % of random episodes then reach the goal, and else none
 UNITS = 64  # of a GRU
+EPISODES = "more episodes (`xladder eval --episodes`)"
 STEPS = 10  # rewards per target, so that one reward at the end reaches further back
 
 
@@ -19,7 +20,10 @@ def advise(config: ValueConfig, score: float, interval: float, random: float, ra
     noise = hypot(*(half if isfinite(half) else 0.0 for half in (interval, random_interval)))
     if not isfinite(score) or not isfinite(random) or score - random > noise:
         return ""
-    return f"The return is not above that of random play ({signed(random)}). To try: {'; '.join(_ideas(config))}."
+    said = f"The return is not above that of random play ({signed(random)})."
+    if score > random:
+        said = f"The return is above that of random play ({signed(random)}), but by less than their intervals."
+    return f"{said} To try: {'; '.join([EPISODES] * (score > random) + _ideas(config))}."
 
 
 def _ideas(config: ValueConfig) -> list[str]:

@@ -35,6 +35,8 @@ class WorldConfig(ValueWorld):
     module:Name."""
     vectorisation: Literal["sync", "async"] = "sync"
     """Whether envs are stepped one after another in this process, or each in its own (for slow ones)."""
+    normalise: Literal["none", "bounds"] = "none"
+    """bounds: scale numbers to [−1, 1] by the bounds of the observation space, where it has any."""
     masks: bool = True
     """Take only actions that info["action_mask"] allows, where an environment has one."""
 
