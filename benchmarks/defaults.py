@@ -150,7 +150,7 @@ def kept(what: str) -> tuple[list[dict], list[str]]:
         about.append(f"`{content['command']}`, {content['device']}")
         for row in content["rows"]:
             key = (row["world"], row["name"])
-            found[key] = max(found.get(key, row), row, key=lambda r: r["steps"])
+            found[key] = max(row, found.get(key, row), key=lambda r: r["steps"])  # of two alike, the later
     order = list(names.GYMNAX)
     return sorted(found.values(), key=lambda row: (order.index(row["world"]), -row["mean"])), about
 
