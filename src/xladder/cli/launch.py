@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import json
 import os
 import shlex
 import signal
@@ -25,6 +24,7 @@ from xladder.cli.hosts import LAUNCHER
 from xladder.cli.options import parse
 from xladder.distributed.secret import VARIABLE, new_secret, read_secret
 from xladder.errors import PeerLost, UsageError
+from xladder.runs.reading import Unreadable, read_json
 
 COMMANDS = ("train", "resume")
 LAST_PORT = 65_000
@@ -195,6 +195,7 @@ def requested_device(command: Sequence[str]) -> str | None:
         if word.startswith("--device="):
             return word.removeprefix("--device=")
     if command[0] == "resume" and len(command) > 1:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            return json.loads((Path(command[1]) / "config.json").read_text()).get("device")
+        with contextlib.suppress(Unreadable):
+            device = read_json(Path(command[1]) / "config.json").get("device")
+            return device if isinstance(device, str) else None
     return None

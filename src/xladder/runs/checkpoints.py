@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from xladder.devices import memory_of_machine
 from xladder.errors import DamagedRun, UsageError
 from xladder.runs.disk import sync
 
@@ -140,7 +141,11 @@ class Checkpoints:
             if manifest["step"] != step:
                 raise Damaged("its manifest belongs to another checkpoint")
             if manifest["format"] != FORMAT:
-                raise UsageError(f"`{folder}` was written by another version of xladder: use that version to resume.")
+                raise UsageError(
+                    f"`{folder}` was written by another version of xladder: use that version to resume (the run's "
+                    "environment.json names it), or start a new run from its agents with `xladder train … --from "
+                    f"{self.folder.parent}`."
+                )
             if not any(_agree(manifest["plan"], plan) for plan in (self.plan, *self.earlier)):
                 raise UsageError(
                     f"`{folder}` was saved with a different config.json: restore that file, or start a new run with "
@@ -204,11 +209,14 @@ class Checkpoints:
     def _is_readable(self, step: int) -> bool:
         try:
             self._read_manifest(step)
-        except (Damaged, OSError, ValueError):
+        except (Damaged, OSError, ValueError, RecursionError):
             return False
         return True
 
     def _read_leaves(self, folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        size = sum(math.prod(leaf["shape"]) * np.dtype(leaf["dtype"]).itemsize for leaf in leaves.values())
+        if size > memory_of_machine():
+            raise Damaged(f"its arrays would take {size / 2**30:,.1f} GiB, which is more than this machine has")
         whole = {name: leaf for name, leaf in leaves.items() if "segments" not in leaf and 0 not in leaf["shape"]}
         arrays = _read_arrays(folder / "state", whole)
         for name, leaf in leaves.items():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from xladder.core.state import flatten
 from xladder.errors import DamagedRun, UsageError
 from xladder.registry import find_workload
 from xladder.runs.plan_files import read_run_settings
+from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside, read_json
 
 Row = tuple[int, int]
 """A tick and a seed; rows sort in the order of training."""
@@ -90,7 +90,11 @@ def _flat(plan: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
     """Read a table of metrics without its timings; None is an empty cell."""
-    if not path.is_file():
+    try:
+        inside(path.parent, path.name, MOST_TABLE_BYTES)
+    except Unreadable as error:
+        if path.exists():
+            raise DamagedRun(f"`{path}` is not a valid table of metrics: {error}.") from None
         return {}
     rows: dict[Row, dict[str, float | None]] = {}
     try:
@@ -131,9 +135,7 @@ def _lasts(rows: Mapping[Row, Any]) -> dict[int, int]:
 def _environment(folder: Path) -> dict[str, Any]:
     """Read environment.json; empty if it cannot be read, because it is only informative."""
     try:
-        data = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    if not isinstance(data, dict):
+        data = read_json(folder / "environment.json")
+    except Unreadable:
         return {}
     return dict(flatten({name: data[name] for name in ENVIRONMENT if name in data}))

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import shlex
 import shutil
@@ -42,7 +41,8 @@ from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.disk import replace_synced, write_json
 from xladder.runs.environment import environment
 from xladder.runs.locks import Lock
-from xladder.runs.plan_files import describe_plan, read_run_plan, run_metadata
+from xladder.runs.plan_files import describe_plan, read_config, read_run_plan, run_metadata
+from xladder.runs.reading import MOST_ARRAY_BYTES, Unreadable, inside, links_below, read_json
 from xladder.settings import MOST_COUNT, to_dict
 from xladder.trainer import OnNan
 
@@ -50,6 +50,7 @@ AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a name or tag of a run
+MOST_SNAPSHOT_BYTES = 2**31  # a run keeps far less
 FEWEST_KEPT = 2  # checkpoints, in case one is damaged
 MOST_SESSIONS = 20  # environments of earlier sessions to keep, for a run that is resumed often
 
@@ -142,9 +143,7 @@ class RunDirectory:
         folder = Path(path)
         found = read_run_plan(folder)
         keeping = read_keeping(folder / "config.json")
-        links = [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
-        if links:
-            raise UsageError(f"`{folder / min(links)}` is a link, and a run writes to its own folder only: remove it.")
+        refuse_links(folder)
         try:
             lock = Lock(folder / "lock")
         except OSError as error:
@@ -217,10 +216,9 @@ class RunDirectory:
     def read_environment(self) -> dict[str, Any]:
         """Read environment.json; empty if it cannot be read, because it is only informative."""
         try:
-            data = json.loads((self.path / "environment.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError):
+            return read_json(self.path / "environment.json")
+        except Unreadable:
             return {}
-        return data if isinstance(data, dict) else {}
 
     def record_rung(self, note: str, threads: int | None) -> None:
         """Record the rung's note. A measured thread count becomes part of the plan, because it affects rounding."""
@@ -325,8 +323,13 @@ class RunDirectory:
     def add_phases(self, phases: Mapping[str, float]) -> None:
         """Add to timings.json where the time of the run went, in seconds."""
         file = self.path / "timings.json"
-        timings = json.loads(file.read_text(encoding="utf-8"))
-        write_json(file, timings | {"phases": {name: round(seconds, 3) for name, seconds in phases.items()}})
+        write_json(file, read_json(file) | {"phases": {name: round(seconds, 3) for name, seconds in phases.items()}})
+
+
+def refuse_links(folder: Path) -> None:
+    """Raise a `UsageError` if there is a link in a folder that is about to be written to: it may lead anywhere."""
+    for link in links_below(folder):
+        raise UsageError(f"`{link}` is a link, and a run writes to its own folder only: remove it.")
 
 
 def new_folder(name: str) -> Path:
@@ -450,10 +453,10 @@ def evaluate(
 def read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
     """Read compile seconds and seconds per tick; nothing if they cannot be read, because they are only informative."""
     try:
-        data = json.loads((folder / "timings.json").read_text(encoding="utf-8"))
+        data = read_json(folder / "timings.json")
         compile_seconds, each = data["compile_seconds"], data[f"seconds_per_{plan.workload.tick}"]
         return float(compile_seconds), [] if each is None else [float(each)]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (Unreadable, ValueError, KeyError, TypeError, OverflowError):
         return 0.0, []
 
 
@@ -462,36 +465,40 @@ def read_snapshots(folder: Path) -> list[Snapshot]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(folder / SNAPSHOTS, framework="numpy") as file:
+        with safe_open(inside(folder, SNAPSHOTS, MOST_SNAPSHOT_BYTES), framework="numpy") as file:
             labels = json.loads(file.metadata()["snapshots"])
             return [
                 Snapshot(int(tick), file.get_tensor(str(i)), str(label), *(int(one) for one in seed if one is not None))
                 for i, (tick, label, *seed) in enumerate(labels)
             ]
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (SafetensorError, Unreadable, OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
 
 
 def load_agents(folder: Path, plan: Plan) -> Params:
-    """Load the agents of a run and check them against its config."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+    """Load the agents of a run, after checking what the file declares against the run's config."""
+    from xladder.runs import state_files
     from xladder.runs.nets import shapes_of_one_seed  # imports JAX
 
-    file = folder / AGENTS
-    if not file.is_file():
-        raise DamagedRun(f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved.")
-    expected = dict(flatten(shapes_of_one_seed(plan)))
     try:
-        found = load_file(file)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DamagedRun(f"`{file}` cannot be read: {error}.") from None
-    shapes = {name: leaf.shape[1:] for name, leaf in found.items()}
-    seeds = {leaf.shape[:1] for leaf in found.values()}
-    sound = len(seeds) == 1 and seeds != {(0,)} and all(leaf.dtype == np.float32 for leaf in found.values())
-    if not sound or shapes != {name: leaf.shape[1:] for name, leaf in expected.items()}:
-        raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
+        file = inside(folder, AGENTS, MOST_ARRAY_BYTES)
+    except Unreadable as error:
+        if (folder / AGENTS).is_file():
+            raise DamagedRun(f"`{folder}` holds no trained agents that can be read: {error}.") from None
+        raise DamagedRun(
+            f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved."
+        ) from None
+    expected = {name: leaf.shape[1:] for name, leaf in flatten(shapes_of_one_seed(plan))}
+    try:
+        declared = state_files.declared(file)
+        seeds = {shape[:1] for _, shape in declared.values()}
+        sound = len(seeds) == 1 and min(seeds) > (0,) and max(seeds) <= (len(plan.seeds),)
+        sound = sound and all(dtype == "float32" for dtype, _ in declared.values())
+        if not sound or {name: shape[1:] for name, (_, shape) in declared.items()} != expected:
+            raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
+        found = state_files.read(file, expected)
+    except UsageError as error:
+        raise DamagedRun(str(error)) from None
     if not all(np.isfinite(leaf).all() for leaf in found.values()):
         raise DamagedRun(f"`{file}` holds nan or infinite parameters.")
     return unflatten(found)
@@ -499,7 +506,7 @@ def load_agents(folder: Path, plan: Plan) -> Params:
 
 def read_keeping(file: Path) -> Keeping:
     """Read what a config.json says about saving; defaults if it says nothing. Call `read_plan` first to validate it."""
-    settings = json.loads(file.read_text(encoding="utf-8")).get("run") or {}
+    settings = read_config(file).get("run") or {}
     try:
         lists = {name: settings.pop(name, []) for name in ("tags", "track")}
         keeping = Keeping(**settings, track=tuple(lists["track"]), tags=tuple(lists["tags"]))
@@ -515,7 +522,7 @@ def read_keeping(file: Path) -> Keeping:
 
 def _read_earlier(folder: Path) -> list[dict[str, Any]]:
     """The configs that a run had before it was lengthened."""
-    found = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("earlier") or []
+    found = read_config(folder / "config.json").get("earlier") or []
     if not isinstance(found, list) or any(not isinstance(e, dict) or set(e) != {"config"} for e in found):
         raise UsageError(f"`earlier` in `{folder / 'config.json'}` was not written by xladder.")
     return found

@@ -24,6 +24,7 @@ State = Literal["running", "finished", "stopped", "diverged", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
 KINDS: Mapping[str, type] = {"workload": str, "rung": str, "seed": int, "config": dict}
 """What a config.json has to have."""
+LAST_DAY = 253_370_000_000.0  # in the year 9998
 MARKS = frozenset({"config.json", "metrics.csv", "checkpoints", "lock"})
 """A folder with one of these is a run directory, be it damaged."""
 SWEEP, BEST = "sweep.json", "best"  # the plan of a sweep, and the run directory of its winner
@@ -200,7 +201,7 @@ def read_info(path: Path, name: str | None = None) -> RunInfo:
 
 def _read_sweep(path: Path, name: str) -> RunInfo:
     """A sweep as a row: its base settings, and the test of its winner as the evaluation."""
-    started = path.joinpath(SWEEP).lstat().st_mtime
+    started = written_at(path / SWEEP)
     try:
         plan = read_json(path / SWEEP).get("plan")
         if not isinstance(plan, dict) or any(type(plan.get(key)) is not kind for key, kind in KINDS.items()):
@@ -293,6 +294,11 @@ def _evaluation(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def written_at(file: Path) -> float:
+    """When a file was written; an archive may say any time, also one that no calendar has."""
+    return min(max(os.lstat(file).st_mtime, 0.0), LAST_DAY)
+
+
 def _started(path: Path) -> float:
     """When a run was started: the first line of its log says so, also in a copy."""
     try:
@@ -300,7 +306,7 @@ def _started(path: Path) -> float:
     except (OSError, ValueError, OverflowError):
         for file in (path / "config.json", path):
             try:
-                return os.lstat(file).st_mtime
+                return written_at(file)
             except OSError:
                 continue
     return 0.0

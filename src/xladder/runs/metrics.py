@@ -21,6 +21,7 @@ import numpy as np
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import DamagedRun
 from xladder.runs.events import EventsFile
+from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside
 
 MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seeds
 ROWS_AT_ONCE = 4096
@@ -170,6 +171,10 @@ class Table(NamedTuple):
 
 def read_table(path: Path, tick: str) -> Table:
     """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out."""
+    try:
+        inside(path.parent, path.name, MOST_TABLE_BYTES)
+    except Unreadable as error:
+        raise DamagedRun(f"`{path}` is not a valid table of metrics: {error}.") from None
     try:
         with path.open("rb") as file:
             header, text = parse_header(file.readline()), file.read()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import typing
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,6 +14,7 @@ from xladder import user_code
 from xladder.errors import UsageError
 from xladder.plans import Plan, make_plan
 from xladder.registry import RungOptions
+from xladder.runs.reading import Unreadable, read_json
 from xladder.settings import to_dict
 
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
@@ -43,7 +43,8 @@ def run_metadata(plan: Plan) -> dict[str, Any]:
 
 def read_run_plan(folder: Path) -> Plan:
     """Read the plan of a run directory."""
-    return read_plan(_config_of(folder))
+    path = _config_of(folder)
+    return parse_plan(_read_file(path), f"`{path}`")
 
 
 def read_run_settings(folder: Path) -> dict[str, Any]:
@@ -55,8 +56,13 @@ def read_run_settings(folder: Path) -> dict[str, Any]:
 
 
 def read_plan(path: Path) -> Plan:
-    """Read the plan in a config.json, with the same checks as for a command line."""
-    return parse_plan(_read_file(path), f"`{path}`")
+    """Read the plan in a config.json that the user names, with the same checks as for a command line."""
+    return parse_plan(read_config(path), f"`{path}`")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Read everything in a config.json; a link is not followed, because it may be in a stranger's directory."""
+    return _read_file(path)
 
 
 def parse_plan(data: Any, where: str) -> Plan:
@@ -80,11 +86,11 @@ def _config_of(folder: Path) -> Path:
     return folder / "config.json"
 
 
-def _read_file(path: Path) -> Any:
+def _read_file(path: Path) -> dict[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"`{path}` is not a config that xladder wrote ({type(error).__name__}: {error}).") from None
+        return read_json(path)
+    except Unreadable as error:
+        raise UsageError(f"`{path}` is not a config that xladder wrote: {error}.") from None
 
 
 def _check_shape(data: Any, where: str) -> None:

@@ -6,10 +6,13 @@ import errno
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 1 << 20  # of a JSON file: more was not written by a run
+MOST_TABLE_BYTES = 1 << 32  # of a table of metrics
+MOST_ARRAY_BYTES = 1 << 36  # of a file of arrays, which is mapped and not read at once
 
 
 class Unreadable(Exception):
@@ -27,6 +30,30 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise Unreadable(f"{path.name} is not a JSON object")
     return found
+
+
+def inside(folder: Path, name: str, most: int) -> Path:
+    """The path of a run's file, which is regular, not behind a link, and no larger than `most` bytes."""
+    path = folder
+    for part in Path(name).parts:
+        path = path / part
+        if path.is_symlink():
+            raise Unreadable(f"{path.relative_to(folder)} is a link")
+    try:
+        status = os.lstat(path)
+    except OSError as error:
+        raise Unreadable(f"{name} {why(error)}") from None
+    if not stat.S_ISREG(status.st_mode):
+        raise Unreadable(f"{name} is not a file")
+    if status.st_size > most:
+        raise Unreadable(f"{name} has {status.st_size / 2**30:,.1f} GiB, which is more than a run writes")
+    return path
+
+
+def links_below(folder: Path) -> Iterator[Path]:
+    """All links in a folder and below it."""
+    for place, folders, files in os.walk(folder):
+        yield from (path for name in (*folders, *files) if (path := Path(place) / name).is_symlink())
 
 
 def is_regular(path: Path) -> bool:

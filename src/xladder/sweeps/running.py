@@ -9,7 +9,6 @@ Shapes: R rows, one for each trial of a leg and seed.
 from __future__ import annotations
 
 import csv
-import json
 import math
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -31,11 +30,12 @@ from xladder.plans import Plan
 from xladder.progress import Drawing
 from xladder.results import Result
 from xladder.runs import metrics, resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command, refuse_links
 from xladder.runs.disk import write_json
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.listing import BEST, SWEEP
 from xladder.runs.locks import Lock
+from xladder.runs.reading import Unreadable, read_json
 from xladder.runs.recording import Recorder, save
 from xladder.sweeps.schedule import Scores, exploit
 from xladder.sweeps.sweep import Sweep, describe_sweep, parse_sweep
@@ -111,9 +111,10 @@ class SweepDirectory:
     def open(cls, path: Path) -> SweepDirectory:
         """Open and lock the folder of a sweep to resume it."""
         try:
-            data = json.loads((path / SWEEP).read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as error:
-            raise UsageError(f"`{path / SWEEP}` is not a sweep that xladder wrote ({type(error).__name__}).") from None
+            data = read_json(path / SWEEP)
+        except Unreadable as error:
+            raise UsageError(f"`{path / SWEEP}` is not a sweep that xladder wrote: {error}.") from None
+        refuse_links(path)
         return cls(path, parse_sweep(data, f"`{path / SWEEP}`"))
 
     @property
