@@ -1,0 +1,45 @@
+"""The README is short, its links lead somewhere, and its picture shows the results that are committed."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)|src=\"([^\"]+)\"")
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings, as GitHub makes them."""
+    heads = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {"#" + re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_the_readme_can_be_read_in_ten_minutes():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_links_lead_somewhere(page):
+    here = ROOT / page
+    for file, anchor, picture in LINK.findall(here.read_text()):
+        if (file or picture).startswith("http"):
+            continue
+        there = here.parent / (file or picture)
+        assert there.exists(), f"{page} names {file or picture}"
+        assert not anchor or anchor in anchors(there.read_text()), f"{page} names {file}{anchor}"
+
+
+def test_every_page_of_the_docs_can_be_found_from_the_readme():
+    found = {file for file, _, _ in LINK.findall((ROOT / "README.md").read_text())}
+    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= found
+
+
+def test_the_picture_is_as_new_as_its_figures(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import ladder_picture
+
+    assert Image.open(ladder_picture.PICTURE).text["Shows"] == ladder_picture.digest()
+    sys.modules.pop("ladder_picture")
