@@ -501,6 +501,28 @@ def test_the_page_works_in_a_browser(browser, report):
 
 
 @needs_chromium
+def test_the_worst_seed_is_beside_the_median_one_where_seeds_disagree(browser, tmp_path):
+    folder = write_run(tmp_path / "grid", "hypergrid", TINY_GRID, 3, 20)
+    plan = read_run_plan(folder)
+    rows = {"tv": np.full((3, 20), np.nan)}
+    rows["tv"][:, 19] = 0.1, 0.2, 0.7
+    (folder / "metrics.csv").unlink()
+    writer_of(folder, plan).append(plan.seeds, 0, rows, 3.0)
+    score = {"tv": 0.1, "texts": {"spearman": "a correlation"}, "conditions": [{"tv": 0.1}]}
+    score |= {f"metric_{i}": 0.5 for i in range(60)}  # dags have as many
+    (folder / "timings.json").write_text(json.dumps({"evaluation": score}))
+    directory = RunDirectory(folder, plan, writer_of(folder, plan), None, Keeping(), True)
+    directory.save_snapshots([Snapshot(20, np.full((5, 5), 1 / 25, np.float32), "TV", seed) for seed in range(3)])
+    page = tmp_path / "page.html"
+    page.write_text(make_report([folder]))
+    view(browser, page)
+    labels = "[...document.querySelectorAll('.stage h4 span')].map((one) => one.textContent).join('; ')"
+    assert browser.run(labels) == "grid: sampler of seed 1, the median of 3; grid: sampler of seed 2, the worst of 3"
+    rows = browser.run("[...document.querySelectorAll('.workload tbody th')].map((one) => one.textContent).join('; ')")
+    assert "metric 59" in rows and "texts" not in rows and "conditions" not in rows
+
+
+@needs_chromium
 def test_the_keyboard_plays_steps_and_changes_the_speed(browser, report):
     view(browser, report)
     clock = "document.querySelector('.player .clock').textContent"

@@ -31,7 +31,7 @@ from xladder.runs.plan_files import describe_plan, parse_plan
 
 LONGEST = 400  # characters of a value
 MOST_ENTRIES = 400  # of a config or an environment
-MOST_SCORES = 40
+MOST_SCORES, MOST_LISTED = 200, 40  # names in an evaluation, and numbers in a list
 LOG_LINES = 100
 HIDDEN = ("seed", "steps", "seconds", "episodes", "updates")  # columns without a panel of their own
 OTHER_PANELS = 8
@@ -172,7 +172,7 @@ class Source:
             "times": make_times(table.columns, each),
             "references": self._references(plan, score),
             "summary": self._lines(plan, "summary", table.columns),
-            "score": [[text(name), plain(value)] for name, value in list((score or {}).items())[:MOST_SCORES]],
+            "score": _score_rows(score or {}),
             "score_lines": self._lines(plan, "describe_score", score) if score else [],
             "timings": entries(timings),
             "environment": entries(_environment(environment)),
@@ -292,13 +292,22 @@ def text(value: Any) -> str:
     return printable(value, LONGEST)
 
 
+def _score_rows(score: Mapping[str, Any]) -> list[list[Any]]:
+    """Names and values of an evaluation, without what is nested, which lines of text say."""
+
+    def nested(value: Any) -> bool:
+        return isinstance(value, dict) or (isinstance(value, list) and any(isinstance(one, dict) for one in value))
+
+    return [[text(name), plain(value)] for name, value in list(score.items())[:MOST_SCORES] if not nested(value)]
+
+
 def plain(value: Any) -> Any:
     """A value of an untrusted file as a number, text or a short list."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int | float):
         return numbers(np.array([value], float))[0]
-    return [plain(one) for one in value[:MOST_SCORES]] if isinstance(value, list) else text(value)
+    return [plain(one) for one in value[:MOST_LISTED]] if isinstance(value, list) else text(value)
 
 
 def entries(data: Mapping[str, Any]) -> list[list[str]]:
@@ -312,7 +321,7 @@ def entries(data: Mapping[str, Any]) -> list[list[str]]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
-        return ", ".join(_shown(one) for one in value[:MOST_SCORES])[:LONGEST]
+        return ", ".join(_shown(one) for one in value[:MOST_LISTED])[:LONGEST]
     return "–" if value is None else text(f"{value:.7g}" if isinstance(value, float) else value)
 
 

@@ -686,7 +686,10 @@
       this.selects = [0, 1].map((k) => el("select", { "aria-label": k ? "second replay" : "first replay", onchange: () => this.choose() }));
       choices.forEach((choice, i) => this.selects.forEach((select) => select.append(el("option", { value: String(i) }, choice.label))));
       this.selects[1].prepend(el("option", { value: "-1" }, "nothing beside it"));
-      const other = choices.findIndex((choice) => choice.run !== choices[0].run && choice.scene.kind === choices[0].scene.kind);
+      const beside = (fits) => choices.findIndex((choice, i) => i > 0 && choice.scene.kind === choices[0].scene.kind && fits(choice));
+      const another = beside((choice) => choice.run !== choices[0].run);
+      // Where seeds disagree, a run has the maps of its median seed and of its worst.
+      const other = another < 0 && choices[0].scene.kind === "maps" ? beside(() => true) : another;
       this.selects[0].value = "0";
       this.selects[1].value = String(other);
       this.controls = el("div", { class: "controls" },
