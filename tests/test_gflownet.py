@@ -21,7 +21,7 @@ from xladder.families.gflownet import torch_backend as hypergrid_torch
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
-from xladder.learners import gflownet
+from xladder.learners import choosing, packing
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Hyperparams, Trajectories
 from xladder.learners.gflownet_torch import TorchGFlowNet
 from xladder.nets import flow
@@ -300,7 +300,7 @@ def test_log_z_moves_at_a_rate_of_its_own():
 # Sampling
 
 
-CHOOSE = {"jax": jax.jit(gflownet.choose), "host": hypergrid_host.choose}
+CHOOSE = {"jax": jax.jit(choosing.choose), "host": hypergrid_host.choose}
 
 
 @pytest.mark.parametrize("actions", [9, 40])  # few are summed up in another way than many
@@ -451,8 +451,8 @@ def test_packing_and_unpacking_undo_each_other_on_real_steps(extra):
 
     @jax.jit
     def both_ways(batch, values, weights):
-        rows = gflownet.pack(batch, total + extra)
-        spread, pull = jax.vjp(lambda values: gflownet.unpack(rows, values), values)
+        rows = packing.pack(batch, total + extra)
+        spread, pull = jax.vjp(lambda values: packing.unpack(rows, values), values)
         return rows, spread, *pull(weights)
 
     rows, spread, gradient = jax.tree.map(np.asarray, both_ways(batch, values, weights))

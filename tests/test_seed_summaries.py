@@ -49,6 +49,15 @@ def test_one_seed_is_a_number_and_an_evaluation_of_an_older_run_is_a_mean():
     assert summaries.describe_score(older)[0].startswith("total variation 0.5000 ± 0.5000")
 
 
+def test_numbers_that_are_none_or_too_large_are_said_in_words():
+    nan, inf = float("nan"), float("inf")
+    found = score(0.25, 0.5, correlation_per_seed=[nan, 0.5], per_seed=[2.5e34, inf], random_return=inf)
+    lines = summaries.describe_score(found)
+    assert any(line.endswith("correlation(log p, log R) –, 0.5000") for line in lines)
+    assert "mean reward 2.5e+34, more than 3e+38; with random steps more than 3e+38" in lines
+    assert not any("nan" in line or "inf" in line for line in lines)
+
+
 def test_modes_are_regions_and_their_cells_stand_beside():
     lines = summaries.describe_score(score(0.25, modes=[3.0]))
     assert "modes found 3 of 4 (at least half of their probability; cells 0 of 16)" in lines

@@ -22,8 +22,8 @@ from jax.lax import dynamic_index_in_dim, dynamic_update_index_in_dim
 
 from xladder.core.types import Array, Params
 from xladder.learners.choosing import MASKED_LOGIT, Explore, act, choose, mixture, take
-from xladder.learners.packing import PackedSteps, pack, unpack
-from xladder.losses import balance
+from xladder.learners.flow_losses import LOSSES, Terms
+from xladder.learners.packing import PackedSteps
 from xladder.nets.flow import FlowNet, Tokens, hats
 from xladder.worlds.flow import BoundWorld
 from xladder.worlds.flow_under import log_reward_under
@@ -180,7 +180,7 @@ class GFlowNetLearner:
         self, params: Params, states: jax.Array, explore: Explore, condition: jax.Array | None = None
     ) -> jax.Array:
         """float32 [B, A]: the probability with which sampling takes each action."""
-        logits = self._apply(params, states, "forward", condition=condition).forward
+        logits = self.apply(params, states, "forward", condition=condition).forward
         return mixture(logits, self.forward_mask(states), explore)
 
     def backward_policy(self, params: Params, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
@@ -188,7 +188,7 @@ class GFlowNetLearner:
         mask = self.backward_mask(states)
         if not self.config.learns_backward:
             return mask / jnp.maximum(mask.sum(-1, keepdims=True), 1)
-        logits = self._apply(params, states, "backward", condition=condition).backward
+        logits = self.apply(params, states, "backward", condition=condition).backward
         return jax.nn.softmax(jnp.where(mask, logits, MASKED_LOGIT)) * mask
 
     def sample(
@@ -211,7 +211,7 @@ class GFlowNetLearner:
             whole = trajectory.size == count
             draw = dynamic_index_in_dim(draws, t, keepdims=False) if whole else draws[t, trajectory]
             given = condition if whole or condition is None else condition[trajectory]
-            logits = self._apply(params, state, "forward", condition=given).forward
+            logits = self.apply(params, state, "forward", condition=given).forward
             action = act(logits, self.forward_mask(state), explore, draw)
             length = length + active if whole else length.at[trajectory].add(active)
             taken = jnp.concatenate([state, action[:, None]], axis=1)
@@ -313,64 +313,8 @@ class GFlowNetLearner:
 
         `transitions` is the number of steps over which a mean over transitions is taken, if not those of this batch.
         """
-        rows = pack(batch, bucket)
-        outputs = self._apply(params, rows.states, "forward", "backward", "flow", condition=rows.condition)
-        spread = partial(unpack, rows)
-        mask = self.forward_mask(rows.states)
-        forward = jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT))
-        log_pf = spread(take(forward, rows.actions))
-        log_reward = self.log_rewards(self.objects(batch), batch.condition)
-        length, kind = batch.length, self.config.loss
-        if kind == "rtb":
-            log_z, each = self.log_z(params, batch.condition), None if batch.condition is None else 0
-            log_prior = spread(-jnp.log(mask.sum(-1).astype(jnp.float32)))
-            relative = jax.vmap(balance.relative_trajectory_balance, in_axes=(each, 0, 0, 0, 0))
-            return relative(log_z, log_pf, log_prior, log_reward, length).mean(), log_z.mean()
-        log_pb = jnp.roll(spread(self._log_backward(outputs.backward, rows)), -1, axis=1)  # known where the step leads
-        if kind == "tb":
-            log_z, each = self.log_z(params, batch.condition), None if batch.condition is None else 0
-            balanced = jax.vmap(balance.trajectory_balance, in_axes=(each, 0, 0, 0, 0))
-            return balanced(log_z, log_pf, log_pb, log_reward, length).mean(), log_z.mean()
-        if kind == "vargrad":
-            weights = jax.vmap(balance.log_weight)(log_pf, log_pb, log_reward, length)
-            return balance.log_partition_variance(weights), weights.mean()
-        by_transitions = self.config.learner.weighting == "transitions"
-
-        def mean(losses: jax.Array, left_out: int = 0) -> jax.Array:
-            if not by_transitions:
-                return losses.mean()
-            total = None if transitions is None else transitions - left_out * length.size
-            return balance.mean_over_transitions(losses, length - left_out, total)
-
-        if kind == "mdb":
-            log_stop = spread(forward[:, -1])
-            log_rewards = spread(self.log_rewards(rows.states, rows.condition))
-            modified = jax.vmap(balance.modified_detailed_balance, in_axes=(0, 0, 0, 0, 0, None))
-            losses = modified(log_stop, log_pf, log_pb, log_rewards, length, self.config.learner.mdb_delta)
-            log_z = log_rewards[:, 0] - log_stop[:, 0]
-            return mean(losses, 1), log_z[0] if batch.condition is None else log_z.mean()
-        assert outputs.log_flow is not None
-        log_flow = spread(outputs.log_flow)
-        log_z = log_flow[0, 0] if batch.condition is None else log_flow[:, 0].mean()
-        if kind == "db":
-            return mean(jax.vmap(balance.detailed_balance)(log_flow, log_pf, log_pb, log_reward, length)), log_z
-        if kind == "subtb":
-            parts = jax.vmap(balance.sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
-            return parts(log_flow, log_pf, log_pb, log_reward, length, hyperparams.subtb_lambda).mean(), log_z
-        if kind == "fm":
-            given = spread(self._log_inflow(params, rows.states, rows.condition)), log_flow, log_pf, log_reward, length
-            if not by_transitions:
-                return jax.vmap(balance.flow_matching)(*given).mean(), log_z
-            inside, stops = jax.vmap(balance.flow_matching_squares)(*given)
-            states = (length.sum().astype(jnp.float32) if transitions is None else transitions) - length.size
-            return inside.sum() / jnp.maximum(states, 1.0) + stops.mean(), log_z
-        # Forward-looking: the flow of the initial state is that of the network times its reward.
-        log_rewards = spread(self.log_rewards(rows.states, rows.condition))
-        log_z = log_z + (log_rewards[0, 0] if batch.condition is None else log_rewards[:, 0].mean())
-        if kind == "flsubtb":
-            ahead = jax.vmap(balance.forward_looking_sub_trajectory_balance, in_axes=(0, 0, 0, 0, 0, None))
-            return ahead(log_flow, log_pf, log_pb, log_rewards, length, hyperparams.subtb_lambda).mean(), log_z
-        return mean(jax.vmap(balance.forward_looking_balance)(log_flow, log_pf, log_pb, log_rewards, length)), log_z
+        terms = Terms(self, params, batch, bucket, transitions)
+        return LOSSES[self.config.loss](terms, hyperparams.subtb_lambda)
 
     def gradient(
         self, agent: Agent, batch: Trajectories, bucket: int, transitions: jax.Array | None = None
@@ -402,7 +346,7 @@ class GFlowNetLearner:
         self, params: Params, states: jax.Array, condition: jax.Array | None = None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """log P_F [R, A], log P_B [R, A − 1] and log F [R] of states [R, D]; MASKED_LOGIT for forbidden actions."""
-        outputs = self._apply(params, states, "forward", "backward", "flow", condition=condition)
+        outputs = self.apply(params, states, "forward", "backward", "flow", condition=condition)
         mask = self.forward_mask(states)
         log_pf = jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, outputs.forward, MASKED_LOGIT)), MASKED_LOGIT)
         mask = self.backward_mask(states)
@@ -433,10 +377,11 @@ class GFlowNetLearner:
 
         return steps
 
-    def _apply(self, params: Params, states: jax.Array, *heads: str, condition: jax.Array | None = None) -> Any:
+    def apply(self, params: Params, states: jax.Array, *heads: str, condition: jax.Array | None = None) -> Any:
+        """What heads of the network say of states [R, D]."""
         return self.net.apply({"params": params}, self.encode(states), heads, self.hats(condition))
 
-    def _log_backward(self, logits: jax.Array | None, rows: PackedSteps) -> jax.Array:
+    def log_backward(self, logits: jax.Array | None, rows: PackedSteps) -> jax.Array:
         """float32 [R]: log P_B of the step that led to each row; arbitrary in the initial state."""
         mask = self.backward_mask(rows.states)
         if logits is None:
@@ -450,7 +395,7 @@ class GFlowNetLearner:
         """
         return jax.nn.softmax(self._log_edges(params, states)) * self.backward_mask(states)
 
-    def _log_inflow(self, params: Params, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
+    def log_inflow(self, params: Params, states: jax.Array, condition: jax.Array | None = None) -> jax.Array:
         """float32 [R]: the log-flow into each state from all its parents; arbitrary in the initial state."""
         return jax.nn.logsumexp(self._log_edges(params, states, condition), axis=-1)
 

@@ -18,6 +18,7 @@ from xladder.worlds.flow_conditioned import ConditionedSettings, in_words
 from xladder.worlds.flow_settings import FlowSettings
 
 FEW = 4  # with fewer seeds than this, each is listed
+LARGE = 1e6  # from which on numbers are written with an exponent
 MOST_NAMED = 8  # seeds that miss modes, one line each
 MARGINAL = "total variation of coordinates 1 and 2"
 DISTANCES = {"tv": "total variation", "tv_marginal": MARGINAL}  # columns, the better one first
@@ -163,14 +164,14 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
         if each and 1 < len(each) < FEW:
             return _listed(each, digits)
         interval = score.get("ci95" if name == "mean_return" else f"{name}_ci95", np.nan)
-        return f"{score[name]:.{digits}f}" + (f" ± {interval:.{digits}f}" if interval == interval else "")
+        return _number(score[name], digits) + (f" ± {_number(interval, digits)}" if interval == interval else "")
 
     own = [f"{text}: {show(name)}" for name, text in score.get("texts", {}).items()]
     several = ""
     if seeds > 1:
         listed = seeds < FEW and "mean_return" in score and "per_seed" in score
         several = f", {_names(_seeds(score))}" if listed else f", mean of {seeds} seeds ± 95 %"
-    rewards = f"mean reward {show('mean_return', 3)}; with random steps {score['random_return']:.3f}"
+    rewards = f"mean reward {show('mean_return', 3)}; with random steps {_number(score['random_return'], 3)}"
     if score["exact"]:
         first = [
             f"total variation {show('tv')} (exact{several}{_extremes(score, 'tv')})",
@@ -239,15 +240,24 @@ def _names(seeds: Sequence[int]) -> str:
 
 
 def _listed(values: Sequence[float], digits: int) -> str:
-    return ", ".join(f"{value:.{digits}f}" for value in values)
+    return ", ".join(_number(value, digits) for value in values)
+
+
+def _number(value: float, digits: int) -> str:
+    """A number as text; "–" for nan, such as a correlation with rewards that are all equal."""
+    if np.isnan(value):
+        return "–"
+    if np.isinf(value):
+        return "more than 3e+38" if value > 0 else "less than −3e+38"  # all that float32 can say
+    return f"{value:.{digits}f}" if abs(value) < LARGE else f"{value:.3g}"
 
 
 def _in_words(values: np.ndarray, digits: int) -> str:
     """Values of some seeds: each of a few, median and range of many."""
     if len(values) < FEW:
         return _listed(values.tolist(), digits)
-    low, middle, high = np.nanmin(values), np.nanmedian(values), np.nanmax(values)
-    return f"{middle:.{digits}f} (median of {len(values)} seeds, {low:.{digits}f} to {high:.{digits}f})"
+    low, middle, high = (_number(each(values), digits) for each in (np.nanmin, np.nanmedian, np.nanmax))
+    return f"{middle} (median of {len(values)} seeds, {low} to {high})"
 
 
 def last_values(values: np.ndarray) -> np.ndarray:
