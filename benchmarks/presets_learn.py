@@ -3,7 +3,8 @@
 python benchmarks/presets_learn.py --seeds 8 --json FILE [--worlds catch,cartpole] [--presets iqn,qrdqn] [--scale 0.1]
 
 Presets are a world's own, and those of every protocol that it has (`pqn/purejaxql`). All seeds of a preset are trained
-in one program (`fused`). `--scale` shortens runs, to try the script.
+in one program (`fused`). `--scale` shortens runs, to try the script. Worlds that may need memory are measured if they
+are named: --worlds memorychain,umbrellachain,metamaze --presets r2d2,dueling
 """
 
 import argparse
@@ -25,6 +26,8 @@ from xladder.training import train
 
 # A world's steps for presets without a published length, and the return that counts as solved.
 WORLDS = {"catch": (100_000, 0.9), "cartpole": (None, 475.0), "minatar/breakout": (2_000_000, None)}
+MEMORY_WORLDS = {"memorychain": (50_000, 0.9), "umbrellachain": (100_000, None), "metamaze": (2_000_000, None)}
+KNOWN = WORLDS | MEMORY_WORLDS
 EPISODES = 32
 
 
@@ -38,7 +41,7 @@ def cells(world):
 def measure(world, preset, protocol, seeds, scale):
     """Train one preset with all seeds at once, and evaluate it."""
     config = named.presets(world, protocol)[preset]
-    steps = config.steps if protocol or preset == "pqn" else WORLDS[world][0] or config.steps
+    steps = config.steps if protocol or preset == "pqn" else KNOWN[world][0] or config.steps
     steps = max(1, round(steps * scale / config.per_tick)) * config.per_tick
     begun = time.perf_counter()
     result = train(world, "fused", preset=preset, protocol=protocol, seeds=seeds, steps=steps, evaluate_episodes=0)
@@ -57,7 +60,7 @@ def measure(world, preset, protocol, seeds, scale):
         "worst": float(each.min()),
         "random": score["random_return"],
         "learned": "advice" not in score,
-        "solved": None if WORLDS[world][1] is None else int((each >= WORLDS[world][1]).sum()),
+        "solved": None if KNOWN[world][1] is None else int((each >= KNOWN[world][1]).sum()),
         "seconds": trained,
     }
 
