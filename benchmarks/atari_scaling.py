@@ -137,7 +137,7 @@ def measure(options: argparse.Namespace) -> dict:
             run.advance(6)
         each, choose = learning(run), choosing(run, envs // n)
         found["update_seconds"][n], found["choose_seconds"][n] = each, choose
-        run.close()
+        run.loop.close()
         print(
             f"1/{n} of the envs and of the batch: choosing {1e3 * choose:.3f} ms per step, "
             f"learning {1e3 * each:.3f} ms per update",
