@@ -253,7 +253,7 @@ def test_damaged_metrics_and_agents_are_noted_in_the_run(tmp_path):
     (folder / "metrics.csv").write_text("seed,epoch,steps,return,seconds\nzero,one\n")
     (folder / "checkpoints/agents.safetensors").write_bytes(b"nothing")
     (run,) = data_of(make_report([folder], replay=True))["runs"]
-    assert "not a valid table" in run["notes"][0] and "cannot be read" in run["scenes_note"]
+    assert "not a valid table" in run["notes"][0] and "not a safetensors file" in run["scenes_note"]
 
 
 def test_a_world_of_the_users_own_is_shown_without_replay_unless_it_is_imported(tmp_path):
