@@ -13,6 +13,9 @@ import time
 import pytest
 
 from xladder.cli.main import main
+from xladder.cli.options import parse_with_config
+from xladder.cli.train import TrainOptions
+from xladder.registry import find_workload
 
 # As flags, what tests/conftest.py calls TINY, so that its compiled programs serve here too. Runs here have two
 # seeds, so that what is compiled for `trained` serves all of them.
@@ -181,11 +184,18 @@ def test_bad_input_ends_with_a_sentence_and_writes_nothing(line, tmp_path, monke
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
+@pytest.mark.parametrize("words", [["--steps", "1.6e5"], ["--steps=160_000"], ["--steps=16E4"]])
+def test_whole_numbers_may_be_written_as_powers(words):
+    _, config = parse_with_config(TrainOptions, find_workload("cartpole"), words, "xladder train", "")
+    assert config.steps == 160_000
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
         ("train hypergrid --loss nope", "`--loss` is nope, but it has to be one of tb, db, subtb, fm, "),
-        ("train cartpole --steps 1e3", "`--steps` is 1e3, but it has to be a whole number."),
+        ("train cartpole --steps 1.5e0", "`--steps` is 1.5e0, but it has to be a whole number."),
+        ("train cartpole --seed 1e30", "`--seed` is 1e30, but it has to be a whole number."),
         ("train cartpole --learner.lr=x", "`--learner.lr` is x, but it has to be a number."),
         ("train cartpole --outt b", "There is no `--outt` here: did you mean `--out`?"),
         ("train treasurehunt --world.shared", "There is no `--world.shared` here: `xladder train treasurehunt --help`"),

@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from typing import Any, get_type_hints
 
 import tyro
@@ -19,6 +20,8 @@ from xladder.errors import UsageError
 
 WIDE = "10000"  # columns: no line of a box is broken
 RULE = re.compile("[─-]{3}")
+POWER = re.compile(r"\d+(\.\d+)?[eE]\+?\d\d?")
+LARGEST = 2**53  # a float beyond it is not one whole number
 KINDS = {"int()": "a whole number", "string to float": "a number"}
 
 
@@ -34,6 +37,7 @@ def parse_words(options: Any, words: Sequence[str], program: str, about: str) ->
     Returns:
         An instance of the dataclass; a `UsageError` for a flag or a value that it does not have.
     """
+    words = _whole_numbers(options, words)
     if {"-h", "--help"} & {*words}:
         return tyro.cli(options, args=list(words), prog=program, description=about)
     _check_given_once(options, words)
@@ -103,6 +107,30 @@ def _appended(options: Any) -> Iterator[str]:
             yield from _appended(inner)
         elif tyro.conf.UseAppendAction in marks:
             yield f"--{name.replace('_', '-')}"
+
+
+def _whole_numbers(options: Any, words: Sequence[str]) -> list[str]:
+    """A command line with `1e7` as 10000000 after flags that take whole numbers."""
+    flags, found, flag = set(_integer_flags(options)), [], ""
+    for word in words:
+        name, equals, value = word.partition("=") if word.startswith("--") else (flag, "", word)
+        name = name.replace("_", "-")
+        if name in flags and POWER.fullmatch(value) and (number := Decimal(value)) == int(number) < LARGEST:
+            word = f"{word.partition('=')[0]}={int(number)}" if equals else str(int(number))
+        flag = name if word.startswith("--") and not equals else ""
+        found.append(word)
+    return found
+
+
+def _integer_flags(options: Any, prefix: str = "--") -> Iterator[str]:
+    """The flags that take one whole number."""
+    for name, kind in get_type_hints(options, include_extras=True).items():
+        given = [mark.name for mark in getattr(kind, "__metadata__", ()) if getattr(mark, "name", None) is not None]
+        inner, own = getattr(kind, "__origin__", kind), (given or [name.replace("_", "-")])[0]
+        if dataclasses.is_dataclass(inner):
+            yield from _integer_flags(inner, f"{prefix}{own}." if own else prefix)
+        elif inner is int or inner == int | None:
+            yield prefix + own
 
 
 def _values(flag: str, words: Sequence[str]) -> str:
