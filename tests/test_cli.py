@@ -168,7 +168,7 @@ BAD = {
     "treasurehunt --learner.epsilon 0.1 --learner.epsilon-min 0.2": "cannot start below",
     "treasurehunt --device gpu": "no `gpu` here",
     "treasurehunt --config nowhere.json": "nowhere.json",
-    "treasurehunt --eval-episodes -1": "0 or more",
+    "treasurehunt --eval-episodes -1": "0 to 2,147,483,647",
 }
 
 
