@@ -167,6 +167,7 @@ BAD = {
     "treasurehunt --preset demo --preset sorrel": "2 times",
     "treasurehunt --learner.epsilon 0.1 --learner.epsilon-min 0.2": "cannot start below",
     "treasurehunt --device gpu": "no `gpu` here",
+    "treasurehunt --rung compiled --device gpu": "no `gpu` here",
     "treasurehunt --config nowhere.json": "nowhere.json",
     "treasurehunt --eval-episodes -1": "0 to 2,147,483,647",
 }
