@@ -18,7 +18,7 @@ from xladder import plan, user_code
 from xladder.core.mapping import pick
 from xladder.errors import UsageError
 from xladder.families.gflownet import evaluation, exact
-from xladder.families.gflownet.check import check_world
+from xladder.families.gflownet.check import check_world, remarks_on
 from xladder.families.gflownet.config import LearnerConfig
 from xladder.families.gflownet.own_presets import Config, WorldConfig
 from xladder.families.gflownet.parity import levels
@@ -305,6 +305,20 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        (1.0, []),
+        (0.0, ["is 0 for every object tried"]),
+        (2e3, ["lies between 0 and 6000: the rewards differ by a factor"]),
+    ],
+)
+def test_rewards_that_are_rarely_meant_are_remarked_on(scale, said):
+    world = altered(log_reward=lambda self, s: jnp.float32(scale) * s["length"])
+    found = list(remarks_on(for_object(world)))
+    assert len(found) == len(said) and all(words in remark for words, remark in zip(said, found, strict=True)), found
+
+
 def test_what_a_world_has_by_choice_may_be_right():
     assert (
         check_world(
@@ -455,6 +469,7 @@ REWARDS = {
     "a vector": (lambda cell: cell * 1.0, r"returns float32 \[2\] for one cell"),
     "no JAX": (lambda cell: float(cell[0]), "fails inside `jit`"),
     "nothing": (lambda cell: None, "returns a NoneType"),
+    "not a logarithm": (lambda cell: -1e25 * cell.sum(), r"goes up to 8e\+25 in size, and 1e\+18 is possible"),
 }
 
 
