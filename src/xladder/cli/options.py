@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import tyro
 from rich.console import Console
 
+from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError
 from xladder.foreign_names import field_names, own_name
@@ -95,6 +96,11 @@ def parse_with_config(
         start, "protocol"
     ):  # its settings are in the preset, and nothing else is named after it
         words = _without(words, "--protocol")
+    if help_page.ASKED & {*words}:
+        sys.stdout.write(
+            help_page.page(f"{program} {workload.name}", about, workload, presets, options(**defaults), start, words)
+        )
+        raise SystemExit(0)
     check_flags(words, set(_flags_of(options)), start)
     parsed = parse_words(both, words, f"{program} {workload.name}", about)
     family.check(parsed.config)

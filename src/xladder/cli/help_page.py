@@ -1,0 +1,192 @@
+"""The help of commands that take a workload: its own settings first, then how and where it runs, in groups."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import shutil
+import textwrap
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+from xladder.registry import Workload
+
+ASKED = {"-h", "--help", "--help-all"}
+RUN = "this run"
+RARE = {
+    "evaluation, checkpoints and records": (
+        ["eval_episodes", "record_every", "track", "checkpoint_every", "keep", "on_nan", "watch", "imports", "json"]
+    ),
+    "devices and processes": (
+        [
+            "mesh",
+            "threads",
+            "actors",
+            "shards",
+            "ray",
+            "lock_step",
+            "coordinator",
+            "num_hosts",
+            "host_id",
+            "init_timeout",
+            "stall_timeout",
+        ]
+    ),
+    "debugging and profiling": ["debug", "profile", "timings"],
+}
+WORDS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+MARGIN, COLUMN = 2, 30
+
+
+class Flag(NamedTuple):
+    """One line of the help."""
+
+    name: str  # of the field
+    group: str  # that it is listed in
+    usage: str
+    about: str
+    default: str
+
+
+def page(
+    program: str,
+    about: str,
+    workload: Workload,
+    presets: Mapping[str, Any],
+    options: Any,
+    config: Any,
+    words: Sequence[str],
+) -> str:
+    """The help text.
+
+    Args:
+        program: The command, such as `xladder train cartpole`.
+        about: What it does.
+        workload: The workload.
+        presets: Its presets.
+        options: The command's own options, with their defaults.
+        config: The settings of the workload, with their defaults.
+        words: The command line; with `--help-all` rare flags are listed as well.
+    """
+    settings = list(_flags(config, "settings"))
+    first = [flag for flag in settings if flag.name == workload.length]
+    own = list(_flags(options, RUN))
+    groups = {"settings": first, RUN: []}
+    for flag in [*(flag for flag in settings if flag not in first), *own]:
+        rare = next((group for group, names in RARE.items() if flag.name in names and flag.group == RUN), None)
+        groups.setdefault(rare or flag.group, []).append(flag)
+    if getattr(config, "algorithm", "pqn") != "pqn":
+        groups.pop("pqn", None)
+    late = [group for group in RARE if group in groups]
+    shown = [group for group in groups if group != RUN and group not in late] + [RUN]
+    everything = "--help-all" in words
+    lines = [f"usage: {program} [OPTIONS]", "", about, "", *_presets(presets, config)]
+    for group in shown + (late if everything else []):
+        lines += [f"{group}:", *(line for flag in groups[group] for line in _lines(flag)), ""]
+    if late and not everything:
+        lines += textwrap.wrap(f"`{program} --help-all` also has: {'; '.join(late)}.", _width())
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _presets(presets: Mapping[str, Any], config: Any) -> list[str]:
+    """A line for each preset: what it changes first."""
+    from xladder.cli.presets import flat, plain
+
+    before = flat(presets.get("default", config))
+    lines = ["presets:"]
+    for name, preset in presets.items():
+        changes = [f"{key} {plain(value)}" for key, value in flat(preset).items() if before.get(key) != value]
+        lines.append(_short(f"  {name:14}{', '.join(changes) or 'where no preset is named'}"))
+    return [*lines, ""]
+
+
+def _flags(tree: Any, group: str, prefix: str = "") -> Iterator[Flag]:
+    """All fields of a dataclass, nested ones after the others."""
+    kinds, texts = get_type_hints(type(tree), include_extras=True), _docstrings(type(tree))  # type: ignore[arg-type]
+    nested = []
+    for field in dataclasses.fields(tree):
+        kind, value = kinds[field.name], getattr(tree, field.name)
+        marks = {key: value for mark in getattr(kind, "__metadata__", ()) for key, value in _named(mark).items()}
+        name = marks.get("name", _as_flag(field.name))
+        if dataclasses.is_dataclass(value):
+            nested.append((value, f"{prefix}{name}." if name else prefix))
+            continue
+        shown = f"--{prefix}{name}"
+        if isinstance(value, bool):
+            usage, default = shown, f"on; --{prefix}no-{name} turns it off" if value else ""
+        else:
+            usage = f"{shown} {marks.get('metavar') or _metavar(kind)}"
+            default = "" if value in (None, "", ()) else _plain(value)
+        yield Flag(field.name, group, usage, texts.get(field.name, ""), default)
+    for value, inner in nested:
+        yield from _flags(value, inner.rstrip(".") if inner != prefix else group, inner)
+
+
+def _named(mark: Any) -> dict[str, Any]:
+    """What an annotation of tyro's says of a flag's name and value."""
+    return {name: getattr(mark, name) for name in ("name", "metavar") if getattr(mark, name, None) is not None}
+
+
+def _as_flag(name: str) -> str:
+    """A field's name as tyro writes it: an underscore at the end stays."""
+    inner = name.rstrip("_")
+    return inner.replace("_", "-") + name[len(inner) :]
+
+
+def _metavar(kind: Any) -> str:
+    """What stands for a value of this type."""
+    if hasattr(kind, "__metadata__"):
+        return _metavar(get_args(kind)[0])
+    inner = [part for part in get_args(kind) if part not in (type(None), ...)]
+    if get_origin(kind) is Literal:
+        return "|".join(map(str, inner))
+    if get_origin(kind) in (Union, types.UnionType):
+        return "|".join(dict.fromkeys(map(_metavar, inner)))
+    if get_origin(kind) in (tuple, list):
+        return f"{_metavar(inner[0])} …" if inner else "…"
+    return WORDS.get(kind, "VALUE")
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """The strings below the fields of a dataclass and of those that it inherits from."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        try:
+            [definition] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, TypeError, SyntaxError):
+            continue
+        body = getattr(definition, "body", [])
+        for field, after in pairwise(body):
+            says = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and says:
+                texts[field.target.id] = inspect.cleandoc(str(after.value.value)).replace("\n", " ")
+    return texts
+
+
+def _lines(flag: Flag) -> list[str]:
+    """A flag, what it does, and its default."""
+    text = flag.about + (f" ({flag.default})" if flag.default else "")
+    head, room = " " * MARGIN + flag.usage, _width() - COLUMN
+    body = textwrap.wrap(text, room) or [""]
+    if len(head) <= COLUMN - 2:
+        return [head.ljust(COLUMN) + body[0], *(" " * COLUMN + line for line in body[1:])]
+    return [_short(head), *(" " * COLUMN + line for line in body)]
+
+
+def _short(line: str) -> str:
+    """A line that fits."""
+    return line if len(line) <= _width() else line[: _width() - 2] + " …"
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size().columns, 120)

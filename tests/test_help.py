@@ -1,0 +1,62 @@
+"""The help of commands with a workload: its settings first, no flag missing, no line too long."""
+
+import contextlib
+import io
+import re
+
+import pytest
+
+from xladder.cli import command_line
+from xladder.cli.main import main
+
+
+def helped(*words: str) -> str:
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.suppress(SystemExit):
+        main(list(words))
+    return text.getvalue()
+
+
+def flags(text: str) -> set[str]:
+    """The flags at the beginnings of lines, or of lines in a box, without `--no-…` and those of the help itself."""
+    found = re.findall(r"(?:^|[│|] |  )(--[a-z][\w.-]*)", text, re.MULTILINE)
+    return {flag for flag in found if not re.search(r"(--|\.)no-", flag)} - {"--help"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "train cartpole",
+        "train treasurehunt",
+        "train hypergrid",
+        "train atari/pong",
+        "train cartpole --preset pqn",
+        "compare tag",
+    ],
+)
+def test_the_whole_help_has_every_flag(line, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "10000")
+    mine = flags(helped(*line.split(), "--help-all"))
+    monkeypatch.setattr("xladder.cli.help_page.ASKED", set())
+    monkeypatch.setattr(command_line, "_check_given_once", lambda *_: None)
+    tyros = flags(helped(*line.split(), "--help"))
+    assert len(tyros) > 10
+    if "pqn" not in line:
+        tyros = {flag for flag in tyros if not flag.startswith("--pqn.")}
+    assert mine == tyros
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+def test_settings_come_first_and_lines_fit(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = helped("train", "cartpole", "--help")
+    assert text.index("--steps") < text.index("--world.num-envs") < text.index("--learner.lr") < text.index("--rung")
+    assert "--coordinator" not in text and "--help-all" in text
+    assert "None" not in text and "STR" not in text
+    assert max(map(len, text.splitlines())) <= columns
+    assert re.search(r"rainbow +learner.head categorical", text)
+    assert "Double Q-learning" in text and "(on;" in " ".join(text.split())
+
+
+def test_a_preset_changes_the_defaults_that_are_shown():
+    assert "(62500)" in helped("train", "hypergrid", "--preset", "published", "--help")
