@@ -173,9 +173,9 @@ def test_what_cannot_be_laid_out_is_said(words, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.glob("runs/*"))
 
 
-def test_worlds_on_the_host_have_no_mesh_and_value_learners_say_what_they_lack(capsys):
-    assert main(["train", "atari/pong", "--mesh", "data=2"]) == 2
-    assert "parallel" in capsys.readouterr().err
+def test_value_learners_say_what_a_mesh_lacks():
+    with pytest.raises(UsageError, match="seeds"):
+        plan("atari/pong", options=RungOptions(mesh="seeds=2"), seeds=2)
     for changes, said in [
         ({"learner": {"prioritised": True}}, "Prioritised replay"),
         ({"steps": 12_000, "world": {"num_envs": 12}, "learner": {"steps_per_update": 12}}, "world.num-envs"),
