@@ -258,7 +258,7 @@ def test_eval_tells_a_run_without_agents_and_a_damaged_one(trained, tmp_path, ca
     assert call("eval", str(folder)) == 3
     (folder / "checkpoints/agents.safetensors").write_bytes(b"not this")
     assert call("eval", str(folder)) == 3
-    assert "cannot be read" in capsys.readouterr().err
+    assert "is not a safetensors file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def shares(cells):
     return np.bincount(np.asarray(cells) @ [3, 1], minlength=9) / len(cells)
 
 
+@pytest.mark.slow
 def test_metropolis_leaves_the_target_as_it_is():
     count = 16_000
     before, after, proposed, _, _ = searched(searching(local_search_rule="metropolis"), count)

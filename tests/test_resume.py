@@ -75,7 +75,12 @@ def assert_exact(config, rung, ticks):
         slow(w, r)
         if r in ("compiled", "hybrid", "parallel")
         or (w, r)
-        in (("hypergrid", "fused"), ("cartpole", "fused"), ("treasurehunt", "sequential"), ("hypergrid", "sequential"))
+        in (
+            ("hypergrid", "fused"),
+            ("treasurehunt", "fused"),
+            ("treasurehunt", "sequential"),
+            ("hypergrid", "sequential"),
+        )
         else (w, r)
         for w in RUNS
         for r in ("torch", "compiled", "hybrid", "sequential", "parallel", "fused")

@@ -112,6 +112,7 @@ def test_a_host_memory_that_takes_steps_between_games_fails_the_memory(monkeypat
     assert first_failure(MEMBERS["dqn"]) == "memory twins"
 
 
+@pytest.mark.slow
 def test_a_host_memory_with_other_priorities_fails_the_memory(monkeypatch):
     admit = HostPriorities.admit
 

@@ -26,6 +26,29 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
+def flat(config: Any) -> dict[str, Any]:
+    """Settings by their names, as on the command line."""
+
+    def walk(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in tree.items():
+            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        return found
+
+    return walk(to_dict(config), "")
+
+
+def as_text(value: Any) -> str:
+    """A setting as text: whole numbers with separators, fractions with as many digits as they need."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.10g}"
+    return " ".join(map(as_text, value)) if isinstance(value, list | tuple) else str(value)
+
+
 def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
     """Replace fields of a config and check the types of their new values.
 

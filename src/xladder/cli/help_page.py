@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from xladder.registry import Workload
+from xladder.settings import as_text, flat
 
 ASKED = {"-h", "--help", "--help-all"}
 RUN = "this run"
@@ -95,12 +96,10 @@ def page(
 
 def _presets(presets: Mapping[str, Any], config: Any) -> list[str]:
     """A line for each preset: what it changes first."""
-    from xladder.cli.presets import flat, plain
-
     before = flat(presets.get("default", config))
     lines = ["presets:"]
     for name, preset in presets.items():
-        changes = [f"{key} {plain(value)}" for key, value in flat(preset).items() if before.get(key) != value]
+        changes = [f"{key} {as_text(value)}" for key, value in flat(preset).items() if before.get(key) != value]
         lines.append(_short(f"  {name:14}{', '.join(changes) or 'where no preset is named'}"))
     return [*lines, ""]
 
@@ -121,7 +120,7 @@ def _flags(tree: Any, group: str, prefix: str = "") -> Iterator[Flag]:
             usage, default = shown, f"on; --{prefix}no-{name} turns it off" if value else ""
         else:
             usage = f"{shown} {marks.get('metavar') or _metavar(kind)}"
-            default = "" if value in (None, "", ()) else _plain(value)
+            default = "" if value in (None, "", ()) else _default(value)
         yield Flag(field.name, group, usage, texts.get(field.name, ""), default)
     for value, inner in nested:
         yield from _flags(value, inner.rstrip(".") if inner != prefix else group, inner)
@@ -152,7 +151,8 @@ def _metavar(kind: Any) -> str:
     return WORDS.get(kind, "VALUE")
 
 
-def _plain(value: Any) -> str:
+def _default(value: Any) -> str:
+    """A default as it is written after a flag."""
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 

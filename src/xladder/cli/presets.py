@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from xladder.families.value import published_atari, published_small
 from xladder.families.value.config import MEMBERS
 from xladder.families.value.published import PublishedAgent, protocols
 from xladder.registry import find_workload
-from xladder.settings import to_dict
+from xladder.settings import as_text, flat
 
 # The worlds that agents were published in → those agents.
 PUBLISHED: Mapping[str, tuple[PublishedAgent, ...]] = {
@@ -124,7 +124,7 @@ def show_agents(console: Console, chosen: Mapping[str, Sequence[PublishedAgent]]
             shown = Table.grid(padding=(0, 2))
             for field, (value, source) in agent.table.items():
                 if field != LABEL:
-                    shown.add_row(f"  {field}", plain(value), source)
+                    shown.add_row(f"  {field}", as_text(value), source)
             console.print(shown)
             for difference in agent.differences:
                 console.print(f"  Deliberately different: {difference}", soft_wrap=True)
@@ -141,7 +141,7 @@ def show_workload(console: Console, name: str, protocol: str | None) -> dict[str
     for preset, config in found.items():
         settings = flat(config)
         changes[preset] = {key: value for key, value in settings.items() if default.get(key) != value}
-        some = [f"{key} {plain(value)}" for key, value in changes[preset].items()]
+        some = [f"{key} {as_text(value)}" for key, value in changes[preset].items()]
         console.print(f"  {preset:<12} {', '.join(some) or '–'}", soft_wrap=True)
     known = [
         names for world, agents in PUBLISHED.items() if _is_in(workload.name, world) for names in protocols(agents)
@@ -153,30 +153,6 @@ def show_workload(console: Console, name: str, protocol: str | None) -> dict[str
 
 def _is_in(workload: str, world: str) -> bool:
     return workload == world or (world.endswith("GAME") and workload.startswith(world.removesuffix("GAME")))
-
-
-def flat(config: Any) -> dict[str, Any]:
-    """Settings by their names, as on the command line."""
-    assert is_dataclass(config)
-
-    def walk(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in tree.items():
-            found |= walk(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
-        return found
-
-    return walk(to_dict(config), "")
-
-
-def plain(value: Any) -> str:
-    """A setting as text: whole numbers with separators, fractions with as many digits as they need."""
-    if isinstance(value, bool | str):
-        return str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.10g}"
-    return " ".join(map(plain, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def to_json(world: str, agent: PublishedAgent) -> dict[str, Any]:
@@ -223,4 +199,4 @@ def _cell(agent: PublishedAgent, row: str) -> str:
     if row not in agent.table:
         return ""
     value, source = agent.table[row]
-    return f"{plain(value)} ({source})"
+    return f"{as_text(value)} ({source})"
