@@ -18,6 +18,11 @@ help:
 
 demo: .venv/core
 	@$(BIN)/xladder train treasurehunt --preset demo --rung fused
+	@echo
+	@echo "Next:    source .venv/bin/activate"
+	@echo "         xladder train cartpole --help      every setting; without --help it trains"
+	@echo "         xladder compare treasurehunt       the same experiment on every rung"
+	@echo "         xladder worlds                     what else there is; docs/bring-your-own.md for a world of your own"
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
