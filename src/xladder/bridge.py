@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from xladder import parameters
-from xladder.errors import UsageError, missing_extra
+from xladder.core.packages import install_line, missing_extra
+from xladder.errors import UsageError
 from xladder.parameters import LEARNERS as LEARNERS
 from xladder.parameters import TorsoNames
 
@@ -199,7 +200,7 @@ def read_content(path: Path, device: str = "cpu") -> dict[Any, Any]:
     if version < SAFE_SINCE:
         raise UsageError(
             f"PyTorch {torch.__version__} cannot open untrusted files safely: 2.10 or newer can. "
-            "Install it with: pip install -U 'xladder[torch]'"
+            f"Install it with: {install_line('torch').replace(' install ', ' install -U ', 1)}"
         )
     try:
         _inspect(path)

@@ -95,11 +95,6 @@ def need(ok: bool, flag: str, value: object, allowed: str) -> None:
         raise UsageError(f"`--{flag}` is {value}, but {allowed}.")
 
 
-def missing_extra(package: str, extra: str) -> UsageError:
-    """The error for a missing package that an optional extra installs."""
-    return UsageError(f"`{package}` is not installed. Install it with: pip install 'xladder[{extra}]'")
-
-
 def uneven(flag: str, value: int, devices: int) -> UsageError:
     """The error for a number that the devices cannot share evenly; it suggests the nearest that they can."""
     near = dict.fromkeys([value // devices * devices or devices, -(-value // devices) * devices])

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from xladder.core.packages import is_installed
-from xladder.errors import UsageError, missing_extra
+from xladder.core.packages import is_installed, missing_extra
+from xladder.errors import UsageError
 from xladder.families.multi_agent.config import check
 from xladder.families.multi_agent.presets import WORLDS
 from xladder.settings import updated

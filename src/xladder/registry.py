@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from xladder import user_code
-from xladder.core.packages import is_installed
-from xladder.errors import UsageError, missing_extra, unknown
+from xladder.core.packages import is_installed, missing_extra
+from xladder.errors import UsageError, unknown
 from xladder.families.gflownet import FAMILY as GFLOWNET
 from xladder.families.multi_agent import FAMILY as MULTI_AGENT
 from xladder.families.value import FAMILY as VALUE

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
 from xladder.apis.interface import Observations
-from xladder.core.packages import is_installed
-from xladder.errors import UsageError, missing_extra, unknown
+from xladder.core.packages import is_installed, missing_extra
+from xladder.errors import UsageError, unknown
 from xladder.families.multi_agent.config import Config as MultiAgentConfig
 from xladder.families.value.config import ValueConfig
 from xladder.plans import Plan, plan

@@ -17,6 +17,7 @@ from xladder.cli.main import split_workload
 from xladder.cli.options import check_writable, parse_with_config, print_line, write_json_file
 from xladder.cli.signals import cleaned_up
 from xladder.core.compilers import why_no_compiler
+from xladder.core.packages import install_line, is_installed
 from xladder.core.statistics import signed
 from xladder.errors import UsageError
 from xladder.plans import plan
@@ -74,7 +75,10 @@ def run(words: Sequence[str]) -> int:
     from xladder.runs.compare import compare
 
     print_line(console, headline(workload, config, options.seeds))
-    if options.rungs is None and (why := why_no_compiler(options.device or "cpu")):
+    if options.rungs is None and (lacking := rungs_without_package()):
+        line = install_line(str(RUNGS[lacking[0]].extra))
+        print_line(console, f"Without the rungs {', '.join(lacking)}, which need PyTorch: {line}")
+    elif options.rungs is None and (why := why_no_compiler(options.device or "cpu")):
         print_line(console, f"Without the rung `compiled`, which {why}.")
     # On a signal, the measuring process has to end as well, not only this one.
     with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
@@ -128,11 +132,19 @@ def chosen_rungs(
         names = [name for name in available if RUNGS[name].one_device or (mesh and name == "mesh")]
         if why_no_compiler(device):
             names = [name for name in names if name != "compiled"]
+        lacking = rungs_without_package()
+        names = [name for name in names if name not in lacking]
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError(f"`--rungs` is empty. There are: {', '.join(RUNGS)}.")
     return [find_rung(name, workload).name for name in names]
+
+
+def rungs_without_package() -> list[str]:
+    """The rungs on one device whose package is not installed."""
+    extras = {name: rung.extra for name, rung in RUNGS.items() if rung.one_device and rung.extra}
+    return [name for name, extra in extras.items() if not is_installed(extra)]
 
 
 def headline(workload: Workload, config: Config, seeds: int) -> str:

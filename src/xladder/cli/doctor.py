@@ -11,6 +11,7 @@ from importlib import metadata
 from rich.console import Console
 
 from xladder.cli.options import parse
+from xladder.core.packages import install_line
 
 EXTRAS = {
     "torch": (("torch",), "the rungs torch, compiled and hybrid, and parity"),
@@ -56,5 +57,5 @@ def run(words: Sequence[str]) -> int:
             print_line(extra, f"{', '.join(found)}; {use}")
         except metadata.PackageNotFoundError as missing:
             what = "" if len(packages) == 1 else f"{missing.name} is "
-            print_line(extra, f"{what}not installed ({use}); pip install 'xladder[{extra}]'")
+            print_line(extra, f"{what}not installed ({use}); {install_line(extra)}")
     return 0

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from xladder import registry
 from xladder.cli.options import parse, write_json_file
+from xladder.core.packages import install_line
 from xladder.errors import unknown
 from xladder.registry import SOURCES, WORKLOADS
 from xladder.worlds import names
@@ -139,7 +140,7 @@ SECTIONS = {
 
 def need(family: str) -> str:
     """Whether a family's package is installed, or how to install it."""
-    return "installed" if is_installed(family) else f"not installed; pip install 'xladder[{SOURCES[family].extra}]'"
+    return "installed" if is_installed(family) else f"not installed; {install_line(SOURCES[family].extra or family)}"
 
 
 def is_installed(family: str) -> bool:

@@ -1,6 +1,17 @@
-"""Which packages are installed."""
+"""Which packages are installed, and how missing ones are."""
 
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from importlib import metadata
 from importlib.util import find_spec
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+
+from xladder.errors import UsageError
 
 
 def is_installed(package: str) -> bool:
@@ -9,3 +20,41 @@ def is_installed(package: str) -> bool:
         return find_spec(package) is not None
     except ValueError:  # raised for a name that is blocked in `sys.modules`
         return False
+
+
+def missing_extra(package: str, extra: str) -> UsageError:
+    """The error for a missing package that an optional extra installs."""
+    return UsageError(f"`{package}` is not installed. Install it with: {install_line(extra)}")
+
+
+def install_line(extra: str) -> str:
+    """The command that installs an extra into this installation: its own interpreter, and its folder if it has one."""
+    own = shutil.which("pip") == str(Path(sys.executable).with_name("pip"))
+    pip = "pip" if own else f"{_near(sys.executable)} -m pip"
+    folder, editable = _source()
+    if folder is None:
+        return f"{pip} install 'xladder[{extra}]'"
+    near = _near(folder)
+    near = near if near == "." or os.path.isabs(near) else f"./{near}"  # or it would be the name of a package
+    return f"{pip} install {'-e ' if editable else ''}'{near}[{extra}]'"
+
+
+def _source() -> tuple[str | None, bool]:
+    """The folder that xladder was installed from, if it was one, and whether changes there take effect at once."""
+    try:
+        text = metadata.distribution("xladder").read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return None, False
+    told = json.loads(text) if text else {}
+    address = urlparse(told.get("url", ""))
+    if address.scheme != "file" or not os.path.isdir(unquote(address.path)):
+        return None, False
+    return unquote(address.path), bool(told.get("dir_info", {}).get("editable"))
+
+
+def _near(path: str) -> str:
+    """A path as it is written from the working directory, if it is below it."""
+    try:
+        return str(Path(path).relative_to(Path.cwd()))
+    except (ValueError, OSError):
+        return path

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from xladder import temporary_folders
+from xladder.core.packages import missing_extra
 from xladder.distributed import membership
 from xladder.distributed.membership import split_address
 from xladder.distributed.remote import Lost, RemoteFuture
-from xladder.errors import UsageError, missing_extra
+from xladder.errors import UsageError
 
 ACTION_BYTES = 512  # more than a `struct sigaction` takes on any system
 REACH_SECONDS = 5.0  # time for a cluster to answer

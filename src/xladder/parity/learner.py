@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core.compiling import compiled
+from xladder.core.packages import missing_extra
 from xladder.core.types import Params
-from xladder.errors import missing_extra
 from xladder.learners.value import Agent, Draws, Hyperparams, ValueLearner
 from xladder.parity.levels import Level, as_vector, compare
 from xladder.replay.batch import Batch, Sequences

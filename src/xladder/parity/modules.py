@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from xladder.errors import UsageError, missing_extra, unknown
+from xladder.core.packages import missing_extra
+from xladder.errors import UsageError, unknown
 from xladder.parity.levels import Level
 from xladder.parity.parting import find_parting
 from xladder.parity.report import Report

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from xladder.core.packages import missing_extra
 from xladder.devices import cores
-from xladder.errors import UsageError, missing_extra
+from xladder.errors import UsageError
 from xladder.protocols import Config
 from xladder.rungs.running import HostRun
 

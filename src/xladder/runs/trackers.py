@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from xladder.core.packages import missing_extra
 from xladder.core.statistics import mean_and_interval
-from xladder.errors import UsageError, missing_extra, unknown
+from xladder.errors import UsageError, unknown
 from xladder.plans import Plan
 from xladder.settings import to_dict
 from xladder.trainer import Observer

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from xladder import user_code
-from xladder.core.packages import is_installed
-from xladder.errors import UsageError, missing_extra
+from xladder.core.packages import is_installed, missing_extra
+from xladder.errors import UsageError
 from xladder.sorrel.installation import require_sorrel
 
 _wrapped: dict[Callable[[], Any], Callable[[], Any]] = {}

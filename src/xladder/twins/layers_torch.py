@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from xladder.errors import UsageError, missing_extra
+from xladder.core.packages import missing_extra
+from xladder.errors import UsageError
 from xladder.twins.calls import Call, array, first_line
 from xladder.twins.layers import (
     BATCH_NORM,

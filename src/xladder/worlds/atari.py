@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import jax
 import jax.numpy as jnp
 
-from xladder.core.packages import is_installed
-from xladder.errors import missing_extra
+from xladder.core.packages import is_installed, missing_extra
 from xladder.worlds.atari_host import Options, emulator_spec, fire_button, frames_before, open_emulator, options
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
+from xladder.core.packages import missing_extra
 from xladder.devices import cores
-from xladder.errors import missing_extra
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.names import find_atari
 

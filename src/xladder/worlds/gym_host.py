@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder import user_code
-from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, XladderError, missing_extra
+from xladder.core.packages import missing_extra
+from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, XladderError
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
 from xladder.worlds.spaces_host import as_fields, bounds_of, lay_flat, parts_of

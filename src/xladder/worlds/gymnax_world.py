@@ -22,8 +22,9 @@ import numpy as np
 
 from xladder import user_code
 from xladder.core.keys import Stream
+from xladder.core.packages import missing_extra
 from xladder.core.types import Compiled
-from xladder.errors import UsageError, missing_extra
+from xladder.errors import UsageError
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.jax_checks import attempt, count_actions, kind_of, require_scalar, require_unchanged, trace, unpack

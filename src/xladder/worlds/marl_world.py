@@ -27,8 +27,9 @@ import numpy as np
 
 from xladder import user_code
 from xladder.core.keys import Stream
+from xladder.core.packages import missing_extra
 from xladder.core.types import Compiled
-from xladder.errors import UsageError, missing_extra, unknown
+from xladder.errors import UsageError, unknown
 from xladder.worlds.envs import Envs, EnvSpec, Step
 from xladder.worlds.gymnax_world import settled
 from xladder.worlds.hosted import HostedEnvs

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder import user_code
-from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, brief, missing_extra
+from xladder.core.packages import missing_extra
+from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, brief
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
 from xladder.worlds.spaces_host import Part, lay_flat, parts_of

@@ -17,8 +17,8 @@ import numpy as np
 
 from xladder import bridge, parameters
 from xladder.core.compiling import compiled
+from xladder.core.packages import missing_extra
 from xladder.core.types import Params
-from xladder.errors import missing_extra
 from xladder.families.gflownet.program import Program
 from xladder.learners.gflownet import Agent, Explore, GFlowNetLearner, Trajectories
 from xladder.parity.levels import Level, as_vector, compare
