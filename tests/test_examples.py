@@ -28,7 +28,15 @@ def test_every_example_is_run():
     assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PRINTED) | IN_SORREL
 
 
-LONG = {"energy_model", "own_gridworld", "own_loop", "own_network", "own_pytorch_gflownet", "sweep_from_python"}
+LONG = {
+    "energy_model",
+    "own_gflownet",
+    "own_gridworld",
+    "own_loop",
+    "own_network",
+    "own_pytorch_gflownet",
+    "sweep_from_python",
+}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LONG else ()) for n in PRINTED])
