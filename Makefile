@@ -20,7 +20,7 @@ demo: .venv/core
 	@$(BIN)/xladder train treasurehunt --preset demo --rung fused
 	@echo
 	@echo "Next:    source .venv/bin/activate"
-	@echo "         xladder train cartpole --help      every setting; without --help it trains"
+	@echo "         xladder train hypergrid --help     every setting; without --help it trains"
 	@echo "         xladder compare treasurehunt       the same experiment on every rung"
 	@echo "         xladder worlds                     what else there is; docs/bring-your-own.md for a world of your own"
 
