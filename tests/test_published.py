@@ -256,8 +256,10 @@ def test_a_preset_that_a_protocol_does_not_have_is_a_sentence_with_those_it_has(
 
 @pytest.mark.parametrize("flag", [["--protocol", "purejaxql"], ["--protocol=purejaxql"]])
 def test_the_command_line_takes_protocols_of_small_worlds(flag, capsys):
-    assert main(["train", "cartpole", "--preset", "pqn", *flag, "--steps", "2049"]) == 2
-    assert "a tick is 64 steps of 32 envs and 64 updates, so it has to be a multiple of 2048" in capsys.readouterr().err
+    assert main(["train", "cartpole", "--preset", "pqn", *flag, "--steps", "2049", "--rung", "torch"]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "2,049 steps are rounded up to 4,096: a tick is 64 steps of 32 envs and 64 updates, 2,048 steps."
+    assert said[1].startswith("xladder: `torch` cannot run this") and len(said) == 2
 
 
 def test_a_table_of_every_number_and_its_source_is_in_the_docs():

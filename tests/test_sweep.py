@@ -190,6 +190,12 @@ def test_test_seeds_are_not_tuning_seeds_and_a_sweep_goes_through_json():
         parse_sweep({"plan": {}}, "here")
 
 
+def test_trials_are_rounded_up_to_their_own_ticks():
+    space = {"learner.steps_per_update": [8, 56]}
+    trials = swept(space).trials
+    assert [trial.config.steps for trial in trials] == [1200, 1232]
+
+
 def test_a_run_whose_episodes_outlast_the_last_tenth_has_a_score():
     sweep = swept({"learner.lr": "1e-4,1e-3"})
     returns = np.full((2, 100), np.nan)

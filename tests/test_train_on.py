@@ -156,6 +156,16 @@ def test_epsilon_stays_where_it_was_when_a_run_is_made_longer():
     assert any("β" in note for note in notes) and longer.steps == 2 * config.steps
 
 
+def test_a_new_length_is_rounded_up_and_said(tmp_path):
+    directory = RunDirectory.create(tmp_path / "run", plan("cartpole", config=CART), Keeping())
+    try:
+        notes = directory.lengthen(401)
+    finally:
+        directory.lock.release()
+    assert notes[0].startswith("401 steps are rounded up to 408: a tick is 1 step of 8 envs")
+    assert json.loads((tmp_path / "run/config.json").read_text())["config"]["steps"] == 408
+
+
 @pytest.mark.slow
 def test_replays_are_saved_exactly_where_they_are_due(tmp_path):
     xladder.train(

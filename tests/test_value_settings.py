@@ -179,14 +179,10 @@ WRONG = [
     ("minatar/breakout", {"learner": {"torso": "mlp"}}, "(10 × 10 × 4): use `--learner.torso minatar`"),
     ("atari/pong", {"learner": {"torso": "minatar"}}, "(84 × 84): use `--learner.torso nature`"),
     ("gym/CartPole-v1", {"learner": {"torso": "nature"}}, "use `--learner.torso mlp`"),
-    ("cartpole", {"steps": 1001}, "`--steps` is 1001, but a tick is 1 step of 8 envs and 1 update"),
-    ("cartpole", {"steps": 1001}, "a multiple of 8: 1000 or 1008."),
-    ("cartpole", {"steps": 5}, "a multiple of 8: 8."),
     ("cartpole", {"steps": 0}, "`--steps` is 0, but it has to be 1 or more"),
+    ("cartpole", {"steps": 2**31 - 1}, "`--steps` is 2147483648, but at most 2147483647 steps are possible"),
     ("cartpole", {"steps": 2**31}, "at most 2147483647 steps are possible"),
     ("atari/pong", {"frames": 2**33}, "at most 8589934588 frames are possible"),
-    ("atari/pong", {"frames": 1001}, "a multiple of 128: 896 or 1024."),
-    ("atari/pong", {"frames": 129}, "`--frames` is 129, but every agent step takes 4 of them"),
     ("cartpole", {"learner": {"steps_per_update": 12}}, "with 8 envs it has to divide them"),
     ("cartpole", {"learner": {"steps_per_update": 0}}, "`--learner.steps-per-update` is 0"),
     ("cartpole", {"learner": {"munchausen": True, "head": "categorical"}}, "use scalar, quantile or implicit"),
@@ -221,6 +217,30 @@ WRONG = [
     ("atari/pong", {"world": {"cap_frames": 8}}, "`--world.cap-frames` is 8"),
     ("atari/pong", {"world": {"name": "atari/pongg"}}, "Did you mean `pong`?"),
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("world", "changes", "length", "said"),
+    [
+        ("cartpole", {"steps": 1001}, 1008, "1,001 steps are rounded up to 1,008: a tick is 1 step of 8 envs and 1 "),
+        ("cartpole", {"steps": 5}, 8, "5 steps are rounded up to 8"),
+        ("cartpole", {"preset": "pqn", "steps": 10_000_000}, 10_000_384, "and 64 updates, 2,048 steps."),
+        ("atari/pong", {"frames": 1}, 128, "1 frames are rounded up to 128"),
+        ("atari/pong", {"frames": 129}, 256, "129 frames are rounded up to 256: a tick is 1 step of 32 envs"),
+        (
+            "gym/CartPole-v1",
+            {"world": {"num_envs": 3}, "learner": {"steps_per_update": 3}, "steps": 10},
+            12,
+            "10 steps",
+        ),
+    ],
+)
+def test_lengths_that_do_not_divide_are_rounded_up_and_a_warning_says_so(world, changes, length, said):
+    with pytest.warns(UserWarning, match=re.escape(said)) as warned:
+        found = plan(world, FRESH[world], **changes)
+    assert len(warned) == 1 and warned[0].filename == __file__
+    assert getattr(found.config, found.workload.length) == length
+    assert length == found.config.ticks * found.config.units_per_tick
 
 
 @pytest.mark.parametrize(("world", "changes", "said"), WRONG, ids=[said[-40:] for *_, said in WRONG])

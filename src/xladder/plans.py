@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -124,8 +126,9 @@ def make_plan(
             f"`config` is of type {type(config).__name__}, but `{found.name}` takes the settings of "
             f"{type(start).__module__}; single fields are given as keywords, such as `learner={{'lr': 3e-4}}`."
         )
-    config = updated(start if config is None else config, changes or {})
-    family.check(config)
+    config, note = fit_length(updated(start if config is None else config, changes or {}))
+    if note:
+        warn(note)
     check_name(found, config)
     check_rung(rung, found, config)
     check_options(rung, options)
@@ -137,6 +140,26 @@ def make_plan(
 
         config = layout.fit(family, config, layout.parse(options.mesh), len(every))
     return Plan(found, config, rung, every, device, options)
+
+
+def fit_length(config: Any) -> tuple[Any, str]:
+    """Check a config and round its length up to whole ticks. Returns it with a sentence that says so, or none."""
+    config.family.check(config)
+    rounded = config.family.rounded_up(config)
+    if rounded == config:
+        return config, ""
+    config.family.check(rounded)
+    unit, tick = config.length, config.units_per_tick
+    asked, whole = getattr(config, unit), getattr(rounded, unit)
+    return rounded, f"{asked:,} {unit} are rounded up to {whole:,}: {config.tick_description}, {tick:,} {unit}."
+
+
+def warn(sentence: str) -> None:
+    """Warn whoever called xladder, with their file and line."""
+    depth, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] == "xladder":
+        depth, frame = depth + 1, frame.f_back
+    warnings.warn(sentence, UserWarning, stacklevel=depth)
 
 
 def check_seeds(seed: int, seeds: int | Sequence[int]) -> tuple[int, ...]:

@@ -206,6 +206,10 @@ class Family(Generic[C]):
         """The config that `compare` runs: short, with learning starting early."""
         raise NotImplementedError
 
+    def rounded_up(self, config: C) -> Any:
+        """A config whose length is a whole number of ticks: the next one, if it is none."""
+        return config
+
     def for_mesh(self, config: C, devices: int) -> Any:
         """Adapt a config so that `devices` devices can share its work; a `UsageError` if they cannot."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError
 from xladder.foreign_names import field_names, own_name
-from xladder.plans import MOST_EPISODES, format_seeds
+from xladder.plans import MOST_EPISODES, fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
 
@@ -103,9 +103,11 @@ def parse_with_config(
         raise SystemExit(0)
     check_flags(words, set(_flags_of(options)), start)
     parsed = parse_words(both, words, f"{program} {workload.name}", about)
-    family.check(parsed.config)
-    check_name(workload, parsed.config)
-    return parsed.options, parsed.config
+    config, note = fit_length(parsed.config)
+    check_name(workload, config)
+    if note and (_value(words, "--host-id") or "0") == "0":  # once, not once per host
+        print(note, file=sys.stderr)
+    return parsed.options, config
 
 
 def _flags_of(options: Any) -> Iterator[str]:

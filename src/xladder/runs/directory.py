@@ -34,7 +34,7 @@ from xladder.bad_numbers import first_bad
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError, printable
-from xladder.plans import Plan, allow_imports
+from xladder.plans import Plan, allow_imports, fit_length
 from xladder.results import Result, Snapshot
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
@@ -198,7 +198,8 @@ class RunDirectory:
         if length <= now:
             raise UsageError(f"`--{unit}` is {length:,}, but `{self.path}` has {now:,} already: give more.")
         longer, notes = config.family.lengthened(config, length)
-        config.family.check(longer)
+        longer, rounded = fit_length(longer)
+        notes = [rounded, *notes] if rounded else notes
         self.earlier.append({"config": describe_plan(plan)["config"]})
         self.plan = replace(plan, config=longer)
         self.writer = writer_of(self.path, self.plan)

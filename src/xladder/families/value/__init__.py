@@ -38,6 +38,7 @@ class ValueFamily(Family):
 
     presets = staticmethod(named.presets)
     check = staticmethod(named.check)
+    rounded_up = staticmethod(settings.rounded_up)
     compared = staticmethod(settings.compared)
     for_mesh = staticmethod(settings.for_mesh)
     missing = staticmethod(settings.lacking)

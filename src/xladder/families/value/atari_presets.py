@@ -108,8 +108,6 @@ class Config(ValueConfig):
                 raise UsageError(f"`--world.{flag}` is {count}, but it has to lie between 0 and 10,000.")
         if w.cap_frames < 40:
             raise UsageError(f"`--world.cap-frames` is {w.cap_frames}, but an episode needs 40 or more.")
-        if self.frames % FRAMES_PER_STEP:
-            raise UsageError(f"`--frames` is {self.frames}, but every agent step takes {FRAMES_PER_STEP} of them.")
 
     def note(self) -> str:
         """A note to print before the run starts, or an empty string."""

@@ -169,17 +169,9 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
             # The value may be the user's own, or come from the preset they started from.
             allowed = f"PQN has no use for it: start from `--preset pqn` and leave it at {getattr(own, name)}"
             need(getattr(c, name) == getattr(own, name), f"learner.{name.replace('_', '-')}", getattr(c, name), allowed)
-    steps, tick = config.agent_steps, config.per_tick
-    need(steps >= 1, config.length, getattr(config, config.length), "it has to be 1 or more")
-    need(
-        steps % tick == 0,
-        config.length,
-        getattr(config, config.length),
-        f"{config.tick_description}, so it has to be a multiple of {tick * config.length_per_step}: "
-        + " or ".join(str(n * tick * config.length_per_step) for n in sorted({steps // tick, -(-steps // tick)}) if n),
-    )
-    most = (2**31 - 1) * config.length_per_step
-    need(steps < 2**31, config.length, getattr(config, config.length), f"at most {most} {config.length} are possible")
+    length, most = getattr(config, config.length), (2**31 - 1) * config.length_per_step
+    need(length >= 1, config.length, length, "it has to be 1 or more")
+    need(config.agent_steps < 2**31, config.length, length, f"at most {most} {config.length} are possible")
     rate = config.evaluate_epsilon
     need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")

@@ -229,6 +229,13 @@ R2D2: dict[str, Any] = {
 }
 
 
+def rounded_up(config: ValueConfig) -> Any:
+    """Settings whose length is a whole number of ticks."""
+    length, tick = getattr(config, config.length), config.units_per_tick
+    changes: dict[str, Any] = {config.length: -(-length // tick) * tick}
+    return replace(config, **changes) if length % tick else config
+
+
 def compared(config: ValueConfig) -> Any:
     """Shorter settings for a comparison: a small replay memory, a few hundred ticks of learning, no evaluation."""
     c, tick, starts = config.learner, config.per_tick, 0
