@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
+from xladder import progress
 from xladder.core.statistics import episode_weights, last_tenth, moving_mean, tenths, weighted_mean
 from xladder.errors import DamagedRun
 from xladder.families.value.config import agent_columns, summary
@@ -153,15 +155,28 @@ def chunks(meter_or_bar, counts):
         done += count
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """The time of the progress display, which only moves when it is told to."""
+    moved = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: moved.now, sleep=lambda _: None))
+    return moved
+
+
 @pytest.mark.parametrize(("width", "wanted"), [(80, r"return 123\.4"), (200, r"ε 0\.05")])
-def test_the_bar_fits_the_terminal(width, wanted):
+def test_the_bar_fits_the_terminal(width, wanted, clock):
     text = io.StringIO()
     console = Console(file=text, force_terminal=True, width=width, height=24, legacy_windows=False)
     made = plan("cartpole", "fused", steps=100_000)
     bar = ProgressBar(made, console)
     with bar:
         bar.meter.start([0])
-        chunks(lambda first, columns: bar.chunk([0], first, columns, 0.1), [1, 5000])
+
+        def chunk(first, columns):
+            clock.now += 1.0
+            bar.chunk([0], first, columns, 1.0)
+
+        chunks(chunk, [1, 5000])
         bar._bar.refresh()
     lines = [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line) for line in re.split(r"[\r\n]", text.getvalue())]
     line = next(line for line in reversed(lines) if "%" in line)
@@ -169,13 +184,32 @@ def test_the_bar_fits_the_terminal(width, wanted):
     assert "━" in line and "40 %" in line and "left" in line and re.search(wanted, line), line
 
 
-def test_a_meter_weights_episodes_and_waits_for_its_second_chunk():
+def test_a_meter_weights_episodes():
     meter = Meter(plan("cartpole", "fused"))
+    for tick, (value, episodes) in enumerate([(1.0, 1), (10.0, 16)]):
+        one = {"return": np.array([[value]]), "episodes": np.array([[episodes]]), "loss": np.array([[np.nan]])}
+        meter.add(tick, one)
+    assert f"return {161 / 17:.1f}" in meter.text()
+
+
+def test_time_left_is_estimated_from_chunks_that_learn_and_last(clock):
+    """10,000 ticks at 1,000 a second. The first chunks are mostly overhead: by them it would be half an hour."""
+    meter = Meter(plan("cartpole", "fused", steps=80_000))
     meter.start([0])
-    meter.add(0, {"return": np.array([[1.0]]), "episodes": np.array([[1]])})
-    assert "left" not in meter.text() and "/s" not in meter.text()
-    meter.add(1, {"return": np.array([[10.0]]), "episodes": np.array([[16]])})
-    assert f"return {161 / 17:.1f}" in meter.text() and "left" in meter.text()
+    said, done = [], 0
+    for count, seconds, loss in [(1, 9.0, np.nan), (4, 0.5, np.nan), (4, 2.0, np.nan), (16, 5.0, 1.0)]:
+        clock.now += seconds
+        meter.add(done, {"return": np.ones((1, count)), "loss": np.full((1, count), loss)})
+        done += count
+        said.append(meter.time_left)
+    assert said[:2] == ["", ""] and said[2] and not said[3], "what does not learn yet is forgotten once it does"
+    said.clear()
+    for count, seconds in [(4, 0.03), (16, 0.05), (64, 0.1), (256, 0.3), (700, 0.7), (700, 0.7)]:
+        clock.now += seconds
+        meter.add(done, {"return": np.ones((1, count)), "loss": np.ones((1, count))})
+        done += count
+        said.append(meter.time_left)
+    assert said == ["", "", "", "", "0:10 left", "0:08 left"]
 
 
 def test_agents_may_be_called_anything():

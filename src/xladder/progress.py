@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +25,8 @@ BAR_WIDTH = 20
 NOTEBOOK_SECONDS = 0.25  # between redraws of the bar
 SMOOTH = 20  # displayed values are averaged over this many ticks
 UNSMOOTHED = ("epsilon", "tv", "tv_marginal", "eval_return")  # schedules, and values measured only now and then
+SPEED_SECONDS = 10.0  # over about so much time the speed is averaged
+FIRST_ESTIMATE_SECONDS = 1.0  # of chunks before the time left is estimated
 SHORTEST_COMPILE = 0.05  # shorter compilations are not mentioned, in seconds
 
 
@@ -37,22 +40,24 @@ class Meter:
         self._shown = plan.workload.family.shown
         self._recent: dict[str, list[tuple[float, float]]] = {name: [] for name in self._shown}
         """Metric → its last values, each with its weight."""
-        self._rate: float | None = None
-        self._chunk_ended = time.monotonic()
+        self._begin()
 
     def start(self, seeds: Sequence[int]) -> None:
         """Start counting for a new group of seeds."""
-        self.seeds, self.done, self._chunk_ended = seeds, 0, time.monotonic()
+        self.seeds = seeds
+        self._begin()
+
+    def _begin(self) -> None:
+        self.done, self._chunk_ended = 0, time.monotonic()
+        self._learning = False
+        self._ticks, self._seconds = 0.0, 0.0
+        """What the speed is computed from: of the last chunks, older ones with a smaller weight."""
 
     def add(self, first: int, columns: Mapping[str, np.ndarray]) -> None:
         """Record a finished chunk whose first tick is `first`."""
         count = columns["return"].shape[1]
         begins, self.done = self.done == 0, first + count
-        # Wall-clock time, so that the estimated time left includes evaluations between chunks.
-        now = time.monotonic()
-        rate, self._chunk_ended = count / max(now - self._chunk_ended, 1e-9), now
-        if not begins:  # before the first chunk ends, evaluations are compiled: its time says little
-            self._rate = rate if self._rate is None else 0.7 * self._rate + 0.3 * rate
+        self._time(count, columns, begins)
         for name, values in self._recent.items():
             if name in columns:
                 weights = episode_weights(name, columns)
@@ -60,6 +65,26 @@ class Meter:
                 total = np.isfinite(columns[name]).sum(0) if weights is None else weights.sum(0)
                 values.extend((mean, weight) for mean, weight in zip(means, total, strict=True) if np.isfinite(mean))
                 del values[: -1 if name in UNSMOOTHED else -SMOOTH]
+
+    def _time(self, count: int, columns: Mapping[str, np.ndarray], begins: bool) -> None:
+        """Take the time of a chunk of `count` ticks."""
+        # Wall-clock time, so that the estimated time left includes evaluations between chunks.
+        now = time.monotonic()
+        seconds, self._chunk_ended = now - self._chunk_ended, now
+        learned = self._learning
+        self._learning = learned or bool(np.isfinite(columns["loss"]).any())
+        if begins or self._learning != learned:
+            # Before the first chunk ends, evaluations are compiled; ticks that do not learn yet are quicker.
+            self._ticks = self._seconds = 0.0
+            return
+        # By seconds, not by chunks: the first chunks are a few ticks long, and most of their time is overhead.
+        fade = math.exp(-seconds / SPEED_SECONDS)
+        self._ticks, self._seconds = fade * self._ticks + count, fade * self._seconds + seconds
+
+    @property
+    def _rate(self) -> float | None:
+        """Ticks per second; None as long as it is unknown."""
+        return self._ticks / self._seconds if self._seconds >= FIRST_ESTIMATE_SECONDS else None
 
     @property
     def title(self) -> str:
