@@ -277,6 +277,27 @@ def test_at_their_own_pace_whoever_does_not_answer_is_named(who, monkeypatch):
         run.state()
 
 
+def test_at_their_own_pace_a_stopped_actor_is_not_taken_for_its_shard(monkeypatch):
+    """The shard's answer is older and arrives late, as one does that Ray has to fetch."""
+    monkeypatch.setattr(health, "SILENT_SECONDS", 0.0)
+    run = start(CART, actors=1, shards=1)
+    run.advance(50)
+    watch, (actor, shard) = run.loop.health, run.engine.remotes
+    watch.owed.clear()
+    for remote in (shard, actor):
+        remote.stopped = True
+        watch.call(remote, "held")
+    watch.watched += 1.0
+    with pytest.raises(PeerLost, match="Actor 0 has not answered"):
+        watch.check()
+    del watch.owed[next(f for f, (remote, _) in watch.owed.items() if remote is actor)]
+    (late,) = watch.owed
+    ready = run.engine.ready
+    monkeypatch.setattr(run.engine, "ready", lambda futures, seconds: list(futures) if seconds else ready(futures, 0.0))
+    watch.check()
+    assert late not in watch.owed
+
+
 def test_at_their_own_pace_an_answer_that_nobody_has_read_yet_is_no_silence(monkeypatch):
     monkeypatch.setattr(health, "SILENT_SECONDS", 0.0)
     run = start(RATED, actors=2, shards=2)

@@ -15,7 +15,9 @@ from io import TextIOWrapper
 from itertools import pairwise
 
 from xladder import __version__, user_code
+from xladder.cli import supervisor
 from xladder.cli.signals import end_at_once_on_signals
+from xladder.distributed import supervised
 from xladder.errors import UsageError, XladderError, brief, raised_in_callback, unknown
 from xladder.stopwatch import command_begins
 
@@ -79,6 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if any(word == "" or re.fullmatch("--[^=]+=", word) for word in words):
             raise UsageError(f"An argument is empty: `{shlex.join(['xladder', *words])}`.")
+        if arguments is None and not supervised.take_up() and supervisor.is_needed(words):
+            return supervisor.run(words, complain)
         words = take_imports(words)
         if not words or words[0] in ("-h", "--help", "help"):
             print(overview())
@@ -88,15 +92,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         if words[0] not in COMMANDS:
             raise unknown("command", words[0], COMMANDS)
-        return import_module(f"xladder.cli.{words[0]}").run(words[1:])
+        return ended(import_module(f"xladder.cli.{words[0]}").run(words[1:]))
     except BrokenPipeError:
         # The reader (`| head`) has closed the pipe. Python would fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt:
-        return 130
+        return ended(130)
     except Exception as error:
-        return complain(*format_error(error))
+        return ended(complain(*format_error(error)))
+
+
+def ended(code: int) -> int:
+    """Tell a supervising process, if there is one, with which exit code the command ended."""
+    supervised.tell(ended=code)
+    return code
 
 
 def take_imports(words: Sequence[str]) -> list[str]:

@@ -19,7 +19,7 @@ from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, split_tags
 from xladder.cli.tools import ToolOptions, Tools
-from xladder.distributed import cluster
+from xladder.distributed import cluster, supervised
 from xladder.errors import UsageError, UserCodeFailed
 from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
@@ -172,6 +172,7 @@ def run_in_terminal(
     plan, console = directory.plan, PatientConsole()
     tools = tools or Tools(directory)
     team = cluster.current()
+    supervised.tell(resume=directory.resume_command, log=str(directory.path / "log.txt"))
 
     def prepare() -> None:
         startup.prepare(plan.device)

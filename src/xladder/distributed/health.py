@@ -13,6 +13,7 @@ from xladder.distributed.remote import Lost, Remote, RemoteFuture
 from xladder.distributed.workers import SILENT_SECONDS, STALL_SECONDS, WorkerGroup, gone, silent
 
 PATIENCE = 0.2  # seconds between two attempts to restart a worker
+ANSWER_SECONDS = 1.0  # for the engine to say that a result is there: with no time at all, Ray may say that it is not
 GLANCE = 1.0  # seconds between two checks that count towards a timeout, at most
 
 
@@ -95,11 +96,20 @@ class HealthMonitor:
         for absence in self.absent.values():
             if self.watched - absence.since > STALL_SECONDS:
                 raise gone(absence.remote)
-        for future, (remote, since) in list(self.owed.items()):
-            if self.watched - since > SILENT_SECONDS and not self.is_lost(remote):
-                if not self.workers.engine.ready([future], 0.0):
-                    raise silent(remote)
-                del self.owed[future]  # answered, just not read yet
+        self._check_answers()
+
+    def _check_answers(self) -> None:
+        """Raise `PeerLost` if a worker has not answered for too long. A shard may wait for the rows of an actor that
+        hangs, so actors are looked at first."""
+        overdue = [
+            (future, remote)
+            for future, (remote, since) in self.owed.items()
+            if self.watched - since > SILENT_SECONDS and not self.is_lost(remote)
+        ]
+        for future, remote in sorted(overdue, key=lambda one: one[1] not in self.workers.actors):
+            if not self.workers.engine.ready([future], ANSWER_SECONDS):
+                raise silent(remote)
+            del self.owed[future]  # answered, just not read yet
 
     def _finish_restart(self, absence: Absence) -> None:
         """Handle the end of a restart: the worker is back, or was lost again and needs another one."""

@@ -12,21 +12,22 @@ import os
 import secrets
 import signal
 import socket
-import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from xladder import temporary_folders
 from xladder.core.packages import missing_extra
-from xladder.distributed import membership
+from xladder.distributed import membership, processes, supervised
 from xladder.distributed.membership import split_address
 from xladder.distributed.remote import Lost, RemoteFuture
-from xladder.errors import UsageError
+from xladder.errors import PeerLost, UsageError
 
 ACTION_BYTES = 512  # more than a `struct sigaction` takes on any system
 REACH_SECONDS = 5.0  # time for a cluster to answer
+GLANCE = 0.25  # seconds between two looks at Ray's own processes
 # Misleading name: on every system, "0" keeps Ray's ports on 127.0.0.1.
 ON_ALL_ADDRESSES = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 # Ray reads these when it is imported.
@@ -101,6 +102,9 @@ class RayEngine:
         self.ray, self.folder = connect(address)
         self.local = address is None
         self.handles: list[Any] = []
+        self.own = OwnProcesses(self.ray) if self.local and self.folder else None
+        ids = self.own.ids() if self.own else processes_here(self.ray, address) if address else {}
+        supervised.tell(ray=ids, whose="The Ray cluster's" if address else "Ray's", cluster=address)
 
     def check_room(self, processes: int) -> None:
         """Raise a `UsageError` if a cluster has too few free CPUs: Ray would wait for them forever."""
@@ -130,6 +134,7 @@ class RayEngine:
 
     def get(self, future: RemoteFuture) -> Any:
         """Wait for a result."""
+        self.check()
         errors = self.ray.exceptions
         try:
             return self.ray.get(future)
@@ -142,13 +147,22 @@ class RayEngine:
 
     def ready(self, futures: Sequence[RemoteFuture], seconds: float) -> list[RemoteFuture]:
         """The futures that have a result or were lost."""
+        self.check()
         found, left = self.ray.wait(list(futures), timeout=seconds)
         if left:
             found += self.ray.wait(left, num_returns=len(left), timeout=0)[0]
         return list(found)
 
+    def check(self) -> None:
+        """Raise `PeerLost` if a process of the Ray that was started here is lost."""
+        if self.own and not supervised.is_supervised() and (lost := self.own.find_lost()):
+            raise PeerLost(f"Ray's {lost} was lost.")
+
     def close(self) -> None:
         """End the workers, and Ray itself if it was started here; a cluster keeps running."""
+        supervised.tell(ray={}, cluster=None)
+        if self.own and self.own.lost:  # what is left of Ray would not answer
+            self.handles = []
         for handle in self.handles:
             with contextlib.suppress(Exception):
                 self.ray.kill(handle)
@@ -157,6 +171,41 @@ class RayEngine:
             self.ray.shutdown()
             temporary_folders.remove(self.folder)
             self.folder = None
+
+
+class OwnProcesses:
+    """The processes of a Ray that was started here, without which it does not work."""
+
+    NAMES: ClassVar = {"GCS server": "gcs_server", "raylet": "raylet"}
+
+    def __init__(self, ray: Any):
+        started = ray._private.worker._global_node.all_processes
+        self.processes = {name: started[kind][0].process for name, kind in self.NAMES.items()}
+        self.lost = ""
+        self.looked = time.monotonic()
+
+    def ids(self) -> dict[str, int]:
+        """Name → process id."""
+        return {name: process.pid for name, process in self.processes.items()}
+
+    def find_lost(self) -> str:
+        """The name of a process that has ended; empty if none has."""
+        now = time.monotonic()
+        if not self.lost and now - self.looked > GLANCE:
+            self.looked = now
+            self.lost = next((name for name, one in self.processes.items() if one.poll() is not None), "")
+        return self.lost
+
+
+def processes_here(ray: Any, address: str) -> dict[str, int]:
+    """The processes of a cluster on this machine that a run needs: name → id."""
+    node = ray._private.worker._global_node
+    marks = {
+        "GCS server": f"--gcs_server_port={address.rpartition(':')[2]}",
+        "raylet": f"--raylet_socket_name={getattr(node, 'raylet_socket_name', None)}",
+    }
+    commands = {each: processes.command_line(each).split() for each in processes.all_ids()}
+    return {name: each for name, mark in marks.items() for each, command in commands.items() if mark in command}
 
 
 def environment(local: bool) -> dict[str, str]:
@@ -201,8 +250,8 @@ def connect(address: str | None) -> tuple[Any, str | None]:
         return ray, None
     quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
     # A private folder for logs and sockets, deleted later. Ray makes its own folder readable to all: it goes inside.
-    folder = tempfile.mkdtemp(prefix="xladder-ray-")
-    temporary_folders.add(folder)
+    folder = temporary_folders.make("xladder-ray-")
+    supervised.tell(ray={}, folder=folder)
     try:
         # JAX warns about every fork. Ray's are harmless, as they call exec at once.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
