@@ -22,7 +22,7 @@ demo: .venv/core
 	@echo "Next:    source .venv/bin/activate"
 	@echo "         xladder train hypergrid --help     every setting; without --help it trains"
 	@echo "         xladder compare treasurehunt       the same experiment on every rung"
-	@echo "         xladder worlds                     what else there is; docs/bring-your-own.md for a world of your own"
+	@echo "         xladder worlds                     what else there is; docs/how-to/bring-your-own.md for a world of your own"
 
 test: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"

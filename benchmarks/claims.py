@@ -1,4 +1,4 @@
-"""The table of docs/claims.md, from the measurements in `results`: factors that are commonly claimed, and ours.
+"""The table of docs/benchmarks/claims.md, from the measurements in `results`: factors commonly claimed, and ours.
 
     python benchmarks/claims.py
 

@@ -5,7 +5,7 @@
     python benchmarks/defaults.py report --device gpu                     all worlds with vectors: the default
     python benchmarks/defaults.py report --device gpu --worlds minatar --steps 1000000
     python benchmarks/defaults.py choose --steps 400 --seeds 2            whether it runs, on a CPU
-    python benchmarks/defaults.py table                                   writes the tables into docs/defaults.md
+    python benchmarks/defaults.py table                                   tables into docs/benchmarks/defaults.md
 
 `choose` trains candidates, `report` the preset `default` and the same with the other loss. The seeds of one are never
 those of the other. All seeds of a row are one program (`fused`), evaluated without exploration, {episodes} episodes
@@ -39,7 +39,7 @@ MINATAR = [name for name in names.GYMNAX if name.startswith("minatar/")]
 VECTORS = [name for name, world in names.GYMNAX.items() if len(world.shape) == 1]
 SOLVED = {"cartpole": 475.0}
 LOSSES = ("huber", "squared")
-DOCS = HERE.parent / "docs" / "defaults.md"
+DOCS = HERE.parent / "docs" / "benchmarks" / "defaults.md"
 MARKS = ("<!-- measured -->", "<!-- end -->")
 # CleanRL's documentation of dqn_jax.py (three seeds, 500,000 steps) and gymnax's README (PPO or evolution strategies).
 CLEANRL, GYMNAX = "DQN, CleanRL, 500,000 steps", "PPO or ES, gymnax"
@@ -156,7 +156,7 @@ def kept(what: str) -> tuple[list[dict], list[str]]:
 
 
 def tables() -> str:
-    """The tables of docs/defaults.md."""
+    """The tables of docs/benchmarks/defaults.md."""
     lines = []
     for what, title in {"choose": "Candidates", "report": "The default, on seeds that chose nothing"}.items():
         rows, about = kept(what)
@@ -184,7 +184,7 @@ def tables() -> str:
 
 
 def write_tables() -> None:
-    """Put the tables between the marks in docs/defaults.md."""
+    """Put the tables between the marks in docs/benchmarks/defaults.md."""
     before, rest = DOCS.read_text().split(MARKS[0])
     DOCS.write_text(f"{before}{MARKS[0]}\n{tables()}{MARKS[1]}{rest.split(MARKS[1])[1]}")
 

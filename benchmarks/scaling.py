@@ -5,7 +5,7 @@
     python benchmarks/scaling.py --parts batch                                         # one device, parts of the batch
 
 `devices` and `processes` are measured here. `batch` measures what each of n devices would have to compute; the model in
-docs/scaling.md adds the communication, at an assumed bandwidth and latency.
+docs/how-to/scaling.md adds the communication, at an assumed bandwidth and latency.
 """
 
 import argparse

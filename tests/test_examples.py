@@ -62,7 +62,7 @@ def test_an_example_runs_from_anywhere_and_is_short(name, tmp_path):
 @pytest.mark.parametrize("world", ["jax/my_line:Line", "gym/my_lock:Lock-v0", "zoo/my_meeting:Meeting"])
 def test_the_worlds_of_the_docs_fulfil_their_contracts(world, tmp_path, monkeypatch, capsys):
     """Written to files as the docs show them, and checked by the command that the docs give."""
-    text = (EXAMPLES.parent / "docs/bring-your-own.md").read_text()
+    text = (EXAMPLES.parent / "docs/how-to/bring-your-own.md").read_text()
     assert f"`xladder check {world}`" in text
     module = world.partition("/")[2].partition(":")[0]
     shown = text.split(f"    # {module}.py\n")[1]

@@ -20,7 +20,7 @@ from xladder.families.value.config import LearnerConfig
 from xladder.plans import plan
 
 INF = float("inf")
-DOCS = Path(__file__).parent.parent / "docs/presets.md"
+DOCS = Path(__file__).parent.parent / "docs/reference/presets.md"
 
 # run_atari.py of DQN Zoo, by agent. `decay` is exploration_epsilon_decay_frame_fraction, `start`
 # min_replay_capacity_fraction.

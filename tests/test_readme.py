@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 
 ROOT = Path(__file__).parent.parent
+PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
+TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)|src=\"([^\"]+)\"")
 
 
@@ -21,7 +23,7 @@ def test_the_readme_can_be_read_in_ten_minutes():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 150
 
 
-@pytest.mark.parametrize("page", ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+@pytest.mark.parametrize("page", ["README.md", *PAGES])
 def test_links_lead_somewhere(page):
     here = ROOT / page
     for file, anchor, picture in LINK.findall(here.read_text()):
@@ -32,9 +34,16 @@ def test_links_lead_somewhere(page):
         assert not anchor or anchor in anchors(there.read_text()), f"{page} names {file}{anchor}"
 
 
-def test_every_page_of_the_docs_can_be_found_from_the_readme():
-    found = {file for file, _, _ in LINK.findall((ROOT / "README.md").read_text())}
-    assert {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")} <= found
+def listed(page: Path) -> set[Path]:
+    """The page itself and those that its toctrees lead to."""
+    lines = [line for tree in TOCTREE.findall(page.read_text()) for line in tree.splitlines()]
+    entries = [line for line in lines if line.strip() and not line.startswith(":")]
+    below = {file for entry in entries for file in page.parent.glob(f"{entry}.md") if file != page}
+    return {page}.union(*(listed(file) for file in below))
+
+
+def test_every_page_of_the_docs_is_in_the_contents():
+    assert {ROOT / page for page in PAGES} == listed(ROOT / "docs/index.md")
 
 
 def test_the_picture_is_as_new_as_its_figures(monkeypatch):

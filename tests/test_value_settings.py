@@ -36,7 +36,7 @@ def test_every_preset_is_sound_and_survives_being_written_down(world, preset):
     assert hash(config) == hash(updated(other, written))
 
 
-# The settings that decide whether CartPole and MinAtar are learned; docs/defaults.md says how they were chosen.
+# The settings that decide whether CartPole and MinAtar are learned; docs/benchmarks/defaults.md says why.
 DEFAULTS = {
     "cartpole": {
         "loss": "huber",

@@ -22,9 +22,9 @@ class ToolOptions:
     """Debugging and profiling."""
 
     debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """nans, checkify, nojit, keys, transfers or compiles, separated by commas: see docs/debugging.md."""
+    """nans, checkify, nojit, keys, transfers or compiles, separated by commas: see docs/how-to/debugging.md."""
     profile: int | None = None
-    """Number of ticks to trace, after the first chunk, for TensorBoard and Perfetto: see docs/profiling.md."""
+    """Number of ticks to trace, after the first chunk, for TensorBoard and Perfetto: see docs/how-to/profiling.md."""
 
     timings: bool = False
     """Print where the time of the whole command went, and where compiled programs are kept."""

@@ -73,7 +73,7 @@ class Config(StepsConfig):
 
 
 # For CartPole and other worlds with small observations: double Q-learning with five-step targets and a soft target
-# update. With it 54 of 64 seeds ended above 475, with the squared loss instead of Huber's 1 of 32 (docs/defaults.md).
+# update. With it 54 of 64 seeds ended above 475, with the squared loss 1 of 32 (docs/benchmarks/defaults.md).
 # With three steps and a hard update every 200 steps, 14 of 32 ended above 400, and six diverged.
 VECTORS = Config(
     learner=LearnerConfig(
