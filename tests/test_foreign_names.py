@@ -1,11 +1,13 @@
 """Names that other libraries use: an error gives ours, in one sentence."""
 
+import re
+
 import pytest
 
-from xladder.cli.main import main
+from xladder.cli.main import COMMANDS, main
 from xladder.errors import UsageError
 from xladder.families.value import presets as named
-from xladder.foreign_names import NAMES, field_names
+from xladder.foreign_names import COMMANDS_ELSEWHERE, NAMES, field_names
 from xladder.settings import updated
 
 
@@ -76,3 +78,33 @@ def test_every_name_that_is_given_exists():
     known = {field for world in ("cartpole", "atari/pong") for field in field_names(named.presets(world)["default"])}
     ours = {field for fields in NAMES.values() for field in fields}
     assert ours - known == {"epochs", "iterations"}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("list", "There is no command `list`. `xladder runs` lists runs, `xladder worlds` what can be trained."),
+        ("fit", "There is no command `fit`. It is called `train` here."),
+        ("tune", "It is called `sweep` here."),
+        ("version", "`xladder --version` prints it."),
+        ("trian", "Did you mean `train`?"),
+        ("train cart", "Did you mean `cartpole`?"),
+        ("train treasure", "Did you mean `treasurehunt`?"),
+    ],
+)
+def test_commands_and_worlds_that_are_called_otherwise_here(words, said, capsys):
+    assert main(words.split()) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["frobnicate", "foo", "train doom", "train atari/doom", "train cartpole --preset x"])
+def test_what_resembles_nothing_gets_no_guess(words, capsys):
+    assert main(words.split()) == 2
+    assert "Did you mean" not in capsys.readouterr().err
+
+
+def test_every_hint_about_a_command_names_commands_that_exist():
+    for hint in COMMANDS_ELSEWHERE:
+        named = [word for text in re.findall("`(.*?)`", hint) for word in text.removeprefix("xladder ").split()[:1]]
+        assert {word for word in named if word != "--version"} <= {*COMMANDS, "media"}
+    assert not {word for others in COMMANDS_ELSEWHERE.values() for word in others.split()} & {*COMMANDS}

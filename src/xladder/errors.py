@@ -84,9 +84,19 @@ class Interrupted(KeyboardInterrupt):
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for an unknown name; it lists the known ones and suggests the closest."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f" Did you mean `{near[0]}`?" if near else ""
+    near = nearest(name, known)
+    hint = f" Did you mean `{near}`?" if near else ""
     return UsageError(f"There is no {kind} `{name}`.{hint} There are: {', '.join(known)}.")
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The known name that a mistyped or shortened one most likely stands for; None where it would be a guess.
+
+    Among many names one is alike by chance sooner, so a caller with many asks for more `likeness` (1 is the same).
+    """
+    known = sorted(known, key=len)
+    begun = (one for one in known if len(name) >= 3 and one.startswith(name))
+    return next(begun, None) or next(iter(difflib.get_close_matches(name, known, n=1, cutoff=likeness)), None)
 
 
 def need(ok: bool, flag: str, value: object, allowed: str) -> None:

@@ -1,4 +1,4 @@
-"""What other libraries call our settings, so that an error can give the right name. Imports nothing heavy."""
+"""What other libraries call our settings and commands, so that errors give the right name. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -44,6 +44,32 @@ _OTHERS: dict[tuple[str, ...], str] = {
     ("world.sticky",): "repeat_action_probability sticky_actions",
 }
 NAMES = {other: ours for ours, others in _OTHERS.items() for other in others.split()}
+
+# How the sentence about an unknown command goes on → the words for it in other tools.
+COMMANDS_ELSEWHERE = {
+    "`xladder runs` lists runs, `xladder worlds` what can be trained.": "list ls show",
+    "`xladder runs` lists runs.": "history status log logs ps",
+    "`xladder worlds` lists what can be trained.": "envs environments games workloads tasks models",
+    "It is called `train` here.": "learn fit run start",
+    "It is called `resume` here.": "continue restart",
+    "It is called `sweep` here.": "tune search optimize optimise hpo",
+    "It is called `compare` here.": "bench benchmark speed time",
+    "It is called `eval` here.": "enjoy play score",
+    "`xladder check` tests a world, `xladder eval` trained agents.": "test",
+    "Every run leaves a replay in its folder `media`; `xladder report` shows it.": "replay render video movie",
+    "It is called `rm` here.": "delete remove clean",
+    "It is called `watch` here.": "tensorboard dashboard board ui serve",
+    "It is called `inspect` here.": "profile cost",
+    "It is called `doctor` here.": "info env versions",
+    "`xladder --version` prints it.": "version",
+    "`xladder presets` and `xladder train NAME --help` show settings.": "config configs settings algorithms algos",
+}
+_COMMAND_HINTS = {other: hint for hint, others in COMMANDS_ELSEWHERE.items() for other in others.split()}
+
+
+def command_hint(name: str) -> str | None:
+    """A sentence that says what a command of another tool is called here; None for an unknown one."""
+    return _COMMAND_HINTS.get(name.lower())
 
 
 def field_names(config: Any, prefix: str = "") -> Iterator[str]:

@@ -19,6 +19,7 @@ from xladder.cli import supervisor
 from xladder.cli.signals import end_at_once_on_signals
 from xladder.distributed import supervised
 from xladder.errors import UsageError, XladderError, brief, raised_in_callback, unknown
+from xladder.foreign_names import command_hint
 from xladder.stopwatch import command_begins
 
 BEGUN = time.perf_counter()
@@ -91,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"xladder {__version__}")
             return 0
         if words[0] not in COMMANDS:
+            if hint := command_hint(words[0]):
+                raise UsageError(f"There is no command `{words[0]}`. {hint} `xladder --help` lists all.")
             raise unknown("command", words[0], COMMANDS)
         return ended(import_module(f"xladder.cli.{words[0]}").run(words[1:]))
     except BrokenPipeError:

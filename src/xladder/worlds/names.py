@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, cast
 
 from xladder import user_code
-from xladder.errors import CONTINUOUS, UsageError
+from xladder.errors import CONTINUOUS, UsageError, nearest
 from xladder.fingerprints import fingerprint
 
 
@@ -254,8 +254,8 @@ def find_atari(game: str) -> str:
         if squashed == _squash(left_out):
             raise UsageError(f"`atari/{left_out}` {ATARI_LEFT_OUT_WHY}. Choose another game, such as `atari/breakout`.")
     if squashed not in _ATARI:
-        near = difflib.get_close_matches(squashed, _ATARI, n=1, cutoff=0.5)
-        hint = f" Did you mean `{_ATARI[near[0]]}`?" if near else ""
+        near = nearest(squashed, _ATARI, 0.65)
+        hint = f" Did you mean `{_ATARI[near]}`?" if near else ""
         raise UsageError(f"There is no Atari game `{bare}`.{hint} `xladder worlds atari` lists all {len(_ATARI)}.")
     return _ATARI[squashed]
 
@@ -274,8 +274,8 @@ def _unknown_world(name: str) -> UsageError:
     spellings = {_squash(known): known for known in WORLDS_OF_OUR_OWN}
     spellings |= {spelling: f"atari/{game}" for spelling, game in _ATARI.items()}
     spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}
-    near = difflib.get_close_matches(_squash(name), spellings, n=1)
-    hint = f" Did you mean `{spellings[near[0]]}`?" if near else ""
+    near = nearest(_squash(name), spellings, 0.65)
+    hint = f" Did you mean `{spellings[near]}`?" if near else ""
     kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "gym/ID", "jaxmarl/NAME"])
     return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and module:Name of your own. {_LISTED}")
 
