@@ -7,7 +7,7 @@ import re
 import pytest
 
 from xladder.cli import command_line
-from xladder.cli.main import main
+from xladder.cli.main import COMMANDS, main
 
 
 def helped(*words: str) -> str:
@@ -60,3 +60,30 @@ def test_settings_come_first_and_lines_fit(columns, monkeypatch):
 
 def test_a_preset_changes_the_defaults_that_are_shown():
     assert "(62500)" in helped("train", "hypergrid", "--preset", "published", "--help")
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"doctor", "rungs"}))
+def test_no_help_has_programmers_noise_or_lines_that_do_not_fit(command, columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = helped(command, "--help")
+    assert text.startswith(f"usage: xladder {command}") and "--" in text
+    assert not re.search(r"None|\bSTR\b|\bINT\b|VALUE", text)
+    assert max(map(len, text.splitlines())) <= columns
+
+
+@pytest.mark.parametrize("line", ["resume", "eval", "sample", "plot", "export", "runs"])
+def test_the_help_of_a_run_has_every_flag(line, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "10000")
+    mine = helped(line, "--help")
+    monkeypatch.setattr("xladder.cli.help_page.ASKED", set())
+    tyros = helped(line, "--help")
+    assert "positional" in tyros and "positional" not in mine
+    assert flags(mine) == flags(tyros)
+
+
+def test_the_help_says_what_has_to_be_given():
+    text = " ".join(helped("export", "--help").split())
+    assert "usage: xladder export RUN [OPTIONS]" in text
+    assert "it must not exist. (required)" in text and text.count("required") == 2
+    assert "usage: xladder diff RUN RUN [OPTIONS]" in helped("diff", "--help")

@@ -45,7 +45,7 @@ class CompareOptions:
     device: Literal["cpu", "gpu"] | None = None
     """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
-    """The preset to start from; an unknown name lists them."""
+    """The preset to start from: one of those above."""
     config: Path | None = None
     """The config.json of a run to start from."""
 

@@ -1,4 +1,4 @@
-"""The help of commands that take a workload: its own settings first, then how and where it runs, in groups."""
+"""The help of commands. Where one takes a workload: its own settings first, then how and where it runs, in groups."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+
+import tyro
 
 from xladder.registry import Workload
 from xladder.settings import as_text, flat
@@ -40,6 +42,7 @@ RARE = {
     ),
     "debugging and profiling": ["debug", "profile", "timings"],
 }
+RARE_OPTIONS = [group for group in RARE if group != "evaluation, checkpoints and records"]
 WORDS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 MARGIN, COLUMN = 2, 30
 
@@ -86,11 +89,26 @@ def page(
     late = [group for group in RARE if group in groups]
     shown = [group for group in groups if group != RUN and group not in late] + [RUN]
     everything = "--help-all" in words
-    lines = [f"usage: {program} [OPTIONS]", "", about, "", *_presets(presets, config)]
+    lines = [f"usage: {program} [OPTIONS]", "", *textwrap.wrap(about, _width()), "", *_presets(presets, config)]
     for group in shown + (late if everything else []):
         lines += [f"{group}:", *(line for flag in groups[group] for line in _lines(flag)), ""]
     if late and not everything:
         lines += textwrap.wrap(f"`{program} --help-all` also has: {'; '.join(late)}.", _width())
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def short_page(program: str, about: str, options: type) -> str:
+    """The help text of a command that has only its own options: `options` is their dataclass."""
+    groups: dict[str, list[Flag]] = {"arguments": [], "options": []}
+    for flag in _flags(options, "options"):
+        rare = next((group for group in RARE_OPTIONS if flag.name in RARE[group]), flag.group)
+        groups.setdefault(rare if flag.usage.startswith("-") else "arguments", []).append(flag)
+    usage = ["usage:", program, *(flag.usage for flag in groups["arguments"])]
+    usage += ["[OPTIONS]"] if groups["options"] else []
+    lines = [" ".join(usage), "", *textwrap.wrap(about, _width()), ""]
+    for group, flags in groups.items():
+        if flags:
+            lines += [f"{group}:", *(line for flag in flags for line in _lines(flag)), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -105,30 +123,47 @@ def _presets(presets: Mapping[str, Any], config: Any) -> list[str]:
 
 
 def _flags(tree: Any, group: str, prefix: str = "") -> Iterator[Flag]:
-    """All fields of a dataclass, nested ones after the others."""
-    kinds, texts = get_type_hints(type(tree), include_extras=True), _docstrings(type(tree))  # type: ignore[arg-type]
+    """All fields of a dataclass or of an instance, nested ones after the others."""
+    owner: Any = tree if isinstance(tree, type) else type(tree)
+    kinds, texts = get_type_hints(owner, include_extras=True), _docstrings(owner)
     nested = []
     for field in dataclasses.fields(tree):
-        kind, value = kinds[field.name], getattr(tree, field.name)
+        kind, value = kinds[field.name], _value(tree, field)
         marks = {key: value for mark in getattr(kind, "__metadata__", ()) for key, value in _named(mark).items()}
         name = marks.get("name", _as_flag(field.name))
         if dataclasses.is_dataclass(value):
             nested.append((value, f"{prefix}{name}." if name else prefix))
             continue
-        shown = f"--{prefix}{name}"
+        if tyro.conf.Positional in getattr(kind, "__metadata__", ()):
+            default = "" if value in (None, "", ()) else _default(value)
+            yield Flag(field.name, group, marks.get("metavar") or _metavar(kind), texts.get(field.name, ""), default)
+            continue
+        shown = ", ".join([*marks.get("aliases", ()), f"--{prefix}{name}"])
         if isinstance(value, bool):
             usage, default = shown, f"on; --{prefix}no-{name} turns it off" if value else ""
         else:
             usage = f"{shown} {marks.get('metavar') or _metavar(kind)}"
             default = "" if value in (None, "", ()) else _default(value)
+            if isinstance(tree, type) and field.default is field.default_factory is dataclasses.MISSING:
+                default = "required"
         yield Flag(field.name, group, usage, texts.get(field.name, ""), default)
     for value, inner in nested:
         yield from _flags(value, inner.rstrip(".") if inner != prefix else group, inner)
 
 
+def _value(tree: Any, field: dataclasses.Field[Any]) -> Any:
+    """The value of a field of an instance, or its default in a dataclass; None where a value has to be given."""
+    if not isinstance(tree, type):
+        return getattr(tree, field.name)
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory()
+    return None if field.default is dataclasses.MISSING else field.default
+
+
 def _named(mark: Any) -> dict[str, Any]:
-    """What an annotation of tyro's says of a flag's name and value."""
-    return {name: getattr(mark, name) for name in ("name", "metavar") if getattr(mark, name, None) is not None}
+    """What an annotation of tyro's says of a flag's names and value."""
+    names = ("name", "metavar", "aliases")
+    return {name: getattr(mark, name) for name in names if getattr(mark, name, None) is not None}
 
 
 def _as_flag(name: str) -> str:

@@ -24,7 +24,7 @@ class ImportOptions:
     out: Path | None = None
     """The run directory; it has to be new or empty."""
     preset: str | None = None
-    """The preset to start from; an unknown name lists them."""
+    """The preset to start from: one of those above."""
     config: Path | None = None
     """The config.json of another run to start from."""
     rung: str | None = None

@@ -28,6 +28,9 @@ Options = TypeVar("Options")
 
 def parse(options: type[Options], words: Sequence[str], program: str, about: str) -> Options:
     """Parse a command that has only its own options."""
+    if help_page.ASKED & {*words}:
+        sys.stdout.write(help_page.short_page(program, about, options))
+        raise SystemExit(0)
     parsed: Options = parse_words(options, words, program, about)
     return parsed
 

@@ -28,7 +28,7 @@ class ParityOptions:
     json: Path | None = None
     """Write the levels as JSON to this file (- for standard output)."""
     preset: str | None = None
-    """The preset to start from; an unknown name lists them."""
+    """The preset to start from: one of those above."""
     config: Path | None = None
     """The config.json of a run to start from."""
 

@@ -20,7 +20,7 @@ from xladder.report.source import find_runs
 class ReportOptions:
     """Which runs to show."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
     """Run directories, or folders of them."""
     out: Path = Path("report.html")
     """The file to write; an earlier report is replaced."""

@@ -56,7 +56,7 @@ class SweepOptions:
     out: Path | None = None
     """The folder of the sweep; runs/WORKLOAD-sweep-TIME if not given."""
     preset: str | None = None
-    """The preset to start from; an unknown name lists them."""
+    """The preset to start from: one of those above."""
     config: Path | None = None
     """The config.json of a run to start from."""
 

@@ -49,7 +49,7 @@ class TrainOptions:
     device: Literal["cpu", "gpu"] | None = None
     """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
-    """The preset to start from; an unknown name lists them."""
+    """The preset to start from: one of those above."""
     config: Path | None = None
     """The config.json of another run to start from."""
     eval_episodes: int | None = None

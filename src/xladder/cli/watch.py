@@ -19,7 +19,7 @@ from xladder.report.source import find_runs
 class WatchOptions:
     """What to watch."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN…")]
     """Run directories, or folders of them, in which new runs may appear."""
     port: int = 0
     """The port on this machine; a free one if not given."""
