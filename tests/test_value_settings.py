@@ -153,6 +153,12 @@ def test_lengths_are_counted_in_what_they_are_given_in():
     assert replace(config, evaluate_episodes=0).interval == 0
 
 
+def test_whole_numbers_may_be_written_with_an_exponent():
+    config = updated(named.presets("cartpole")["default"], {"steps": 1e6, "learner": {"hidden": [64.0, 32]}})
+    assert (config.steps, config.learner.hidden) == (1_000_000, (64, 32))
+    assert type(config.steps) is int
+
+
 def test_epsilon_begins_to_fall_when_it_is_told_to():
     """In the paper and in Dopamine, when learning starts."""
     program = Program(replace(atari.PROTOCOLS["nature"], frames=40_000_000))

@@ -67,6 +67,23 @@ COMMANDS_ELSEWHERE = {
 _COMMAND_HINTS = {other: hint for hint, others in COMMANDS_ELSEWHERE.items() for other in others.split()}
 
 
+# The same for flags of commands that take a run.
+FLAGS_ELSEWHERE = {
+    "n": "count number num samples num_samples n_samples size objects",
+    "episodes": "n_eval_episodes num_episodes eval_episodes samples num_samples games",
+    "out": "output o file path dir directory",
+    "device": "cuda gpu platform",
+    "y": "metric",
+    "by": "group group_by groupby",
+    "x": "axis x_axis",
+}
+
+
+def flag_elsewhere(name: str, known: Collection[str]) -> str | None:
+    """Our name of a flag, among those known, for one that another tool has; else None."""
+    return next((ours for ours, others in FLAGS_ELSEWHERE.items() if ours in known and name in others.split()), None)
+
+
 def command_hint(name: str) -> str | None:
     """A sentence that says what a command of another tool is called here; None for an unknown one."""
     return _COMMAND_HINTS.get(name.lower())

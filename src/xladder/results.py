@@ -15,6 +15,7 @@ from xladder.core.statistics import episode_weights, last_tenth, mean_and_interv
 from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.plans import MOST_EPISODES, Plan, check_fits, format_seeds
+from xladder.settings import as_whole
 
 if TYPE_CHECKING:
     from xladder.policy import Policy
@@ -114,6 +115,7 @@ class Result:
 
         from xladder.core.compiling import compiled
 
+        episodes = as_whole(episodes)
         if episodes is not None and not 1 <= episodes <= MOST_EPISODES:
             raise UsageError(f"`episodes` is {episodes}, but it has to be 1 to {MOST_EPISODES:,}.")
         episodes = episodes or self.plan.workload.family.train_episodes

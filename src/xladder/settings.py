@@ -12,6 +12,7 @@ from xladder.foreign_names import field_names, own_name
 T = TypeVar("T")
 MOST_COUNT = 2**31 - 1  # arrays are indexed with 32 bits
 MOST_LENGTH = 2**40  # of a run: some count frames, of which there may be several in a step
+LARGEST_FLOAT = 2**53  # a float beyond it is not one whole number
 # Old names of fields; a config with one of them is rejected, and the error gives the new name.
 RENAMED = {
     "learner.sync_every": "learner.target_update_period",
@@ -47,6 +48,12 @@ def as_text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.10g}"
     return " ".join(map(as_text, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def as_whole(value: Any) -> Any:
+    """A whole number that was written as 1e7, as an int; anything else as it is."""
+    whole = isinstance(value, float) and value.is_integer() and abs(value) <= LARGEST_FLOAT
+    return int(value) if whole else value
 
 
 def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
@@ -120,6 +127,8 @@ def _checked(hint: Any, value: Any, flag: str) -> Any:
             return float(value)
         except OverflowError:
             raise UsageError(f"`{flag}` is too large a number.") from None
+    if hint is int:
+        value = as_whole(value)
     if not isinstance(value, hint) or (hint is not bool and isinstance(value, bool)):
         raise UsageError(f"`{flag}` is {value!r}, but it has to be of type {hint.__name__}.")
     return value

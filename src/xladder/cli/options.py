@@ -18,7 +18,7 @@ from rich.console import Console
 from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError
-from xladder.foreign_names import field_names, own_name
+from xladder.foreign_names import field_names, flag_elsewhere, own_name
 from xladder.plans import MOST_EPISODES, fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
@@ -31,6 +31,10 @@ def parse(options: type[Options], words: Sequence[str], program: str, about: str
     if help_page.ASKED & {*words}:
         sys.stdout.write(help_page.short_page(program, about, options))
         raise SystemExit(0)
+    known = set(_flags_of(options))
+    for flag in (word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")):
+        if (name := flag.replace("-", "_")) not in known and (right := flag_elsewhere(name, known)):
+            raise UsageError(f"There is no `--{flag}`: it is called `--{right.replace('_', '-')}` here.")
     parsed: Options = parse_words(options, words, program, about)
     return parsed
 

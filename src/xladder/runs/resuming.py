@@ -11,6 +11,7 @@ from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory, typed
+from xladder.settings import as_whole
 from xladder.trainer import ResumeState
 
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs that share a state format
@@ -65,7 +66,7 @@ def lengthen(
     directory: RunDirectory, checkpoint: Checkpoint | None, lengths: Mapping[str, int | None], notify: Notify
 ) -> bool:
     """Make a run longer, if a length is given, by the name of its unit. Returns whether one was."""
-    given = {unit: length for unit, length in lengths.items() if length is not None}
+    given = {unit: as_whole(length) for unit, length in lengths.items() if length is not None}
     if not given:
         return False
     plan = directory.plan
