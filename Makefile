@@ -6,10 +6,12 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: help demo test test-all test-sorrel torture lint bench clean
+.PHONY: help demo test test-all test-docs docs docs-serve test-sorrel torture lint bench clean
 help:
 	@echo "make demo      train agents for a minute and see what they learned"
 	@echo "make test      lint and test (make test-all adds the slow tests)"
+	@echo "make docs      build the documentation into build/site (make docs-serve shows it)"
+	@echo "make test-docs run every block of the documentation, and build it"
 	@echo "make test-sorrel  test against the real sorrel, in an environment of its own (Python 3.12)"
 	@echo "make torture   kill, damage and misuse it many times over (an hour or two)"
 	@echo "make lint      format check, lint, types"
@@ -29,6 +31,17 @@ test: lint
 
 test-all: lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Warnings are errors: a page that is in no table of contents, a link that leads nowhere.
+docs: .venv/dev
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q -j auto docs build/site
+	@echo "build/site/index.html"
+
+docs-serve: docs
+	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
+
+test-docs: docs
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_docs.py tests/test_readme.py tests/test_reference.py
 
 test-sorrel: .venv-sorrel/ready
 	.venv-sorrel/bin/python -m pytest -n 2 --dist worksteal tests/sorrel
@@ -75,4 +88,4 @@ PYTHON312 ?= $(shell for p in python3.12 $${PYENV_ROOT:-$$HOME/.pyenv}/versions/
 	@touch $@
 
 clean:
-	rm -rf .venv .venv-sorrel .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv .venv-sorrel build dist .pytest_cache .mypy_cache .ruff_cache

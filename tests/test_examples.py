@@ -1,14 +1,13 @@
 """The examples, run as a user would: from another folder, with nothing of the package's own around."""
 
-import itertools
 import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 
+from tests.docs_blocks import blocks
 from xladder.cli.main import main
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -62,12 +61,11 @@ def test_an_example_runs_from_anywhere_and_is_short(name, tmp_path):
 @pytest.mark.parametrize("world", ["jax/my_line:Line", "gym/my_lock:Lock-v0", "zoo/my_meeting:Meeting"])
 def test_the_worlds_of_the_docs_fulfil_their_contracts(world, tmp_path, monkeypatch, capsys):
     """Written to files as the docs show them, and checked by the command that the docs give."""
-    text = (EXAMPLES.parent / "docs/how-to/bring-your-own.md").read_text()
-    assert f"`xladder check {world}`" in text
-    module = world.partition("/")[2].partition(":")[0]
-    shown = text.split(f"    # {module}.py\n")[1]
-    lines = itertools.takewhile(lambda line: not line or line.startswith("    "), shown.split("\n"))
-    (tmp_path / f"{module}.py").write_text(textwrap.dedent("\n".join(lines)))
+    page = "docs/how-to/bring-your-own.md"
+    assert f"`xladder check {world}`" in (EXAMPLES.parent / page).read_text()
+    file = f"{world.partition('/')[2].partition(':')[0]}.py"
+    [block] = [block for block in blocks(page) if block.controls.get("file") == file]
+    (tmp_path / file).write_text(block.text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["check", world]) == 0, capsys.readouterr()

@@ -1,0 +1,146 @@
+"""The code blocks of the documentation, and what a comment before a block says of it.
+
+Blocks of one page run in order, in one folder. ```python blocks share a namespace; in ```console blocks the lines that
+begin with `$ ` are commands. A comment on the line before a fence says more:
+
+    <!-- test: slow -->           runs in `make test-docs` and `make test-all`, not in `make test`
+    <!-- test: skip REASON -->    is not run; flags of `xladder` commands are checked all the same
+    <!-- test: file NAME -->      is written to a file of this name
+    <!-- test: fails N -->        ends with exit code N
+    <!-- test: output -->         every line shown must be printed, in this order; `…` stands for anything
+"""
+
+import re
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
+ROOT = Path(__file__).parent.parent
+COMMENT = re.compile(r"<!-- test: (slow|skip|file|fails|output)(?: (.*?))? -->")
+RUN = ("python", "console")
+SHOWN = ("text", "json", "toml", "csv", "html", "diff")
+"""Languages of blocks that are only shown. Directives of the site (`{toctree}`) are, too."""
+STOPS = ("|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "2>/dev/null")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    page: str
+    line: int  # of its first line of code, from 1
+    language: str
+    text: str
+    controls: dict[str, str]  # what the comments before it say
+
+    @property
+    def where(self) -> str:
+        """Page and line."""
+        return f"{self.page}:{self.line}"
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether `make test` leaves it out."""
+        return "slow" in self.controls
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is executed, not only shown, written or checked."""
+        return self.language in RUN and not {"skip", "file"} & set(self.controls)
+
+
+def pages() -> list[str]:
+    """Every page with blocks that a reader may type."""
+    found = (ROOT / "docs").rglob("*.md")
+    return ["README.md", "CONTRIBUTING.md", "SECURITY.md", *sorted(str(path.relative_to(ROOT)) for path in found)]
+
+
+def blocks(page: str) -> list[Block]:
+    """The blocks of a page; a `ValueError` for one that nobody would run or check."""
+    found: list[Block] = []
+    controls: dict[str, str] = {}
+    for token in MarkdownIt().parse((ROOT / page).read_text()):
+        line = token.map[0] + 2 if token.map else 0
+        if token.type == "html_block":
+            for comment in token.content.split("\n"):
+                if match := COMMENT.fullmatch(comment.strip()):
+                    controls[match[1]] = match[2] or ""
+                elif "test:" in comment:
+                    raise ValueError(f"{page}:{line - 1}: {comment.strip()!r} is no comment that the tests know.")
+            continue
+        if token.type == "code_block":
+            raise ValueError(
+                f"{page}:{line - 1}: an indented block is not tested: use ```python, ```console or ```text."
+            )
+        if token.type == "fence":
+            found.append(checked(Block(page, line, token.info.strip(), token.content, controls)))
+        elif controls:
+            raise ValueError(f"{page}:{line - 1}: a test comment has to stand directly before a fence.")
+        controls = {}
+    return found
+
+
+def checked(block: Block) -> Block:
+    """The same block; a `ValueError` if its language or its comments make no sense."""
+    if block.language not in (*RUN, *SHOWN) and not block.language.startswith("{") and "file" not in block.controls:
+        raise ValueError(f"{block.where}: ```{block.language} is not tested: use ```python, ```console or ```text.")
+    for name in ("skip", "file", "fails"):
+        if block.controls.get(name) == "":
+            raise ValueError(f"{block.where}: `test: {name}` needs a word after it.")
+    if block.language == "console" and "file" not in block.controls and not commands(block):
+        raise ValueError(f"{block.where}: no line begins with `$ `.")
+    return block
+
+
+def commands(block: Block) -> list[str]:
+    """The commands of a console block, lines that end in a backslash joined with the next."""
+    lines = iter(block.text.splitlines())
+    found = []
+    for line in lines:
+        if line.startswith("$ "):
+            command = line[2:]
+            while command.endswith("\\"):
+                command = command[:-1] + next(lines, "").removeprefix("> ").strip()
+            found.append(command)
+    return found
+
+
+def shown(block: Block) -> list[str]:
+    """The lines of a console block that are output."""
+    lines, after = [], False
+    for line in block.text.splitlines():
+        if not line.startswith("$ ") and not after and line.strip():
+            lines.append(line)
+        after = line.endswith("\\") and (after or line.startswith("$ "))
+    return lines
+
+
+def missing_line(lines: list[str], printed: str) -> str | None:
+    """The first of some lines that was not printed after those before it."""
+    rest = iter(printed.splitlines())
+    for line in lines:
+        pattern = re.compile(r"\s+".join(map(re.escape, line.split())).replace("…", ".*"))
+        if not any(pattern.search(candidate) for candidate in rest):
+            return line
+    return None
+
+
+def words_of(command: str) -> list[list[str]]:
+    """The words of every `xladder` command in a line of shell."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.commenters, lexer.whitespace_split = "#", True
+    found: list[list[str]] = []
+    begun, inside = True, False
+    for word in lexer:
+        if word in STOPS:
+            begun, inside = word not in (">", ">>", "<"), False
+        elif begun and word == "xladder":
+            found.append([])
+            begun, inside = False, True
+        elif inside:
+            found[-1].append(word)
+        elif begun and not re.fullmatch(r"\w+=.*", word):
+            begun = False
+    return found

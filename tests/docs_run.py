@@ -1,0 +1,85 @@
+"""Runs the blocks of a page, or the cells of a notebook, in the current folder: `python -m tests.docs_run PAGE`.
+
+A process of its own for each page: blocks see what a user's session would see, not what the tests have set.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.docs_blocks import ROOT, Block, blocks, commands, missing_line, shown
+
+
+def run_page(page: str) -> None:
+    """Run all blocks of a page in order."""
+    names: dict = {"__name__": "__main__"}
+    for block in blocks(page):
+        begun = time.perf_counter()
+        if "file" in block.controls:
+            path = Path(block.controls["file"])
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+        elif not block.is_run:
+            continue
+        elif block.language == "python":
+            run_python(block.text, block.page, block.line, names)
+        else:
+            run_console(block)
+        print(f"{block.where}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
+
+
+def run_notebook(path: str) -> None:
+    """Run the code cells of a notebook in order."""
+    names: dict = {"__name__": "__main__"}
+    cells = json.loads((ROOT / path).read_text())["cells"]
+    for number, cell in enumerate(cell for cell in cells if cell["cell_type"] == "code"):
+        lines = "".join(cell["source"]).splitlines()
+        for command in (line[1:] for line in lines if line.startswith("!")):
+            run_shell(command, f"{path}, cell {number + 1}")
+        kept = ["" if line.startswith(("%", "!")) else line for line in lines]
+        run_python("\n".join(kept), f"{path}, cell {number + 1}", 1, names)
+
+
+def run_python(text: str, where: str, line: int, names: dict) -> None:
+    """Execute code so that a traceback names the line of the page."""
+    exec(compile("\n" * (line - 1) + text, where, "exec"), names)
+
+
+def run_console(block: Block) -> None:
+    """Run the commands of a block, and compare the exit code and, where asked, the output."""
+    expected = int(block.controls.get("fails", "0"))
+    printed = run_shell("\n".join(commands(block)), block.where, expected)
+    if "output" in block.controls and (line := missing_line(shown(block), printed)) is not None:
+        sys.exit(f"{block.where}: {line!r} was not printed, or not in this order:\n{printed}")
+
+
+def run_shell(script: str, where: str, expected: int = 0) -> str:
+    """Run some lines of shell; what they leave running is ended."""
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        ["bash", "-e", "-c", script],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        printed = process.communicate()[0]
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != expected:
+        sys.exit(f"{where}: exit code {process.returncode} instead of {expected} of\n{script}\n{printed}")
+    return printed
+
+
+if __name__ == "__main__":
+    sys.path[0] = os.getcwd()
+    (run_notebook if sys.argv[1].endswith(".ipynb") else run_page)(sys.argv[1])

@@ -1,0 +1,113 @@
+"""Every block of the documentation runs, or says why not; commands that are not run have flags that exist."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from tests.docs_blocks import ROOT, blocks, commands, missing_line, pages, words_of
+from xladder.cli import options as cli_options
+from xladder.cli.launch import LaunchOptions
+from xladder.cli.main import COMMANDS, take_imports
+from xladder.errors import UsageError
+
+PAGES = pages()
+NOTEBOOKS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.ipynb"))
+SLOW_SECONDS, QUICK_SECONDS = 1800, 120
+
+
+def marked(page: str):
+    """A page as a parameter; a page that cannot be read is not slow, so that it is found at once."""
+    try:
+        slow = any(block.is_slow for block in blocks(page))
+    except ValueError:
+        slow = False
+    return pytest.param(page, marks=pytest.mark.slow if slow else ())
+
+
+def run(page: str, folder) -> None:
+    """Run a page as somebody would who has cloned the repository and works in it."""
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    ours = ("JAX_NUM_CPU_DEVICES", "JAX_NUMPY_RANK_PROMOTION", "XLA_FLAGS")  # set for other tests
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs_run", page],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        timeout=SLOW_SECONDS,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+@pytest.mark.parametrize("page", [marked(page) for page in PAGES])
+def test_the_blocks_of_a_page_run(page, tmp_path):
+    if any(block.is_run or "file" in block.controls for block in blocks(page)):
+        run(page, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", NOTEBOOKS)
+def test_a_notebook_runs(notebook, tmp_path):
+    run(notebook, tmp_path)
+
+
+class Parsed(Exception):
+    """A command line was understood."""
+
+
+def check(words: list[str], monkeypatch) -> None:
+    """Parse a command line as the command does, and stop there."""
+    parse_words = cli_options.parse_words
+
+    def parse_and_stop(*arguments):
+        parse_words(*arguments)
+        raise Parsed
+
+    if not words or words[0].startswith("-") or "--help" in words or "--help-all" in words:
+        return
+    assert words[0] in COMMANDS
+    if words[0] == "launch":
+        place = next(i for i, word in enumerate(words) if i and word in COMMANDS)
+        parse_words(LaunchOptions, words[1:place], "", "")
+        return check([*words[place:], "--rung", "hosts"], monkeypatch)
+    if "--config" in words:  # the file of a run that is not there
+        place = words.index("--config")
+        words = words[:place] + words[place + 2 :]
+    with monkeypatch.context() as patch:
+        patch.setattr(cli_options, "parse_words", parse_and_stop)
+        module = __import__(f"xladder.cli.{words[0]}", fromlist=["run"])
+        with pytest.raises(Parsed):
+            module.run(take_imports([words[0], *words[1:]])[1:])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_flags_of_commands_that_are_not_run_exist(page, monkeypatch):
+    for block in blocks(page):
+        if block.language != "console" or "skip" not in block.controls or "fails" in block.controls:
+            continue
+        for words in (words for command in commands(block) for words in words_of(command)):
+            own = [word for word in words if re.search(r"\w:\w", word)]  # code of the reader's
+            if any(word.startswith("…") or word == "…" for word in words) or own:
+                continue
+            try:
+                check(words, monkeypatch)
+            except UsageError as error:
+                pytest.fail(f"{block.where}: xladder {' '.join(words)}: {error}")
+
+
+def test_what_is_shown_is_looked_for_in_order():
+    printed = "one  1\ntwo 2\nthree 3\n"
+    assert missing_line(["one 1", "three …"], printed) is None
+    assert missing_line(["three 3", "one 1"], printed) == "one 1"
+
+
+def test_commands_are_found_in_a_line_of_shell():
+    assert words_of("A=1 xladder runs --json - | head; echo xladder && xladder worlds > x  # xladder rm") == [
+        ["runs", "--json", "-"],
+        ["worlds"],
+    ]
