@@ -34,14 +34,14 @@ test-all: lint
 
 # Warnings are errors: a page that is in no table of contents, a link that leads nowhere.
 docs: .venv/dev
-	$(BIN)/python -m sphinx -b html -E -W --keep-going -q -j auto docs build/site
+	$(BIN)/python -m sphinx -b html -E -W --keep-going -q docs build/site
 	@echo "build/site/index.html"
 
 docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
 
 test-docs: docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_docs.py tests/test_readme.py tests/test_reference.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_docs.py tests/test_readme.py
 
 test-sorrel: .venv-sorrel/ready
 	.venv-sorrel/bin/python -m pytest -n 2 --dist worksteal tests/sorrel

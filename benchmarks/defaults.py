@@ -171,7 +171,7 @@ def tables() -> str:
             "random play",
             *["published"] * (what == "report"),
         ]
-        lines += [f"### {title}", "", *(f"{text}  " for text in about), ""]
+        lines += [f"## {title}", "", *(f"{text}  " for text in about), ""]
         lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
         for row in rows:
             cells = [row["world"], row["name"], f"{row['steps']:,}", f"{row['mean']:.2f} ± {row['ci95']:.2f}"]

@@ -20,7 +20,7 @@ from markdown_it import MarkdownIt
 ROOT = Path(__file__).parent.parent
 COMMENT = re.compile(r"<!-- test: (slow|skip|file|fails|output)(?: (.*?))? -->")
 RUN = ("python", "console")
-SHOWN = ("text", "json", "toml", "csv", "html", "diff")
+SHOWN = ("text", "json", "toml", "html", "diff")
 """Languages of blocks that are only shown. Directives of the site (`{toctree}`) are, too."""
 STOPS = ("|", "||", "&&", ";", "&", ">", ">>", "<", "2>", "2>&1", "2>/dev/null")
 
