@@ -11,12 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from xladder import devices
 from xladder.bad_numbers import BadLeaf, first_bad, returned_by_world
+from xladder.core.spooled import SpooledColumns
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.statistics import episode_weights, weighted_mean
 from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback
@@ -78,6 +80,8 @@ class Checkpointer:
     """Ticks between checkpoints; 0 if they are scheduled by time."""
     last: str | None = None
     """The name of the last checkpoint."""
+    folder: Path | None = None
+    """Where the run may keep temporary files."""
 
     def due(self, tick: int) -> bool:
         """Whether to save now, `tick` ticks into the training of a group of seeds."""
@@ -131,14 +135,18 @@ class Trial:
     running: Any = None
     done: int = 0
     learning: bool = False
-    parts: list[Mapping[str, np.ndarray]] = field(default_factory=list)
+    columns: SpooledColumns = field(init=False)
+    """The metrics so far."""
+    unsaved: list[Mapping[str, np.ndarray]] = field(default_factory=list)
+    """Returns and episodes since the last checkpoint."""
     tick_seconds: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
     snapshots: list[Snapshot] = field(default_factory=list)
-    saved: int = 0
-    """The tick of the last checkpoint."""
     phases: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Seconds by what they were spent on."""
+
+    def __post_init__(self) -> None:
+        self.columns = SpooledColumns(self.checkpointer.folder)
 
     def run(self, resume_state: ResumeState | None) -> Result:
         """Train until the plan is complete or the observer stops it, then release the rung's resources."""
@@ -182,7 +190,7 @@ class Trial:
                 self.wait("saving", self.save)
             # A chunk that was cut short says little about the right size, so growth starts from the larger of the two.
             size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
-        metrics = {name: np.concatenate([part[name] for part in self.parts], axis=1) for name in self.parts[0]}
+        metrics = self.columns.joined()
         params = self.running.params()
         if self.on_nan == "stop":
             self.check_arrays(capture(params, "params."))
@@ -237,7 +245,9 @@ class Trial:
             due = self.done % config.interval == 0 or self.done == config.ticks
             measured = self.measure() if due else settings.measured(config)
             columns |= _in_last_tick(measured, len(self.seeds), count)
-        self.parts.append(columns)
+        self.columns.append(columns)
+        if self.checkpointer.keeps:
+            self.unsaved.append({name: columns[name] for name in ("return", "episodes") if name in columns})
         self.tick_seconds.append(seconds / count / len(self.seeds))
         begun = time.perf_counter()
         self.observer.chunk(self.seeds, self.done - count, columns, seconds)
@@ -278,22 +288,21 @@ class Trial:
             "tick_seconds": float(np.median(self.tick_seconds)),
             "snapshots": [[snapshot.tick, snapshot.label, snapshot.seed] for snapshot in shown],
         }
-        recent = {
-            name: np.concatenate([part[name] for part in self.parts], axis=1)[:, self.saved :]
-            for name in ("return", "episodes")
-            if name in self.parts[0]
-        }
+        recent = {name: np.concatenate([part[name] for part in self.unsaved], axis=1) for name in self.unsaved[0]}
         score = float(weighted_mean(recent["return"], episode_weights("return", recent)))
-        self.saved = self.done
+        self.unsaved.clear()
         self.checkpointer.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
 
     def resume(self, resume_state: ResumeState) -> None:
         """Restore a checkpoint."""
         self.running.take_state(restore(self.running.state(), resume_state.arrays, "state."))
         facts, rows = resume_state.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
-        self.done = self.saved = facts["done"]
-        metrics = {name: values[rows, : self.done] for name, values in resume_state.metrics.items()}
-        self.parts = [metrics]
+        self.done = facts["done"]
+        metrics = {  # a view, not a copy, where the rows are all of them in their order
+            name: (values if rows == list(range(len(values))) else values[rows])[:, : self.done]
+            for name, values in resume_state.metrics.items()
+        }
+        self.columns.append(metrics)
         self.learning = bool(np.isfinite(metrics["loss"]).any())
         self.compile_seconds += facts["compile_seconds"]
         self.tick_seconds = [facts["tick_seconds"]]

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from xladder.core.spooled import SpooledColumns, allocate
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import DamagedRun
 from xladder.runs.events import EventsFile
@@ -25,6 +26,7 @@ from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside
 
 MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seeds
 ROWS_AT_ONCE = 4096
+BLOCK_BYTES = 8 * 2**20  # that are read at once
 MOST_EVENTS = 1000  # per curve: TensorBoard shows as many
 
 
@@ -102,7 +104,8 @@ class MetricsWriter:
         digest = hashlib.sha256()
         if self.path.is_file():
             with self.path.open("rb") as file:
-                digest.update(file.read(position))
+                while (left := position - file.tell()) > 0 and (block := file.read(min(left, BLOCK_BYTES))):
+                    digest.update(block)
         if digest.hexdigest() != metadata["metrics_sha256"]:
             raise DamagedRun(
                 f"`{self.path}` has changed since the checkpoint was saved, so the run cannot resume from it: restore "
@@ -111,7 +114,7 @@ class MetricsWriter:
         shutil.rmtree(self.folder / "events", ignore_errors=True)
         self.position, self.elapsed, self._digest = position, metadata["elapsed_seconds"], digest
         os.truncate(self.path, position)
-        seeds, table = read_table(self.path, self.tick)
+        seeds, table = read_table(self.path, self.tick, self.folder)
         metrics = {name: values for name, values in table.items() if name not in ("steps", "seconds")}
         self._add_events(seeds, 0, metrics)
         return metrics
@@ -169,16 +172,25 @@ class Table(NamedTuple):
     """Name → float [seed, tick]; nan where a cell is empty or a seed ended earlier. With `steps` and `seconds`."""
 
 
-def read_table(path: Path, tick: str) -> Table:
-    """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out."""
+def read_table(path: Path, tick: str, folder: Path | None = None) -> Table:
+    """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out.
+
+    Args:
+        path: The table.
+        tick: The name of its column of ticks.
+        folder: Where a large table is kept in a temporary file; the system's folder for them if None.
+    """
     try:
         inside(path.parent, path.name, MOST_TABLE_BYTES)
     except Unreadable as error:
         raise DamagedRun(f"`{path}` is not a valid table of metrics: {error}.") from None
     try:
         with path.open("rb") as file:
-            header, text = parse_header(file.readline()), file.read()
-        return arrange(header, parse_rows(header, text[: text.rfind(b"\n") + 1]), tick)
+            header, rows, half = parse_header(file.readline()), SpooledColumns(folder), b""
+            while block := file.read(BLOCK_BYTES):
+                whole, newline, half = (half + block).rpartition(b"\n")
+                rows.append({"cells": parse_rows(header, whole + newline).T})
+        return arrange(header, rows.joined()["cells"].T, tick, folder) if rows.ticks else Table([], {})
     except ValueError as error:
         raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
     except OSError as error:
@@ -205,7 +217,7 @@ def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
     return numbers
 
 
-def arrange(header: Sequence[str], numbers: np.ndarray, tick: str) -> Table:
+def arrange(header: Sequence[str], numbers: np.ndarray, tick: str, folder: Path | None = None) -> Table:
     """Arrange rows by seed and tick; a `ValueError` if that is not possible."""
     if not len(numbers):
         return Table([], {})
@@ -224,7 +236,8 @@ def arrange(header: Sequence[str], numbers: np.ndarray, tick: str) -> Table:
     columns = {}
     for name, i in place.items():
         if name not in ("seed", tick):
-            columns[name] = np.full((len(seeds), ticks), np.nan)
+            columns[name] = allocate((len(seeds), ticks), folder)
+            columns[name][:] = np.nan
             columns[name][row, when] = numbers[:, i]
     return Table(seeds[order].tolist(), columns)
 
