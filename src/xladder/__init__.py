@@ -36,7 +36,7 @@ if _typing.TYPE_CHECKING:
     from xladder.sweeps.api import sweep
     from xladder.training import resume, train
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "RUNGS",
     "WORKLOADS",

@@ -10,9 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from xladder import devices
+from xladder import __version__, devices
 
-PACKAGES = ("xladder", "jax", "jaxlib", "flax", "optax", "numpy", "torch")
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
 
 
 def environment(device: Any) -> dict[str, Any]:
@@ -30,7 +30,7 @@ def environment(device: Any) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """The versions of the installed packages that affect results."""
-    found = {}
+    found = {"xladder": __version__}  # of the code that runs, also where another version is installed beside it
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)
