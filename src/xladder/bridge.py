@@ -64,7 +64,7 @@ def convert(
         flax_inputs: inputs for the Flax module if they differ, such as images with channels last.
 
     Returns:
-        NumPy arrays for `flax_module.apply({"params": …})`. (BatchNorm statistics are not parameters;
+        NumPy arrays: what `flax_module.apply` is given as `params`. (BatchNorm statistics are not parameters;
         `match(…).to_flax(torch_module.state_dict())` includes them.)
     """
     twins = _meet(torch_module, flax_module, inputs, names, flax_inputs)

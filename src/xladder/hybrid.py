@@ -103,7 +103,7 @@ class JaxStep:
 
     @property
     def params(self) -> Any:
-        """The current parameters in Flax's layout, for `flax_module.apply({"params": …})`."""
+        """The current parameters in Flax's layout, which `flax_module.apply` is given as `params`."""
         params = self.match.to_flax({**self._fixed, **self._state})["params"]
         return jax.tree.map(np.array, params)  # copies, because the next step overwrites these
 
