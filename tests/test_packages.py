@@ -2,12 +2,14 @@
 
 import json
 import sys
+import tomllib
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from xladder import registry
-from xladder.cli import compare
+from xladder.cli import compare, doctor
 from xladder.core import packages
 from xladder.plans import plan
 
@@ -39,3 +41,8 @@ def test_compare_leaves_out_rungs_whose_package_is_missing(monkeypatch):
     monkeypatch.setattr(compare, "is_installed", lambda package: package != "torch")
     workload, config = registry.find_workload("hypergrid"), plan("hypergrid").config
     assert compare.chosen_rungs(None, workload, config) == ["sequential", "parallel", "fused"]
+
+
+def test_doctor_knows_every_extra_of_a_user():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    assert set(doctor.EXTRAS) == set(project["optional-dependencies"]) - {"dev", "docs"}

@@ -18,7 +18,11 @@ EXTRAS = {
     "gymnax": (("gymnax",), "gymnax worlds: cartpole, minatar/breakout …"),
     "atari": (("ale-py", "gymnasium", "chex"), "Atari games: atari/GAME"),
     "gym": (("gymnasium",), "Gymnasium environments: gym/ID"),
+    "jaxmarl": (("jaxmarl",), "JaxMARL environments: jaxmarl/NAME"),
+    "zoo": (("pettingzoo", "gymnasium"), "PettingZoo environments: zoo/module:function"),
     "ray": (("ray",), "asynchronous actors"),
+    "wandb": (("wandb",), "metrics to Weights & Biases: --track wandb"),
+    "trackio": (("trackio",), "metrics to Trackio: --track trackio"),
 }
 
 
