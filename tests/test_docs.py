@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.docs_blocks import ROOT, blocks, commands, missing_line, pages, words_of
+from tests.walks import from_pytorch, own_gridworld
 from xladder.cli import options as cli_options
 from xladder.cli.launch import LaunchOptions
 from xladder.cli.main import COMMANDS, take_imports
@@ -16,6 +17,7 @@ from xladder.errors import UsageError
 
 PAGES = pages()
 NOTEBOOKS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.ipynb"))
+WALKS = {walk.PAGE: walk.check for walk in (from_pytorch, own_gridworld)}
 SLOW_SECONDS, QUICK_SECONDS = 1800, 120
 
 
@@ -48,6 +50,8 @@ def run(page: str, folder) -> None:
 def test_the_blocks_of_a_page_run(page, tmp_path):
     if any(block.is_run or "file" in block.controls for block in blocks(page)):
         run(page, tmp_path)
+    if page in WALKS:
+        WALKS[page](tmp_path)
 
 
 @pytest.mark.slow
