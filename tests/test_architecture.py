@@ -169,7 +169,7 @@ def package(module: str) -> str:
     return module.partition(".")[0]
 
 
-def in_words(found: list[Import]) -> str:
+def format_imports(found: list[Import]) -> str:
     return "\n".join(f"{modules()[i.importer]}:{i.line} imports {i.imported}" for i in found)
 
 
@@ -184,7 +184,7 @@ def test_nothing_downstream_is_imported_upstream():
         for i in of_the_house()
         if place[package(i.imported)] > place[package(i.importer)] and (i.importer, i.imported) not in ALLOWED
     ]
-    assert not wrong, in_words(wrong)
+    assert not wrong, format_imports(wrong)
 
 
 def test_what_is_allowed_is_still_needed():
@@ -197,7 +197,7 @@ def test_families_do_not_import_each_other():
 
     inside = [i for i in of_the_house() if package(i.importer) == package(i.imported) == "families"]
     wrong = [i for i in inside if family(i.imported) not in (family(i.importer), "families")]
-    assert not wrong, in_words(wrong)
+    assert not wrong, format_imports(wrong)
 
 
 def test_no_module_imports_itself_by_way_of_others():
@@ -226,7 +226,7 @@ def test_twins_have_their_numbers_from_the_settings_and_not_from_their_originals
 
     twins = [i for i in of_the_house() if original(i.importer) != i.importer]
     wrong = [i for i in twins if i.imported == original(i.importer) and i.importer not in SHARING]
-    assert not wrong, in_words(wrong)
+    assert not wrong, format_imports(wrong)
 
 
 def test_pytorch_is_imported_only_by_its_twins_and_what_compares_them():
@@ -235,7 +235,7 @@ def test_pytorch_is_imported_only_by_its_twins_and_what_compares_them():
         for i in imports()
         if package(i.imported) == "torch" and not any(modules()[i.importer].match(pattern) for pattern in TORCH)
     ]
-    assert not wrong, in_words(wrong)
+    assert not wrong, format_imports(wrong)
 
 
 @pytest.mark.parametrize("module", ["xladder", "xladder.registry"])

@@ -60,7 +60,7 @@ class ConditionedSettings(FlowSettings):
     @property
     def words(self) -> str:
         """The condition, in words."""
-        return in_words(self.condition)
+        return format_condition(self.condition)
 
     def build(self) -> BoundWorld:
         """The world in JAX; the same object for equal settings."""
@@ -78,7 +78,7 @@ def _build(settings: ConditionedSettings) -> BoundWorld:
     return Conditioned(settings.base.build(), settings.condition, settings.scalarisation)
 
 
-def in_words(condition: float | tuple[float, ...]) -> str:
+def format_condition(condition: float | tuple[float, ...]) -> str:
     """A condition as text: "β = 2", "weights 0.5, 0.5"."""
     if isinstance(condition, tuple):
         return f"weights {', '.join(f'{weight:.3g}' for weight in condition)}"

@@ -20,7 +20,7 @@ import numpy as np
 from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.families.gflownet import preferences
-from xladder.worlds.flow_conditioned import ConditionedSettings, in_words
+from xladder.worlds.flow_conditioned import ConditionedSettings, format_condition
 
 if TYPE_CHECKING:
     from xladder.families.gflownet.config import GFlowNetConfig
@@ -94,7 +94,7 @@ def describe(score: Mapping[str, Any]) -> list[str]:
             rest = f"total variation {each['tv']:.4f}  log Z error {each['logz_error']:.4f}"
         else:
             rest = f"correlation(log p, log R) {each['correlation']:.4f}"
-        lines.append(f"{in_words(each['condition'])}: {rest}  mean reward {each['mean_return']:.3f}")
+        lines.append(f"{format_condition(each['condition'])}: {rest}  mean reward {each['mean_return']:.3f}")
     return lines
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from xladder.families.gflownet import conditions
 from xladder.families.gflownet.conditions import Condition
 from xladder.families.gflownet.config import GFlowNetConfig
-from xladder.worlds.flow_conditioned import ConditionedSettings, in_words
+from xladder.worlds.flow_conditioned import ConditionedSettings, format_condition
 from xladder.worlds.flow_settings import FlowSettings
 
 FEW = 4  # with fewer seeds than this, each is listed
@@ -39,7 +39,7 @@ class Collapse(NamedTuple):
     """Under which condition, if the sampler has one."""
 
     def __str__(self) -> str:
-        where = "" if self.condition is None else f" at {in_words(self.condition)}"
+        where = "" if self.condition is None else f" at {format_condition(self.condition)}"
         return f"seed {self.seed} misses {self.which}{where}: {self.measure} {self.distance:.2f}"
 
     @property
@@ -135,15 +135,15 @@ def summary(config: GFlowNetConfig, metrics: Mapping[str, np.ndarray]) -> list[s
     if not len(known):
         return config.world.warnings()
     first, last = values[:, known[0]], last_values(values)
-    lines = [f"{how}: {_in_words(first, 3)} at the first evaluation, {_in_words(last, 4)} at the last"]
+    lines = [f"{how}: {_format_values(first, 3)} at the first evaluation, {_format_values(last, 4)} at the last"]
     if config.conditional:
         each = {at: last_values(metrics[f"{name}_{conditions.label(at)}"]) for at in config.conditions}
-        lines += [f"at {in_words(at)}: {_in_words(found, 4)}" for at, found in each.items()]
+        lines += [f"at {format_condition(at)}: {_format_values(found, 4)}" for at, found in each.items()]
     for own, text in config.metric_texts.items():
         if np.isfinite(metrics[own]).any():
-            lines.append(f"{text}: {_in_words(last_values(metrics[own]), 4)}")
+            lines.append(f"{text}: {_format_values(last_values(metrics[own]), 4)}")
     if config.world.modes_counted:
-        found = _in_words(metrics["modes_found"][:, -1], 0)
+        found = _format_values(metrics["modes_found"][:, -1], 0)
         lines.append(f"modes found while training: {found} of {config.world.modes_counted}")
     return lines + config.world.warnings()
 
@@ -252,7 +252,7 @@ def _number(value: float, digits: int) -> str:
     return f"{value:.{digits}f}" if abs(value) < LARGE else f"{value:.3g}"
 
 
-def _in_words(values: np.ndarray, digits: int) -> str:
+def _format_values(values: np.ndarray, digits: int) -> str:
     """Values of some seeds: each of a few, median and range of many."""
     if len(values) < FEW:
         return _listed(values.tolist(), digits)

@@ -60,7 +60,7 @@ class LearnerConfig:
     streams: Literal["apart", "shared"] = "apart"
     """Whether the streams of a dueling head have a hidden layer each, or share one."""
     double: bool = False
-    """Double Q-learning: the online network picks the next action, the target network evaluates it."""
+    """Double Q-learning: the online network chooses the next action, the target network evaluates it."""
     noisy: bool = False
     """Explore with noise on the head's weights; usually combined with ε = 0."""
     n_step: int = 1

@@ -700,7 +700,7 @@
         button("−", "slower (−)", () => this.faster(-1)), this.pacing, button("+", "faster (+)", () => this.faster(1)),
         this.clock);
       this.node = el("div", { class: "player", tabIndex: 0, "aria-label": "replay: space plays and pauses, arrow keys step, plus and minus change the speed" },
-        choices.length > 1 ? el("div", { class: "picks" }, ...this.selects) : null,
+        choices.length > 1 ? el("div", { class: "choices" }, ...this.selects) : null,
         this.stages, this.strip, this.scrub, this.controls);
       this.node.addEventListener("pointerdown", () => { Player.active = this; });
       this.node.addEventListener("focusin", () => { Player.active = this; });
