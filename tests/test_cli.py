@@ -191,6 +191,12 @@ def test_whole_numbers_may_be_written_as_powers(words):
     assert config.steps == 160_000
 
 
+def test_a_device_that_is_not_there_is_named(tmp_path, capsys):
+    assert main(["train", "hypergrid", "--device", "tpu", "--iterations", "10", "--out", str(tmp_path / "run")]) == 2
+    assert "JAX finds no `tpu` here, only: cpu." in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -204,6 +210,7 @@ def test_whole_numbers_may_be_written_as_powers(words):
         ("train cartpole --learner.batch-size 8 --learner.batch_size=9", "`--learner.batch-size` is given 2 times"),
         ("train cartpole --tag a --tag b --steps x", "`--steps` is x, but it has to be a whole number."),
         ("train cartpole --learner.double=maybe", "`--learner.double` takes no value: leave out `=maybe`."),
+        ("train hypergrid --device npu", "`--device` is npu, but it has to be one of cpu, gpu, tpu."),
         ("export run --to onnx --out f", "`--to` is onnx, but it has to be one of torch, safetensors, sorrel."),
         ("export run", "`xladder export` needs `--to {torch,safetensors,sorrel}` and `--out PATH`."),
         ("sample run -n many", "`--n` is many, but it has to be a whole number."),

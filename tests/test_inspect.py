@@ -116,6 +116,8 @@ def test_torch_has_times_and_says_why_there_is_no_more(capsys):
     ("words", "said"),
     [
         ("hypergrid --rung fussed", "Did you mean `fused`?"),
+        ("hypergrid --rung mesh", "`mesh` runs on several devices"),
+        ("cartpole --rung actors", "inspect `fused` or `parallel`"),
         ("hypergird", "hypergrid"),
         ("", "needs a workload"),
         ("hypergrid --rung torch --hlo FOLDER/a", "no XLA program"),

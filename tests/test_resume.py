@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -19,7 +20,9 @@ from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, TINY_GYM, ass
 from xladder.cli.main import main
 from xladder.core.state import Stateful, capture, restore
 from xladder.errors import DamagedRun, UsageError
-from xladder.registry import RUNGS
+from xladder.plans import plan
+from xladder.registry import RUNGS, RungOptions
+from xladder.runs import resuming
 from xladder.runs.locks import Lock
 from xladder.runs.metrics import MetricsWriter
 from xladder.worlds import atari_host
@@ -472,3 +475,15 @@ def test_a_signal_after_training_says_what_is_left(tmp_path):
     assert f"Training is complete and saved; for scores and pictures: xladder resume {tmp_path / 'run'}" in done.stdout
     assert (tmp_path / "run/checkpoints/agents.safetensors").stat().st_size
     assert not (tmp_path / "run/finished.json").exists()
+
+
+def test_a_run_on_actors_may_continue_on_another_cluster(tmp_path):
+    directory = SimpleNamespace(path=tmp_path, plan=plan("cartpole", "actors", options=RungOptions(ray="there:6379")))
+    resuming.move_to_cluster(directory, "elsewhere:6379")
+    assert directory.plan.options.ray == "elsewhere:6379"
+    assert resuming.on_rung(directory.plan, "actors", None).options.ray == "elsewhere:6379"
+    resuming.move_to_cluster(directory, "local")
+    assert directory.plan.options.ray is None
+    directory.plan = plan("cartpole", "fused")
+    with pytest.raises(UsageError, match="`--ray` is for `actors`"):
+        resuming.move_to_cluster(directory, "elsewhere:6379")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from xladder.errors import UsageError
 
+DeviceName = Literal["cpu", "gpu", "tpu"]
+
 
 def find(name: str | None = None) -> Any:
-    """Find the JAX device called `cpu` or `gpu`; JAX's default if no name is given."""
+    """Find the JAX device called `cpu`, `gpu` or `tpu`; JAX's default if no name is given."""
     import jax
 
     try:
@@ -43,11 +45,12 @@ def describe(device: Any) -> str:
         unused = _unused_gpu() if jax.default_backend() == "cpu" else ""
         return f"{text}. {unused}" if unused else text
     allocation = "allocated as needed" if os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false" else "preallocated"
-    return f"{device.platform} ({device.device_kind}), JAX {jax.__version__}, GPU memory {allocation}"
+    memory = f", GPU memory {allocation}" if device.platform == "gpu" else ""
+    return f"{device.platform} ({device.device_kind}), JAX {jax.__version__}{memory}"
 
 
 def memory_bytes(device: Any) -> int:
-    """Memory available for arrays in bytes: the GPU's own, or the machine's."""
+    """Memory available for arrays in bytes: the device's own, or the machine's."""
     if device.platform != "cpu":
         return int((device.memory_stats() or {}).get("bytes_limit", 0)) or 2**63
     return memory_of_machine()

@@ -72,7 +72,7 @@ def plan(
         rung: How to execute it: a key of `xladder.RUNGS`; the workload's default if not given.
         seed: The first seed.
         seeds: Number of consecutive seeds, or a list of distinct seeds.
-        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        device: `"cpu"`, `"gpu"` or `"tpu"`; the best that JAX finds if not given.
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload.

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from xladder import devices, program_cache, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
@@ -32,8 +32,6 @@ from xladder.runs.trackers import check_trackers, make_trackers
 from xladder.stopwatch import Stopwatch
 from xladder.trainer import Observer, OnNan, ResumeState
 
-Device = Literal["cpu", "gpu"]
-
 
 def train(
     workload: str | object,
@@ -44,7 +42,7 @@ def train(
     preset: str = "default",
     protocol: str | None = None,
     config: Any = None,
-    device: Device | None = None,
+    device: devices.DeviceName | None = None,
     out: str | Path | None = None,
     name: str | None = None,
     tags: Sequence[str] = (),
@@ -83,7 +81,7 @@ def train(
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload, such as `xladder.load(run).config`.
-        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        device: `"cpu"`, `"gpu"` or `"tpu"`; the best that JAX finds if not given.
         out: The run directory, with the same contents as `xladder train --out`: config, environment, metrics, events,
             checkpoints, agents, score, curves, replay and log. Nothing is written if not given.
         name: A name for the run, whose directory is then `runs/NAME`; in place of `out`.

@@ -62,6 +62,8 @@ def explain(box: str, words: Sequence[str], program: str) -> str:
     if found := re.match(r"invalid choice '(.*)' for argument '(.*)'\. Expected one of \((.*)\)", text):
         choices = [choice.strip("' ") for choice in found[3].split(",")]
         named = [choice for choice in choices if choice not in ("", "None")]
+        if "None" in choices:  # tyro has no order for those of an optional flag
+            named.sort()
         return f"`{found[2]}` is {found[1]}, but it has to be one of {', '.join(named)}."
     if found := re.match(r"Error parsing (?:\S+[,/|]\s*)?(\S+?): (.*)", text):
         kind = next((kind for sign, kind in KINDS.items() if sign in found[2]), "as `--help` says")

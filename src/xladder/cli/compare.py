@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -19,6 +19,7 @@ from xladder.cli.signals import cleaned_up
 from xladder.core.compilers import why_no_compiler
 from xladder.core.packages import install_line, is_installed
 from xladder.core.statistics import signed
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.protocols import Config
@@ -42,7 +43,7 @@ class CompareOptions:
     """Write the table as JSON to this file (- for standard output)."""
     chart: Path | None = None
     """The bar chart; runs/compare-WORKLOAD-TIME.png if not given."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
     """The preset to start from: one of those above."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 
 from xladder.cli.options import check_count, check_writable, parse, parse_condition, print_line, write_json_file
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 
 
@@ -28,7 +29,7 @@ class EvalOptions:
     """For a conditional sampler: the condition, as 1.6 or 0.3,0.7; several in its range if not given."""
     json: Path | None = None
     """Write the result as JSON to this file (- for standard output)."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device to use; the best one JAX finds if not given."""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.box import SIMPLE
 from rich.console import Console
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from xladder.cli.main import split_workload
 from xladder.cli.options import check_writable, parse_with_config, write_json_file
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 from xladder.plans import plan as make_plan
 from xladder.registry import RUNGS, find_workload
@@ -34,7 +35,7 @@ class InspectOptions:
     """Write the jaxprs that JAX traced from the Python code to this file."""
     hlo: Path | None = None
     """Write XLA's optimised HLO to this file."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
     """The preset to start from: one of those above."""
@@ -48,6 +49,11 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Inspect {workload.name}: {workload.summary}."
     options, config = parse_with_config(InspectOptions, workload, rest, "xladder inspect", about)
+    if options.rung in RUNGS and not RUNGS[options.rung].one_device:
+        raise UsageError(
+            f"`{options.rung}` runs on several devices or processes, and `inspect` shows the programs of one device: "
+            "inspect `fused` or `parallel`, and see `--profile` of `xladder train`."
+        )
     plan = make_plan(name, options.rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config)
     texts = {"jaxpr": options.jaxpr, "hlo": options.hlo}
     for flag, path in texts.items():

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
 from xladder.cli.options import parse
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 from xladder.report.source import find_runs
 
@@ -26,7 +27,7 @@ class ReportOptions:
     """The file to write; an earlier report is replaced."""
     replay: bool = True
     """Whether to let the trained agents act once more, for the replay; takes some seconds per run."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device for the replay; the best one JAX finds if not given."""
 
 

@@ -42,6 +42,8 @@ class ResumeOptions:
     """Train to this many frames."""
     iterations: int | None = None
     """Train to this many iterations."""
+    ray: str | None = None
+    """HOST:PORT of the Ray cluster to continue on, for a run on `actors`; `local` starts one."""
     watch: bool = False
     """Show the run in a browser while it trains; the address is printed."""
     tools: Annotated[ToolOptions, tyro.conf.arg(name="")] = field(default_factory=ToolOptions)
@@ -91,6 +93,8 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
         log_and_print(directory, line)
 
     lengths = {name: getattr(options, name) for name in ("epochs", "steps", "frames", "iterations")}
+    if options.ray is not None:
+        resuming.move_to_cluster(directory, options.ray)
     checkpoint = resuming.find_checkpoint(directory, print_line, options.rung, options.mesh)
     longer = resuming.lengthen(directory, checkpoint, lengths, print_line)
     tools = Tools(directory, options.tools)

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Literal
+from typing import IO, Annotated
 
 import numpy as np
 import tyro
 from rich.console import Console
 
 from xladder.cli.options import check_count, parse, parse_condition, print_line
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 
 
@@ -35,7 +36,7 @@ class SampleOptions:
     """The training seed whose sampler to use; the first if not given."""
     force: bool = False
     """Overwrite the file if it exists."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device to use; the best one JAX finds if not given."""
 
 

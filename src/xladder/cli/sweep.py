@@ -14,6 +14,7 @@ from xladder.cli import startup
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
 from xladder.core.statistics import signed
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 from xladder.plans import Plan, format_seeds
 from xladder.plans import plan as make_plan
@@ -51,7 +52,7 @@ class SweepOptions:
     """fused, or mesh to spread the trials over devices."""
     mesh: str | None = None
     """The device mesh: seeds=4 spreads trials and seeds over four devices (implies `--rung mesh`)."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device to use; the best one JAX finds if not given."""
     out: Path | None = None
     """The folder of the sweep; runs/WORKLOAD-sweep-TIME if not given."""

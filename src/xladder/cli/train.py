@@ -19,6 +19,7 @@ from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config, split_tags
 from xladder.cli.tools import ToolOptions, Tools
+from xladder.devices import DeviceName
 from xladder.distributed import cluster, supervised
 from xladder.errors import UsageError, UserCodeFailed
 from xladder.plans import plan as make_plan
@@ -46,7 +47,7 @@ class TrainOptions:
     """A name for the run, whose directory is then runs/NAME."""
     tag: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="TAG")] = ()
     """Words to find the run by (`xladder runs --tag`), given one by one or with commas."""
-    device: Literal["cpu", "gpu"] | None = None
+    device: DeviceName | None = None
     """The device to use; the best one JAX finds if not given."""
     preset: str | None = None
     """The preset to start from: one of those above."""

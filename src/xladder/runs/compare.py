@@ -10,9 +10,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from xladder import user_code
+from xladder.devices import DeviceName
 from xladder.errors import UsageError, XladderError
 from xladder.plans import Plan, allow_imports, plan
 from xladder.registry import RUNGS, find_rung, find_workload, options_of
@@ -33,7 +34,7 @@ def compare(
     preset: str = "default",
     protocol: str | None = None,
     config: Any = None,
-    device: Literal["cpu", "gpu"] | None = None,
+    device: DeviceName | None = None,
     imports: Sequence[str] = (),
     **fields: Any,
 ) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def compare(
         preset: The named settings to start from.
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload.
-        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        device: `"cpu"`, `"gpu"` or `"tpu"`; the best that JAX finds if not given.
         imports: Modules of your own to import first, also in the measuring processes.
         **fields: Fields of the config, as in `train`.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xladder import user_code
+from xladder.devices import DeviceName
 from xladder.errors import UsageError
 from xladder.plans import Plan, make_plan
 from xladder.registry import RungOptions
@@ -101,8 +102,8 @@ def _check_shape(data: Any, where: str) -> None:
     if not isinstance(data, dict) or any(type(data.get(k)) is not kind for k, kind in kinds.items()):
         raise UsageError(f"{where} is not a config that xladder wrote: it needs {', '.join(kinds)}.")
     device = data.get("device")
-    if device not in (None, "cpu", "gpu"):
-        raise UsageError(f"`device` in {where} is {device!r}, but it has to be cpu, gpu or null.")
+    if device is not None and device not in (known := typing.get_args(DeviceName)):
+        raise UsageError(f"`device` in {where} is {device!r}, but it has to be {', '.join(known)} or null.")
     rung_options = data.get("options") or {}
     kinds = typing.get_type_hints(RungOptions)
     if not isinstance(rung_options, dict) or any(

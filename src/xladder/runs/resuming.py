@@ -38,6 +38,14 @@ def find_checkpoint(
     return checkpoint
 
 
+def move_to_cluster(directory: RunDirectory, address: str) -> None:
+    """Continue a run on another Ray cluster; `local` starts one on this machine."""
+    plan = directory.plan
+    if "ray" not in RUNGS[plan.rung].options:
+        raise UsageError(f"`--ray` is for `actors`, and `{directory.path}` is a run on `{plan.rung}`.")
+    directory.plan = replace(plan, options=replace(plan.options, ray=None if address == "local" else address))
+
+
 def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Notify) -> ResumeState | None:
     """Rewind a run directory to a checkpoint, or to its start if there is none.
 

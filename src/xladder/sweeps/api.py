@@ -51,7 +51,7 @@ def sweep(
         pbt: Population-based training.
         metric: The column of metrics.csv to compare trials by.
         mesh: A device mesh to spread the trials over, such as `"seeds=4"`.
-        device: `"cpu"` or `"gpu"`; the best that JAX finds if not given.
+        device: `"cpu"`, `"gpu"` or `"tpu"`; the best that JAX finds if not given.
         preset: The preset to start from.
         resume: Resume the sweep in `out` if there is one.
         progress: Whether to show a progress bar; by default only on a terminal or in a notebook.
