@@ -23,7 +23,7 @@ from xladder.distributed import asynchronous, health, workers
 from xladder.distributed.actor import actor_epsilon
 from xladder.distributed.workers import ActorLayout
 from xladder.errors import PeerLost, UsageError
-from xladder.families.value import config as value
+from xladder.families.value import summaries
 from xladder.replay.history import History, Window
 from xladder.replay.limiter import Limiter
 from xladder.replay.shard import RowIds, Shard, apportion
@@ -235,8 +235,8 @@ def test_at_their_own_pace_the_ratio_holds_and_is_reported(config, monkeypatch):
     limiter = run.loop.limiter  # the run is short: that it is 1 % in longer ones, the limiter's own test shows
     within = limiter.slack / (config.agent_steps - limiter.begins)
     assert target * (1 - within) <= metrics["ratio"][0, -1] <= target and within < 0.05
-    shown = value.columns(config, metrics)
-    assert set(value.OF_ACTORS) < set(shown) and shown["return"].shape == (1, config.ticks)
+    shown = summaries.columns(config, metrics)
+    assert set(summaries.OF_ACTORS) < set(shown) and shown["return"].shape == (1, config.ticks)
     assert np.nanmax(metrics["staleness"]) < config.learner.memory / config.per_tick
     assert np.nanmean(metrics["lag"]) > 0 and metrics["queue_chunks"].max() > 0 and metrics["queue_batches"].max() > 0
     assert np.nansum(metrics["episodes"]) > 10

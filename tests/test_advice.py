@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from xladder.families.value import config as value
 from xladder.families.value import presets as named
+from xladder.families.value import summaries
 from xladder.families.value.advice import advise
 
 MOUNTAIN = named.presets("mountaincar")["default"]
@@ -22,13 +22,13 @@ def test_a_return_at_the_level_of_random_play_is_named_with_what_to_try():
     )
     score = {"mean_return": -200.0, "ci95": 0.0, "median_return": -200.0, "episodes": 8, "seeds": 1, "epsilon": 0.0}
     score |= {"random_return": -200.0, "random_ci95": 0.0, "advice": said}
-    assert value.describe_score(score)[1:] == ["random play −200.0 ± 0.0", said]
+    assert summaries.describe_score(score)[1:] == ["random play −200.0 ± 0.0", said]
 
     # With one agent there are no others to act at random; its return is the total.
     score |= {"per_agent": [-200.0], "against_random": [-200.0], "random_per_agent": [-200.0], "agents": ["walker"]}
-    assert not any("others act at random" in line for line in value.describe_score(score))
+    assert not any("others act at random" in line for line in summaries.describe_score(score))
     both = {name: [1.0, 2.0] for name in ("per_agent", "against_random", "random_per_agent")} | {"agents": ["a", "b"]}
-    assert "while the others act at random: a 1.0, b 2.0" in value.describe_score(score | both)
+    assert "while the others act at random: a 1.0, b 2.0" in summaries.describe_score(score | both)
 
 
 @pytest.mark.parametrize(

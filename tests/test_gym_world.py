@@ -15,7 +15,9 @@ from xladder.errors import UsageError, XladderError
 from xladder.families.value import config as value
 from xladder.families.value import evaluation as value_evaluation
 from xladder.families.value import gym_presets as gym
+from xladder.families.value import summaries
 from xladder.families.value.acting import build
+from xladder.families.value.learner_config import LearnerConfig
 from xladder.families.value.program import Program
 from xladder.families.value.torch_backend import make_learner
 from xladder.worlds.envs import Step, env_seeds
@@ -248,7 +250,7 @@ def test_a_world_that_fails_on_the_way_is_named():
 
 def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     """Two copies play two games each; the first game of one of them never ends."""
-    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), value.LearnerConfig(hidden=(4,), width=4))
+    config = gym.Config(gym.WorldConfig("gym/ProbeVector-v0"), LearnerConfig(hidden=(4,), width=4))
     params = Program(config).init_params(keys.root(0))
     monkeypatch.setattr(Probe, "count", 0, raising=False)
     monkeypatch.setattr(value.ValueConfig, "longest_game", 9)
@@ -272,7 +274,7 @@ def test_an_evaluation_leaves_games_that_do_not_end(monkeypatch):
     Probe.count = 0
     score = value_evaluation.score(config, jax.tree.map(lambda x: x[None], params), 4, 0, compiled)
     assert (score["episodes"], score["unfinished"], score["mean_return"]) == (2, 1, 5.5)
-    assert "2 episodes, of which 1 did not end and was abandoned" in value.describe_score(score)[0]
+    assert "2 episodes, of which 1 did not end and was abandoned" in summaries.describe_score(score)[0]
 
 
 @pytest.mark.parametrize("name", ["Picture", "Dim", "Bytes"])
@@ -280,7 +282,7 @@ def test_networks_see_the_brightest_byte_as_one(name):
     """In JAX and in PyTorch."""
     world = gym.WorldConfig(f"gym/Probe{name}-v0", num_envs=1)
     torso = "mlp" if name == "Bytes" else "minatar"
-    config = gym.Config(world, value.LearnerConfig(torso=torso, hidden=(8,), width=8))
+    config = gym.Config(world, LearnerConfig(torso=torso, hidden=(8,), width=8))
     bright = np.full((1, 1, *SPACES[name].shape), SPACES[name].high.max(), np.uint8)
     program = Program(config)
     params = program.init_params(keys.root(0))

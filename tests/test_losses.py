@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from xladder.families.multi_agent import config as multi_agent
-from xladder.families.value import config as value
+from xladder.families.value.learner_config import LearnerConfig
 from xladder.losses import heads, heads_torch, quantile, quantile_torch
 from xladder.losses.quantile import mean_quantile_huber, quantile_huber
 
@@ -94,8 +94,8 @@ def test_the_treasure_hunt_has_sorrel_s_loss_and_the_value_learners_the_papers()
     mean, total = 0.3203125, 0.640625  # as worked out above
     for config, expected in [
         (multi_agent.LearnerConfig(quantiles=2), mean),
-        (value.LearnerConfig(head="implicit", quantiles=2), total),
-        (value.LearnerConfig(head="quantile", quantiles=2), total),  # its fractions are ¼ and ¾, too
+        (LearnerConfig(head="implicit", quantiles=2), total),
+        (LearnerConfig(head="quantile", quantiles=2), total),  # its fractions are ¼ and ¾, too
     ]:
         assert float(heads.make_head(config).loss(prediction, target, taus)[0]) == pytest.approx(expected, abs=1e-7)
         assert float(heads_torch.make_head(config).loss(*batch)[0]) == pytest.approx(expected, abs=1e-7)

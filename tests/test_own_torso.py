@@ -16,7 +16,7 @@ from xladder.errors import UsageError
 from xladder.execution import execute
 from xladder.families.value import acting, own_torsos, parity, torso_twins_torch
 from xladder.families.value import gymnax_presets as gymnax
-from xladder.families.value.config import MEMBERS, LearnerConfig
+from xladder.families.value.learner_config import MEMBERS, LearnerConfig
 from xladder.families.value.torch_backend import make_learner, make_net, make_torso
 from xladder.learners.masks import MASKED_VALUE
 from xladder.learners.value_torch import Draws, TorchLearner

@@ -16,8 +16,8 @@ from tests.test_compiles import counted
 from xladder.core import keys
 from xladder.core.compiling import compiled
 from xladder.families.value import gymnax_presets as gymnax
-from xladder.families.value.config import LearnerConfig, PQNConfig
 from xladder.families.value.evaluation import run_episodes
+from xladder.families.value.learner_config import LearnerConfig, PQNConfig
 from xladder.families.value.pqn import Program, shuffle
 from xladder.families.value.presets import presets
 from xladder.learners.pqn import Hyperparams, PQNLearner, Rollout, RolloutBatch

@@ -14,9 +14,8 @@ import pytest
 from xladder.cli import presets as command
 from xladder.cli.main import main
 from xladder.errors import UsageError
-from xladder.families.value import config as value
 from xladder.families.value import presets as named
-from xladder.families.value.config import LearnerConfig
+from xladder.families.value.learner_config import MEMBERS, LearnerConfig
 from xladder.plans import plan
 
 INF = float("inf")
@@ -171,18 +170,18 @@ def test_the_list_above_is_all_there_is():
     for protocol in SOURCES:
         presets = named.presets("atari/pong", protocol)
         assert presets["default"] == presets[protocol] == presets["dqn"] == named.presets("atari/pong")[protocol]
-        assert {presets[name].protocol for name in value.MEMBERS if name in presets} == {protocol}
-        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *value.MEMBERS}
+        assert {presets[name].protocol for name in MEMBERS if name in presets} == {protocol}
+        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *MEMBERS}
 
 
 def test_without_a_protocol_an_algorithm_is_the_first_that_was_published():
     found = named.presets("atari/pong")
     assert found["default"].protocol == "cleanrl"
-    assert {name: found[name].protocol for name in value.MEMBERS} == {
+    assert {name: found[name].protocol for name in MEMBERS} == {
         "dqn": "cleanrl", "c51": "cleanrl", "rainbow": "cleanrl", "qrdqn": "dopamine", "iqn": "dopamine",
         "munchausen": "dopamine", "double": "nature", "dueling": "nature",
     }  # fmt: skip
-    for name in value.MEMBERS:
+    for name in MEMBERS:
         assert found[name] == named.presets("atari/pong", found[name].protocol)[name]
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from xladder import progress
 from xladder.core.statistics import episode_weights, last_tenth, moving_mean, tenths, weighted_mean
 from xladder.errors import DamagedRun
-from xladder.families.value.config import agent_columns, summary
+from xladder.families.value.summaries import agent_columns, summary
 from xladder.plans import plan
 from xladder.progress import Meter, ProgressBar
 from xladder.runs.events import EventsFile

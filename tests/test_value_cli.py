@@ -19,8 +19,8 @@ from xladder import registry
 from xladder.cli import compare, rungs, worlds
 from xladder.core.packages import install_line
 from xladder.families.value import atari_presets as atari
-from xladder.families.value import config as value
 from xladder.families.value import presets as named
+from xladder.families.value import summaries
 from xladder.pictures import curves as pictures
 from xladder.plans import plan
 from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
@@ -280,11 +280,11 @@ def test_games_without_published_scores_have_none():
 def test_a_score_is_said_with_what_there_is():
     score = {"mean_return": 20.4, "ci95": float("nan"), "median_return": 20.4, "episodes": 1, "seeds": 1}
     score |= {"epsilon": 0.01, "random_return": -20.0, "random_ci95": 0.5}
-    assert value.describe_score(score) == [
+    assert summaries.describe_score(score) == [
         "mean return 20.4, median 20.4, ε = 0.01, 1 episode",
         "random play −20.0 ± 0.5",
     ]
-    lines = value.describe_score(score | judged("cleanrl", 40 * M, 20.4))
+    lines = summaries.describe_score(score | judged("cleanrl", 40 * M, 20.4))
     assert (
         lines[2]
         == "human-normalised 1.37 by the table of 49 games, 1.16 by the table of 57 games (0 is random play, 1 a human)"

@@ -15,7 +15,7 @@ import rlax
 import torch
 
 from xladder.families.value.acting import build
-from xladder.families.value.config import MEMBERS, LearnerConfig
+from xladder.families.value.learner_config import MEMBERS, LearnerConfig
 from xladder.learners import value, value_torch
 from xladder.learners.value import Hyperparams, ValueLearner
 from xladder.learners.value_torch import TorchLearner

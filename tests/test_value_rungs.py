@@ -14,12 +14,12 @@ from tests.test_compiles import counted
 from xladder import bridge, training
 from xladder.core.compiling import compiled
 from xladder.families.value import atari_presets as atari
-from xladder.families.value import config as value
 from xladder.families.value import evaluation as value_evaluation
 from xladder.families.value import gym_presets as gym
 from xladder.families.value import gymnax_presets as gymnax
+from xladder.families.value import summaries
 from xladder.families.value.acting import MOST_UNROLLED
-from xladder.families.value.config import LearnerConfig
+from xladder.families.value.learner_config import LearnerConfig
 from xladder.replay.history import eligible
 from xladder.rungs import fused, hybrid, parallel, sequential
 from xladder.rungs import torch as torch_rung
@@ -448,7 +448,7 @@ def test_evaluations_do_not_disturb_training(several_steps):
     config, found = several_steps
     asked = replace(config, evaluate_episodes=3, evaluate_every=80, evaluate_epsilon=0.5)  # every ten ticks
     result = training.execute(training.plan("cartpole", "fused", config=asked, seed=SEED))
-    columns = value.columns(config, found["fused"].metrics)
+    columns = summaries.columns(config, found["fused"].metrics)
     assert_trees_equal({name: result.metrics[name] for name in columns}, columns)
     assert_trees_equal(result.params, found["fused"].params)
     (evaluated,) = result.metrics["eval_return"]

@@ -12,6 +12,7 @@ from xladder.families.value import atari_presets as atari
 from xladder.families.value import config as value
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import presets as named
+from xladder.families.value.learner_config import MEMBERS, LearnerConfig
 from xladder.families.value.program import Program
 from xladder.plans import plan
 from xladder.settings import to_dict, updated
@@ -94,13 +95,13 @@ INGREDIENTS = {
 @pytest.mark.parametrize("world", [world for world in WORLDS if not world.startswith("atari/")])
 def test_the_named_members_have_the_ingredients_they_are_named_for_and_a_worlds_own_settings_for_the_rest(world):
     found = named.presets(world)
-    assert set(INGREDIENTS) == set(value.MEMBERS) <= set(found)
+    assert set(INGREDIENTS) == set(MEMBERS) <= set(found)
     for name, ingredients in INGREDIENTS.items():
         c = found[name].learner
         assert (c.head, c.double, c.dueling, c.noisy, c.n_step, c.prioritised, c.munchausen) == ingredients
         default = found["default"]
         target = gymnax.COPIED_TARGET if c.torso == "mlp" and c.head != "scalar" else {}
-        assert found[name] == replace(default, learner=replace(default.learner, **value.MEMBERS[name], **target))
+        assert found[name] == replace(default, learner=replace(default.learner, **MEMBERS[name], **target))
         assert (c.lr, c.batch_size, c.torso) == tuple(
             getattr(default.learner, x) for x in ("lr", "batch_size", "torso")
         )
@@ -134,13 +135,11 @@ def test_games_may_be_spelled_as_their_papers_do():
     ],
 )
 def test_a_tick_is_the_least_play_that_owes_whole_updates(envs, steps_per_update, steps, updates, words):
-    config = gymnax.Config(gymnax.WorldConfig(num_envs=envs), value.LearnerConfig(steps_per_update=steps_per_update))
+    config = gymnax.Config(gymnax.WorldConfig(num_envs=envs), LearnerConfig(steps_per_update=steps_per_update))
     assert (config.steps_per_tick, config.updates_per_tick, config.per_tick) == (steps, updates, steps * envs)
     assert config.per_tick == updates * steps_per_update
     assert config.tick_description == words
-    frames = atari.Config(
-        replace(atari.WorldConfig(), num_envs=envs), value.LearnerConfig(steps_per_update=steps_per_update)
-    )
+    frames = atari.Config(replace(atari.WorldConfig(), num_envs=envs), LearnerConfig(steps_per_update=steps_per_update))
     assert frames.units_per_tick == 4 * config.per_tick
 
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from xladder.cli.options import parse, write_json_file
 from xladder.errors import UsageError
 from xladder.families.value import published_atari, published_small
-from xladder.families.value.config import MEMBERS
+from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent, protocols
 from xladder.registry import find_workload
 from xladder.settings import as_text, flat

@@ -21,7 +21,7 @@ from xladder.core.compiling import compiled
 from xladder.core.keys import Stream
 from xladder.core.types import Array, Params
 from xladder.families.multi_agent.config import LearnerConfig as IQNConfig
-from xladder.families.value.config import LearnerConfig as ValueConfig
+from xladder.families.value.learner_config import LearnerConfig as ValueConfig
 from xladder.learners.iqn import iqn_head
 from xladder.learners.value import Draws, ValueLearner
 from xladder.nets.affine import DenseTorso

@@ -10,7 +10,7 @@ import numpy as np
 
 from xladder.core.placement import HERE, Placement
 from xladder.core.types import Compiled, Params
-from xladder.families.value import arrays
+from xladder.families.value import arrays, summaries
 from xladder.families.value import config as settings
 from xladder.families.value import presets as named
 from xladder.families.value.config import ValueConfig
@@ -34,7 +34,7 @@ class ValueFamily(Family):
     """One tick is the smallest number of environment steps that triggers a whole number of updates."""
 
     name = "value"
-    shown = settings.SHOWN
+    shown = summaries.SHOWN
 
     presets = staticmethod(named.presets)
     check = staticmethod(named.check)
@@ -44,14 +44,14 @@ class ValueFamily(Family):
     missing = staticmethod(settings.lacking)
     memory_bytes = staticmethod(settings.memory_bytes)
     large_arrays = staticmethod(arrays.large_arrays)
-    columns = staticmethod(settings.columns)
-    measured = staticmethod(settings.measured)
-    label = staticmethod(settings.label)
+    columns = staticmethod(summaries.columns)
+    measured = staticmethod(summaries.measured)
+    label = staticmethod(summaries.label)
     note = staticmethod(settings.note)
-    headline = staticmethod(settings.headline)
+    headline = staticmethod(summaries.headline)
     lengthened = staticmethod(settings.lengthened)
-    summary = staticmethod(settings.summary)
-    describe_score = staticmethod(settings.describe_score)
+    summary = staticmethod(summaries.summary)
+    describe_score = staticmethod(summaries.describe_score)
 
     def traced(self, config: ValueConfig) -> tuple[str, ...]:
         """Settings that are traced."""

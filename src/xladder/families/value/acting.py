@@ -21,7 +21,8 @@ from xladder.core.mapping import over_seeds
 from xladder.core.state import Portable
 from xladder.core.types import Array, Params
 from xladder.families.value import own_torsos
-from xladder.families.value.config import LearnerConfig, ValueConfig
+from xladder.families.value.config import ValueConfig
+from xladder.families.value.learner_config import LearnerConfig
 from xladder.families.value.torsos import BYTE, PICTURE_AXES, is_own
 from xladder.learners.recurrent import RecurrentLearner
 from xladder.learners.value import ValueLearner

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.errors import UsageError
 from xladder.families.value import atari_scores, published
-from xladder.families.value.config import MEMBERS, ValueConfig, ValueWorld, check_torso
+from xladder.families.value.config import ValueConfig, ValueWorld, check_torso
+from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent
 from xladder.families.value.published_atari import AGENTS, CLEANRL, DOPAMINE, NATURE
 from xladder.worlds import names

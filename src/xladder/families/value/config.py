@@ -1,167 +1,28 @@
-"""Shared by all value workloads: the learner's settings, their checks, and the texts that describe a run.
+"""Shared by all value workloads: the settings of a run, what follows from them, and which rungs they can run on.
 
 Agents in `cartpole`, `minatar/breakout`, `atari/pong` or `gym/LunarLander-v3` belong to one family: a torso, a head and
-options such as double Q-learning. `MEMBERS` are the combinations that have a name.
+options such as double Q-learning.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, ClassVar, Literal
 
-import numpy as np
-
-from xladder.core.statistics import format_mean, signed, tenths
 from xladder.errors import UsageError, uneven
 from xladder.families.value import own_torsos
+from xladder.families.value.learner_config import MEMBERS, LearnerConfig, PQNConfig
 from xladder.families.value.torsos import is_own, suited, takes
 from xladder.protocols import Family
 
-SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
 COMPARED_TICKS = 400
 MOST_STRATA = 8
-MOST_AGENTS = 6  # whose returns are printed one by one
-# Columns that only `actors` reports: how many parameter versions the actors lag behind, the age of sampled rows in
-# ticks, samples per environment step, chunks queued for the replay memories, and batches queued for the learner.
-OF_ACTORS = ("lag", "staleness", "ratio", "queue_chunks", "queue_batches")
 # Settings that are traced; the steps of ε's decay follow from the last two.
 _BOTH = ("lr", "gamma", "clip", "epsilon", "epsilon_end", "epsilon_steps", "epsilon_share")
 TRACED = tuple(f"learner.{name}" for name in (*_BOTH, "tau", "alpha", "beta", "munchausen_scale", "temperature"))
 TRACED_PQN = (*(f"learner.{name}" for name in _BOTH), "pqn.lambda_")
-
-
-@dataclass(frozen=True)
-class LearnerConfig:
-    """A value learner: torso × head × options."""
-
-    torso: str = "mlp"
-    """mlp for vectors, nature for large images (nature_same with padding), minatar for small ones, or module:Name for
-    your own."""
-    hidden: tuple[int, ...] = (128,)
-    """Widths of the mlp torso's layers."""
-    width: int = 128
-    """Width of the head's hidden layer."""
-    recurrent: int = 0
-    """Units of a GRU between torso and head, which remembers earlier observations; 0 for none."""
-    burn_in: int = 10
-    """Steps that bring a stored hidden state up to date before the sequence that is learned from (with a GRU)."""
-    sequence: int = 20
-    """Transitions that are learned from in a row (with a GRU); a batch has `batch_size` such sequences."""
-    eta: float = 0.9
-    """η: share of a sequence's largest error in its priority; the rest is the mean (with a GRU)."""
-    head: Literal["scalar", "categorical", "quantile", "implicit"] = "scalar"
-    """How returns are modelled: mean, atoms (C51), fixed quantiles (QR-DQN) or sampled quantiles (IQN)."""
-    dueling: bool = False
-    """Separate value and advantage streams."""
-    streams: Literal["apart", "shared"] = "apart"
-    """Whether the streams of a dueling head have a hidden layer each, or share one."""
-    double: bool = False
-    """Double Q-learning: the online network chooses the next action, the target network evaluates it."""
-    noisy: bool = False
-    """Explore with noise on the head's weights; usually combined with ε = 0."""
-    n_step: int = 1
-    """Rewards summed before bootstrapping."""
-    prioritised: bool = False
-    """Prioritised replay: sample transitions with a large error more often."""
-    munchausen: bool = False
-    """Add the scaled log-policy to the reward (M-DQN, M-IQN)."""
-    lr: float = 1e-3
-    """Learning rate."""
-    optimiser: Literal["adam", "rmsprop", "rmsprop_torch", "radam"] = "adam"
-    """The optimiser; rmsprop is centred, with ε inside the root as in Mnih et al. 2015, or outside as in PyTorch."""
-    optimiser_eps: float = 1e-8
-    """ε in the optimiser's denominator."""
-    loss: Literal["huber", "squared"] = "huber"
-    """Loss of a scalar head; the other heads have their own."""
-    kappa: float = 1.0
-    """κ: the error at which the Huber loss turns from quadratic to linear."""
-    clip: float = 10.0
-    """Clip gradients to this global norm; inf for no clipping."""
-    gamma: float = 0.99
-    """Discount per step."""
-    clip_rewards: bool = False
-    """Clip rewards to [−1, 1] for learning."""
-    reward_scale: float = 1.0
-    """Multiply rewards by this for learning."""
-    batch_size: int = 64
-    """Transitions per update."""
-    strata: int = 1
-    """Groups of envs that contribute equally to each batch; a mesh needs a multiple of its devices."""
-    memory: int = 20_000
-    """Capacity of the replay memory in steps, over all envs."""
-    learning_starts: int = 1000
-    """Steps before the first update."""
-    steps_per_update: int = 8
-    """Agent steps per update; a multiple or a divisor of the number of envs."""
-    target_update_period: int = 500
-    """Agent steps between hard updates of the target network; 0 for no hard updates."""
-    tau: float = 0.0
-    """τ of the soft target update after each update; 0 for no soft updates."""
-    epsilon: float = 1.0
-    """ε at the start: the probability of a random action."""
-    epsilon_end: float = 0.05
-    """ε at the end of its decay."""
-    epsilon_steps: int = 0
-    """Agent steps over which ε decays, or its half-life if exponential; 0 means `epsilon_share` of the run."""
-    epsilon_share: float = 0.2
-    """Fraction of the run over which ε decays, unless `epsilon_steps` is set."""
-    explore_from: int = 0
-    """Steps before ε starts to decay."""
-    epsilon_schedule: Literal["linear", "exponential"] = "linear"
-    """How ε decays."""
-    explore_repeat: int = 1
-    """Steps for which exploration goes on with one random action, where single ones get nowhere."""
-    atoms: int = 51
-    """Atoms of a categorical head."""
-    v_min: float = -10.0
-    """Lowest atom of a categorical head."""
-    v_max: float = 10.0
-    """Highest atom of a categorical head."""
-    quantiles: int = 32
-    """Quantiles of a quantile head, or quantiles that an implicit head samples per state when learning."""
-    act_quantiles: int = 32
-    """Quantiles that an implicit head samples per state when acting."""
-    cosines: int = 64
-    """Cosine features that embed a quantile fraction (implicit head)."""
-    sigma: float = 0.5
-    """Initial scale σ of the noise in noisy layers."""
-    alpha: float = 0.5
-    """Priority exponent α: 0 is uniform replay, 1 is fully proportional."""
-    beta: float = 0.4
-    """Initial importance-sampling exponent β; it moves to `beta_end` over the run."""
-    beta_end: float = 1.0
-    """Final importance-sampling exponent β; 0 at both ends for no correction."""
-    munchausen_scale: float = 0.9
-    """Scale of the Munchausen bonus."""
-    munchausen_floor: float = -1.0
-    """Lower bound of the scaled log-policy in the Munchausen bonus."""
-    temperature: float = 0.03
-    """Softmax temperature of the Munchausen policy."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the matrix products; parameters, targets and losses stay float32."""
-
-    @property
-    def span(self) -> int:
-        """Steps of an env that a sample needs after the one at which it starts."""
-        return self.n_step + (self.burn_in + self.sequence - 1 if self.recurrent else 0)
-
-
-@dataclass(frozen=True)
-class PQNConfig:
-    """Settings of PQN, the learner without replay (Gallici et al. 2024); torso, width, lr … are under `learner`."""
-
-    rollout: int = 32
-    """Steps per env in each rollout."""
-    minibatches: int = 8
-    """Minibatches per rollout."""
-    passes: int = 2
-    """Passes over each rollout."""
-    lambda_: float = 0.65
-    """λ of Q(λ)."""
 
 
 class ValueWorld:
@@ -181,52 +42,6 @@ class ValueWorld:
     def agents(self) -> tuple[str, ...]:
         """Names of the agents that learn independently; empty for a single agent."""
         return ()
-
-
-# The named members of the family, as changes to a world's settings.
-_PLAIN = {"double": False, "n_step": 1}
-MEMBERS: dict[str, dict[str, Any]] = {
-    "dqn": _PLAIN,
-    "double": {**_PLAIN, "double": True},
-    "dueling": {**_PLAIN, "double": True, "dueling": True},
-    "c51": {**_PLAIN, "head": "categorical"},
-    "qrdqn": {**_PLAIN, "head": "quantile"},
-    "iqn": {**_PLAIN, "head": "implicit"},
-    "munchausen": {**_PLAIN, "munchausen": True},
-    "rainbow": {
-        "head": "categorical",
-        "dueling": True,
-        "double": True,
-        "noisy": True,
-        "n_step": 3,
-        "prioritised": True,
-        "epsilon": 0.0,
-        "epsilon_end": 0.0,
-    },
-}
-
-
-# R2D2 (Kapturowski et al. 2019; numbers of google-deepmind/acme: acme/agents/jax/r2d2/config.py), as changes to a
-# world's settings. Its sizes are for Atari: here a GRU of 64 units instead of an LSTM of 512, sequences of 10 + 20
-# steps instead of 40 + 80 and batches of 32 instead of 64, and a sequence may begin at any step instead of every 40th.
-# Values are not rescaled, and previous action and reward are no input.
-R2D2: dict[str, Any] = {
-    "recurrent": 64,
-    "burn_in": 10,
-    "sequence": 20,
-    "batch_size": 32,
-    "head": "scalar",
-    "double": True,
-    "dueling": True,
-    "n_step": 5,  # bootstrap_n
-    "gamma": 0.997,  # discount
-    "prioritised": True,
-    "alpha": 0.9,  # priority_exponent
-    "beta": 0.6,  # importance_sampling_exponent
-    "beta_end": 0.6,
-    "eta": 0.9,  # max_priority_weight
-    "lr": 1e-3,  # learning_rate
-}
 
 
 def rounded_up(config: ValueConfig) -> Any:
@@ -504,83 +319,3 @@ class StepsConfig(ValueConfig):
     """replay: the value learner with a replay memory. pqn: no replay memory, but many envs."""
     steps: int = 100_000
     """How long to train: steps of all envs together."""
-
-
-def measured(config: ValueConfig) -> dict[str, float]:
-    """The columns that evaluations fill, with nan as on ticks without one."""
-    return {"eval_return": float("nan")}
-
-
-def label(values: Mapping[str, np.ndarray], place: int = 0) -> str:
-    """A short label of an evaluation, for one of its seeds."""
-    return f"return {signed(values['eval_return'][place])}"
-
-
-def agent_columns(agents: Sequence[str]) -> list[str]:
-    """The names of columns with the agents' returns: of plain characters, and different, whatever agents are called."""
-    names = [re.sub(r"[^A-Za-z0-9_.-]+", "_", agent) for agent in agents]
-    return [f"return_{name}" if names.count(name) == 1 else f"return_{name}_{i}" for i, name in enumerate(names)]
-
-
-def columns(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The columns of the metrics table: name → float [seeds, ticks], from the arrays that a tick reports."""
-    shown = {name: metrics[name] for name in ("length", "episodes", "loss", "epsilon", "updates")}
-    apart = {name: metrics[name] for name in OF_ACTORS if name in metrics}
-    if "agent_returns" in metrics:
-        by_agent = np.moveaxis(metrics["agent_returns"], -1, 0)
-        apart |= dict(zip(agent_columns(config.world.agents), by_agent, strict=True))
-    return {"return": metrics["returns"], **shown, **apart}
-
-
-def summary(config: ValueConfig, metrics: Mapping[str, np.ndarray]) -> list[str]:
-    """Lines that summarise the training run."""
-    parts = tenths(metrics["return"], metrics["episodes"])
-    if not all(np.isfinite(part).all() for part in parts):
-        count = int(np.nansum(metrics["episodes"]))
-        if not count and metrics["return"].size:
-            hint = f": `xladder check {config.name}` says whether its episodes end at all" if ":" in config.name else ""
-            return [f"no episode ended while training{hint}"]
-        return [f"{count} episode{'s' * (count != 1)} ended while training"]
-    first, last = (format_mean(part) for part in parts)
-    return [f"return per episode during training: {first} in the first tenth, {last} in the last"]
-
-
-def headline(config: ValueConfig) -> str:
-    """What a comparison runs, in addition to the workload's name."""
-    return config.tick_description
-
-
-def describe_score(score: Mapping[str, Any]) -> list[str]:
-    """Lines that describe an evaluation."""
-    over = "seeds" if score["seeds"] > 1 else "episodes"
-    mean = _with_interval(score["mean_return"], score["ci95"], f" (95 % over {over})")
-    count = f"{score['episodes']} episode{'s' * (score['episodes'] > 1)}" + " of each seed" * (score["seeds"] > 1)
-    if left := score.get("unfinished"):
-        count += f", of which {left} did not end and {'was' if left == 1 else 'were'} abandoned"
-    lines = [
-        f"mean return {mean}, median {signed(score['median_return'])}, ε = {score['epsilon']:g}, {count}",
-        f"random play {_with_interval(score['random_return'], score['random_ci95'])}",
-    ]
-    if len(score.get("agents", ())) > 1:
-        by_agent = {
-            "per agent": score["per_agent"],
-            "while the others act at random": score["against_random"],
-            "all at random": score["random_per_agent"],
-        }
-        for what, values in by_agent.items():
-            each = [f"{name} {signed(value)}" for name, value in zip(score["agents"], values, strict=True)]
-            more = f", and {len(each) - MOST_AGENTS} more" if len(each) > MOST_AGENTS else ""
-            lines.append(f"{what}: {', '.join(each[:MOST_AGENTS])}{more}")
-    humans = {49: score.get("human49"), 57: score.get("human57")}
-    known = [
-        f"{signed(human, 2)} by the table of {games} games" for games, human in humans.items() if human is not None
-    ]
-    if known:
-        lines.append(f"human-normalised {', '.join(known)} (0 is random play, 1 a human)")
-    said = [score[name] for name in ("advice", "placing") if name in score]
-    return [*lines, *said, *score.get("caveats", [])]
-
-
-def _with_interval(mean: float, half_width: float, what: str = "") -> str:
-    """`20.4 ± 0.3`; a single value has no interval."""
-    return signed(mean) + (f" ± {half_width:.1f}{what}" if np.isfinite(half_width) else "")

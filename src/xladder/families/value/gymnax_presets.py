@@ -8,16 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.families.value import published
-from xladder.families.value.config import (
-    MEMBERS,
-    R2D2,
-    LearnerConfig,
-    PQNConfig,
-    StepsConfig,
-    ValueWorld,
-    check_torso,
-    members,
-)
+from xladder.families.value.config import StepsConfig, ValueWorld, check_torso, members
+from xladder.families.value.learner_config import MEMBERS, R2D2, LearnerConfig, PQNConfig
 from xladder.families.value.published import PublishedAgent
 from xladder.families.value.published_small import CARTPOLE, MINATAR
 from xladder.families.value.torsos import suited

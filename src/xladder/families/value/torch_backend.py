@@ -13,8 +13,9 @@ from xladder.core.compiling import compiled
 from xladder.core.types import Params
 from xladder.families.value import own_torsos, torso_twins_torch
 from xladder.families.value.acting import ActDraws, Choice
-from xladder.families.value.config import LearnerConfig, ValueConfig
+from xladder.families.value.config import ValueConfig
 from xladder.families.value.host_loop import HostMemory
+from xladder.families.value.learner_config import LearnerConfig
 from xladder.families.value.program import Program
 from xladder.families.value.torsos import BYTE, PICTURE_AXES, is_own
 from xladder.learners.recurrent_torch import RecurrentTorchLearner
