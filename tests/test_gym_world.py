@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -22,6 +23,12 @@ from xladder.families.value.program import Program
 from xladder.families.value.torch_backend import make_learner
 from xladder.worlds.envs import Step, env_seeds
 from xladder.worlds.gym_host import GymEnvs
+
+
+def line_of(text):
+    """The line of this file in which a text first occurs."""
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if text in line)
 
 
 class Probe(gymnasium.Env):
@@ -219,14 +226,15 @@ def test_actions_are_counted_from_0_wherever_the_world_begins():
         ("CartPole-v7", "Gymnasium has no world `CartPole-v7`. The nearest are `gym/CartPole-v1`"),
         ("CartPoll-v1", "The nearest are `gym/CartPole-v1`"),
         ("gym/CartPoll-v1", "Gymnasium has no world `CartPoll-v1`."),
-        ("ALE/Breakout-v5", "use `atari/GAME`"),
+        ("ALE/Breakout-v5", "use `atari/breakout` instead of `gym/ALE/Breakout-v5`."),
         ("Pendulum-v1", "has the actions Box(-2.0, 2.0, (1,), float32)"),
         ("Pendulum-v1", "Continuous actions are learned by other libraries: Stable-Baselines3 or CleanRL"),
         ("ProbeFilm-v0", "shows uint8 [4, 8, 6, 3]"),
         ("ProbeNothing-v0", "shows float32 [0]"),
         (
             "ProbeUnmade-v0",
-            "`gym/ProbeUnmade-v0` fails when it is made: ValueError: no map here (test_gym_world.py, line 48)",
+            "`gym/ProbeUnmade-v0` fails when it is made: ValueError: no map here (test_gym_world.py, "
+            f"line {line_of('no map here')})",
         ),
         ("no_such_module:CartPole-v1", "add `--import no_such_module`"),
     ],
@@ -243,7 +251,8 @@ def test_as_many_actions_as_can_be_remembered_are_accepted():
 def test_a_world_that_fails_on_the_way_is_named():
     with pytest.raises(
         XladderError,
-        match=r"`gym/ProbeStalled-v0` fails in its `step`: RuntimeError: the engine .* \(test_gym_world.py, line 52\)",
+        match=r"`gym/ProbeStalled-v0` fails in its `step`: RuntimeError: the engine .* \(test_gym_world.py, line "
+        rf"{line_of('the engine')}\)",
     ):
         played("ProbeStalled-v0", 1, 0, np.zeros((2, 1), int))
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 import warnings
 from collections.abc import Mapping
 from functools import cache
@@ -22,6 +23,7 @@ import numpy as np
 from xladder import user_code
 from xladder.core.packages import missing_extra
 from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, XladderError
+from xladder.worlds import names
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
 from xladder.worlds.spaces_host import as_fields, bounds_of, lay_flat, parts_of
@@ -214,7 +216,8 @@ def _mask_in_info(recipe: Recipe) -> bool:
 def require(env_id: str) -> None:
     """Raise a `UsageError` if there is no such environment; imports the module of `module:ID`."""
     if env_id.startswith("ALE/"):  # these would show raw screens, without the published preprocessing
-        raise UsageError(f"Atari games have their own names here: use `atari/GAME` instead of `gym/{env_id}`.")
+        game = names.find_atari(re.sub(r"-v\d+$", "", env_id.removeprefix("ALE/")))
+        raise UsageError(f"Atari games have their own names here: use `atari/{game}` instead of `gym/{env_id}`.")
     module, colon, bare = env_id.rpartition(":")
     if not bare or (colon and not all(part.isidentifier() for part in module.split("."))):
         raise UsageError(f"`gym/{env_id}` does not name a world: it has to be `gym/ID` or `gym/module:ID`.")
