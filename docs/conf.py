@@ -41,6 +41,7 @@ html_math_renderer = "mathml"
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+maximum_signature_line_length = 90
 autodoc_preserve_defaults = True
 # A section lists its pages in order and then all others (`*`), of which there may be none.
 logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda record: "didn't match any" not in str(record.msg))
