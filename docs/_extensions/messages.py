@@ -61,7 +61,7 @@ def found() -> dict[str, set[tuple[str, int]]]:
                 text, code = f"`--{sentence(node.args[1])}` is …, but {sentence(node.args[3])}.", 2
             else:
                 continue
-            text = re.sub(r"…(\s*…)+", "…", " ".join(text.split()))
+            text = re.sub(r"…[\s….]*…", "…", " ".join(text.split()))
             if len(re.findall(r"[a-z]{2,}", text)) >= 3:  # not one that is only filled in
                 topics[topic].add((text, code))
     return topics
