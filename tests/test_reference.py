@@ -47,4 +47,5 @@ def test_messages_are_read_from_the_code(monkeypatch):
     import messages
 
     assert {name: getattr(errors, name).exit_code for name in messages.CODES} == messages.CODES
-    assert "There is no … `…`." in messages.tables() and "but it has to be one of" in messages.tables()
+    text = messages.tables()
+    assert "There is no … `…`." in text and "but it has to be one of" in text
