@@ -42,8 +42,13 @@ CASES = [
 ]
 
 
-def slow_if_separate(case):
-    return pytest.param(case, marks=pytest.mark.slow if case[1] == "separate" else ())
+def slow_unless_basic(case):
+    """Separate trunks and averages over transitions run with test-all; the latter are in the step-by-step test, too."""
+    return pytest.param(case, marks=() if case[1] == "shared" and len(case) == 3 else pytest.mark.slow)
+
+
+def slow_if_rare(loss):
+    return pytest.param(loss, marks=() if loss in ("tb", "subtb", "fm") else pytest.mark.slow)
 
 
 ONE_BELOW = np.nextafter(np.float32(1), np.float32(0))
@@ -172,7 +177,7 @@ def by_hand(config, batch):
 # Losses and gradients
 
 
-@pytest.mark.parametrize("case", [slow_if_separate(case) for case in CASES], ids=["-".join(case) for case in CASES])
+@pytest.mark.parametrize("case", [slow_unless_basic(case) for case in CASES], ids=["-".join(case) for case in CASES])
 def test_loss_and_gradient_are_pytorchs_and_always_numbers(case):
     config = config_of(*case)
     twin, params = twin_of(config)
@@ -199,7 +204,7 @@ def test_the_loss_is_what_the_papers_say_step_by_step(case):
         np.testing.assert_allclose(ours, by_hand(config, batch), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", map(slow_if_rare, LOSSES))
 def test_room_for_more_steps_than_there_are_changes_nothing(loss):
     config, batch = config_of(loss), BATCHES["mixed"]
     exact = int(batch.length.sum())
