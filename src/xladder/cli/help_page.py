@@ -125,7 +125,7 @@ def _presets(presets: Mapping[str, Any], config: Any) -> list[str]:
 def _flags(tree: Any, group: str, prefix: str = "") -> Iterator[Flag]:
     """All fields of a dataclass or of an instance, nested ones after the others."""
     owner: Any = tree if isinstance(tree, type) else type(tree)
-    kinds, texts = get_type_hints(owner, include_extras=True), _docstrings(owner)
+    kinds, texts = get_type_hints(owner, include_extras=True), docstrings(owner)
     nested = []
     for field in dataclasses.fields(tree):
         kind, value = kinds[field.name], _value(tree, field)
@@ -192,7 +192,7 @@ def _default(value: Any) -> str:
 
 
 @cache
-def _docstrings(kind: type) -> dict[str, str]:
+def docstrings(kind: type) -> dict[str, str]:
     """The strings below the fields of a dataclass and of those that it inherits from."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
