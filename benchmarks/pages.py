@@ -158,6 +158,8 @@ def source(*pieces: str) -> str:
 
 def commands(rows: list[dict[str, Any]]) -> str:
     """The command lines of the rows."""
+    if not rows:
+        return ""
     lines = "".join(f"$ {row['command']}\n" for row in rows)
     seconds = sum(row["seconds"] for row in rows)
     return (
