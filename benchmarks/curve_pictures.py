@@ -73,13 +73,16 @@ def value(preset: str) -> list[Panel]:
     """A value preset beside DQN, on Catch and CartPole."""
     colours = {"dqn": GREY} | {preset: BLUE}
     titles = {"catch": "Catch", "cartpole": "CartPole"}
-    return [Panel(titles[piece], STEPS, RETURN, measured(piece, **colours)) for piece in titles]
+    found = [Panel(titles[piece], STEPS, RETURN, measured(piece, **colours)) for piece in titles]
+    return [panel for panel in found if preset in [line.label for line in panel.lines]]  # not DQN alone
 
 
 def losses(*names: str) -> list[Panel]:
     """GFlowNet losses on the small hypergrid, beside trajectory balance."""
     colours = {"tb": GREY} | dict(zip(names, (BLUE, ORANGE), strict=False))
-    return [Panel("hypergrid, 8 × 8, easy", "iterations", VARIATION, measured("hypergrid", **colours), log=True)]
+    lines = measured("hypergrid", **colours)
+    shown = [Panel("hypergrid, 8 × 8, easy", "iterations", VARIATION, lines, log=True)]
+    return shown if names[0] in [line.label for line in lines] else []
 
 
 def trained(piece: str, title: str, *names: str) -> Panel:

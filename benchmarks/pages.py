@@ -178,23 +178,30 @@ def shown(heads: list[str], lines: list[list[str]], run: list[dict[str, Any]], *
     return table(heads, lines) + commands(run) + source(*pieces) if lines else "Not measured yet.\n"
 
 
+def lacking(wanted: list[str], found: list[dict[str, Any]]) -> str:
+    """Which of those wanted were not measured, if others were."""
+    missing = [f"`{name}`" for name in wanted if name not in [row["name"] for row in found]]
+    return f"\nNot measured yet: {', '.join(missing)}.\n" if found and missing else ""
+
+
 def returns(wanted: str) -> str:
     """Value presets on Catch and CartPole."""
     names = wanted.split()
-    pieces = [piece for piece in ("catch", "cartpole") if find(piece, names)]
+    pieces = [piece for piece in ("catch", "cartpole") if find(piece, names[:1])]  # not those beside it alone
     found = [(piece, row) for piece in pieces for row in find(piece, names)]
     rows = [[piece, f"`{row['name']}`", f"{row['length']:,}", *score(row)] for piece, row in found]
     heads = ["world", "preset", "steps", "return, greedy", "worst of 8 seeds", "random play"]
     first = [row for _, row in found if row["name"] == names[0]]
-    return shown(heads, rows, first, *pieces)
+    return shown(heads, rows, first, *pieces) + lacking(names, [row for _, row in found])
 
 
 def distances(wanted: str) -> str:
     """GFlowNet losses on the small hypergrid."""
-    found = find("hypergrid", wanted.split())
+    names = wanted.split()
+    found = find("hypergrid", names) if find("hypergrid", names[:1]) else []
     rows = [[f"`{row['name']}`", f"{row['length']:,}", *score(row)] for row in found]
     heads = ["loss", "iterations", "total variation, exact", "worst of 8 seeds", "error of log Z"]
-    return shown(heads, rows, found[:1], "hypergrid")
+    return shown(heads, rows, found[:1], "hypergrid") + lacking(names, found)
 
 
 def rows(words: str) -> str:
