@@ -115,6 +115,16 @@ class Race:
         return Discrete(3 if agent == "hare" else 2)
 
 
+class Alone(Race):
+    """The hare runs without an opponent."""
+
+    agents = ("hare",)
+
+    def step_env(self, key, state, actions):
+        *rest, _ = super().step_env(key, state, actions | {"tortoise": jnp.int32(1)})
+        return *rest, {}
+
+
 class ChangesShape(Corridor):
     def step_env(self, key, state, action, params):
         observation, *rest = super().step_env(key, state, action, params)

@@ -263,6 +263,10 @@ class Family(Generic[C]):
         """Why this config has no PyTorch twin, as a clause; empty if it has one."""
         return ""
 
+    def acting_config(self, config: C) -> C:
+        """The settings under which trained agents act, are evaluated and exported; those of a team act on their own."""
+        return config
+
     def torso_names(self, config: C) -> Any:
         """A `parameters.TorsoNames` if the network's torso is the user's own; None otherwise."""
         return None

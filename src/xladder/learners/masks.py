@@ -16,12 +16,13 @@ MASKED_VALUE = -1e9
 """The value of an action that is not available: finite, so that 0 · value stays 0."""
 
 
-def split_mask(states: jax.Array, actions: int, axes: int = 1) -> tuple[jax.Array, jax.Array]:
+def split_mask(states: jax.Array, actions: int, axes: int = 1, team: bool = False) -> tuple[jax.Array, jax.Array]:
     """States without their masks, […, F, D − A], and which actions are available, bool […, A], from […, F, D].
 
-    The frames may be images, with more `axes` than one, […, F, H, W] or […, F, H, W, C].
+    The frames may be images, with more `axes` than one, […, F, H, W] or […, F, H, W, C]. Those of a `team` have an axis
+    of agents before them, and so has the mask.
     """
-    newest = (..., -1, *(0,) * (axes - 1), slice(-actions, None))
+    newest = (..., -1, *(slice(None),) * team, *(0,) * (axes - 1), slice(-actions, None))
     return states[..., :-actions], states[newest] > 0
 
 

@@ -13,12 +13,13 @@ from torch import Tensor
 MASKED_VALUE = -1e9
 
 
-def split_mask(states: Tensor, actions: int, axes: int = 1) -> tuple[Tensor, Tensor]:
+def split_mask(states: Tensor, actions: int, axes: int = 1, team: bool = False) -> tuple[Tensor, Tensor]:
     """States without their masks, [B, F, D − A], and which actions are available, bool [B, A], from [B, F, D].
 
-    The frames may be images, with more `axes` than one.
+    The frames may be images, with more `axes` than one. Those of a `team` have an axis of agents before them, and so
+    has the mask.
     """
-    newest: Any = (..., -1, *(0,) * (axes - 1), slice(-actions, None))
+    newest: Any = (..., -1, *(slice(None),) * team, *(0,) * (axes - 1), slice(-actions, None))
     return states[..., :-actions], states[newest] > 0
 
 

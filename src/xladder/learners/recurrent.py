@@ -79,11 +79,16 @@ class RecurrentLearner(ValueLearner):
         now = self._places(batch)
 
         def mask_at(places: jax.Array) -> jax.Array | None:
-            found = None if masks is None else jnp.take_along_axis(masks, places[:, :, None], axis=1)
-            return None if found is None else found.reshape(-1, found.shape[-1])
+            if masks is None:
+                return None
+            beside = places.reshape(*places.shape, *(1,) * (masks.ndim - places.ndim))
+            return flat(jnp.take_along_axis(masks, beside, axis=1))
 
-        actions, returns, discounts = (x.reshape(-1) for x in (batch.actions, batch.returns, batch.discounts))
-        return Transitions(actions, returns, discounts, mask_at(now), mask_at(now + batch.steps))
+        def flat(values: jax.Array) -> jax.Array:
+            return values.reshape(-1, *values.shape[2:])
+
+        columns = map(flat, (batch.actions, batch.returns, batch.discounts))
+        return Transitions(*columns, mask_at(now), mask_at(now + batch.steps))
 
     def loss(
         self,

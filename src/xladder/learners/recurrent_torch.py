@@ -33,7 +33,7 @@ class RecurrentTorchLearner(TorchLearner):
 
     def values(self, states: np.ndarray, taus: np.ndarray | None = None, noise: np.ndarray | None = None) -> np.ndarray:
         """[B, A]: the expected returns of all actions in states [B, F, …] that begin an episode."""
-        return self.step_values(states, np.zeros((len(states), self.config.recurrent), np.float32), taus, noise)[0]
+        return self.step_values(states, np.zeros((len(states), self.net.width), np.float32), taus, noise)[0]
 
     @torch.inference_mode()
     def step_values(
@@ -41,17 +41,18 @@ class RecurrentTorchLearner(TorchLearner):
     ) -> tuple[np.ndarray, Any]:
         """The expected returns of all actions, [B, A], and the hidden states after this step, [B, H]."""
         found = self._act(*self._inputs(states, taus, noise, hidden)).cpu().numpy()
-        values, hidden = np.split(found, [self.net.head.actions], axis=1)
+        values, hidden = np.split(found, [-self.net.width], axis=1)
+        values = values.reshape(len(values), *(self.team,) * (self.team > 0), -1)
         # A graph's outputs are overwritten by its next call.
         return values, hidden.copy() if isinstance(self._act, Graph) else hidden
 
     def act(self, states: Tensor, taus: Tensor, normals: Tensor, *hidden: Tensor) -> Tensor:
-        """As `step_values`, of tensors: values and hidden states side by side, [B, A + H]."""
+        """As `step_values`, of tensors: values, of all agents of a team, and hidden states side by side, [B, A + H]."""
         layers = self.net.head.split_noise(normals) if normals.shape[-1] else None
         seen, mask = self.split_mask(states)
         after = self.net.step(seen, *hidden)
-        outputs = self.net.head(after, taus if taus.shape[-1] else None, layers)
-        return torch.cat([mask_values(self.head.expected(outputs), mask), after], 1)
+        outputs = self.net.outputs(after, taus if taus.shape[-1] else None, layers)
+        return torch.cat([mask_values(self.head.expected(outputs), mask).flatten(1), after], 1)
 
     def passes(self, net: Any, batch: Any) -> Passes:
         """A network's passes over the states and the next states of all transitions, [B·S, …]."""
@@ -60,7 +61,7 @@ class RecurrentTorchLearner(TorchLearner):
         hidden = net.unroll(seen, *given)  # [B, T, H]
 
         def at(places: Tensor) -> Callable[..., Tensor]:
-            return partial(net.head, _pick(hidden, places))
+            return partial(net.outputs, _pick(hidden, places))
 
         now, later = self._places(batch)
         return Passes(at(now), at(later))
@@ -68,7 +69,7 @@ class RecurrentTorchLearner(TorchLearner):
     def transitions(self, batch: Any) -> Transitions:
         """The transitions of all sequences, [B·S, …]."""
         _, masks = self.split_mask(self.tensor(batch.states))  # [B, T, A]
-        columns = [self.tensor(x).flatten() for x in (batch.actions, batch.returns, batch.discounts)]
+        columns = [self.tensor(x).flatten(0, 1) for x in (batch.actions, batch.returns, batch.discounts)]
         at = (None if masks is None else _pick(masks, places) for places in self._places(batch))
         return Transitions(columns[0].long(), *columns[1:], *at)
 
@@ -90,4 +91,5 @@ class RecurrentTorchLearner(TorchLearner):
 
 def _pick(values: Tensor, places: Tensor) -> Tensor:
     """[B·S, …] from [B, T, …], at places [B, S]."""
-    return values.gather(1, places[:, :, None].expand(-1, -1, values.shape[-1])).flatten(0, 1)
+    beside = places.reshape(*places.shape, *(1,) * (values.ndim - places.ndim))
+    return values.gather(1, beside.expand(-1, -1, *values.shape[2:])).flatten(0, 1)

@@ -4,9 +4,13 @@ The kind of head determines what the network's outputs mean, the target and the 
 (van Hasselt et al. 2016), n-step returns, priorities (Schaul et al. 2016), dueling and noisy layers and the Munchausen
 bonus (Vieillard et al. 2020) work with any of them, except that the bonus needs values or quantiles.
 
+A team of agents (`team`) has one value, the sum of its agents' values for their own actions, and learns from the team's
+reward: VDN (Sunehag et al. 2018). Each agent takes its own best action, which maximises the sum.
+
 Random numbers are drawn by `draw_*` and passed in, so that the PyTorch twin can be given the same ones.
 
-Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
+Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions. Those of a team have an axis G of agents:
+actions [B, G], outputs [B, G, Z, A] and masks [B, G, A].
 """
 
 from __future__ import annotations
@@ -99,6 +103,8 @@ class ValueLearner:
     """How a batch is sharded over devices; batch sizes here are those of this device."""
     masked: int = 0
     """How many axes a frame has, if it says which actions are available (see `masks.py`); 0 if it does not."""
+    team: int = 0
+    """How many agents share the value that is learned; 0 for a single agent."""
 
     def init(self, params: Params, hyperparams: Any) -> Agent:
         """An agent with these parameters."""
@@ -132,7 +138,7 @@ class ValueLearner:
 
     def split_mask(self, states: jax.Array) -> tuple[jax.Array, jax.Array | None]:
         """The network's input states, and which actions are available, bool […, A]; None if all are."""
-        return split_mask(states, self.net.head.actions, self.masked) if self.masked else (states, None)
+        return split_mask(states, self.net.head.actions, self.masked, self.team > 0) if self.masked else (states, None)
 
     def apply(self, params: Params, states: jax.Array, taus: jax.Array | None, noise: Any) -> jax.Array:
         """float32 […, Z, A]: the network's outputs for states, which may contain action masks."""
@@ -187,7 +193,7 @@ class ValueLearner:
         def one(
             step: Transitions, next_target: Any, next_choice: Any, now_target: Any, prediction: Any, taus: Any
         ) -> tuple[jax.Array, jax.Array]:
-            chosen, returns = of_action(prediction, step.actions), step.returns  # [Z], []
+            chosen, returns = self.mix(of_action(prediction, step.actions)), step.returns  # [Z], []
             if c.munchausen:
                 next_q = mask_values(head.expected(next_target), step.next_mask)
                 policy, log_policy = soft_values(next_q, hyperparams.temperature)
@@ -197,12 +203,16 @@ class ValueLearner:
                     now_q, step.actions, hyperparams.temperature, c.munchausen_floor, hyperparams.munchausen_scale
                 )
             else:
-                best = jnp.argmax(mask_values(head.expected(next_choice), step.next_mask))
-                next_outputs = of_action(next_target, best)
+                best = jnp.argmax(mask_values(head.expected(next_choice), step.next_mask), axis=-1)
+                next_outputs = self.mix(of_action(next_target, best))
             target_outputs = jax.lax.stop_gradient(head.target(returns, step.discounts, next_outputs))  # [Z]
             return head.loss(chosen, target_outputs, taus)
 
         return jax.vmap(one)(self.transitions(batch), next_target, next_choice, now_target, prediction, taus[2])
+
+    def mix(self, outputs: jax.Array) -> jax.Array:
+        """float32 [Z]: the outputs that are learned, from those of the chosen actions: a team's are summed."""
+        return outputs.sum(0) if self.team else outputs
 
     def transitions(self, batch: Any) -> Transitions:
         """The transitions of a batch, leaves [B, …]."""
@@ -280,8 +290,8 @@ def scale_by_stddev_outside(decay: float, eps: float) -> optax.GradientTransform
 
 
 def of_action(outputs: jax.Array, action: jax.Array) -> jax.Array:
-    """float32 [Z]: one column of [Z, A]. As a product, because a gather's gradient is a scatter."""
-    return jnp.sum(outputs * jax.nn.one_hot(action, outputs.shape[-1])[None, :], axis=-1)
+    """float32 […, Z]: one column of […, Z, A]. As a product, because a gather's gradient is a scatter."""
+    return jnp.sum(outputs * jax.nn.one_hot(action, outputs.shape[-1])[..., None, :], axis=-1)
 
 
 def clip(gradient: Params, largest: jax.Array) -> Params:

@@ -3,7 +3,7 @@
 Random numbers are passed in as `Draws` by tests, and come from PyTorch's generator otherwise. All sizes follow from the
 settings and the network: nothing comes from the JAX side, which this checks.
 
-Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions.
+Shapes: B batch, F frames, Q fractions, Z outputs per action, A actions. Those of a team have an axis G of agents.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
+import jax
 import numpy as np
 import torch
 from torch import Tensor
@@ -60,6 +61,7 @@ class TorchLearner(TorchState):
         device: The PyTorch device.
         masked: How many axes a frame has, if it says which actions are available; 0 if it does not.
         torso_names: The JAX layer names of a user's own torso; None for a built-in one.
+        team: How many agents share the value that is learned, with a `TeamNet`; 0 for a single agent.
     """
 
     NETS = ("net", "target")
@@ -72,8 +74,10 @@ class TorchLearner(TorchState):
         device: str = "cpu",
         masked: int = 0,
         torso_names: parameters.TorsoNames | None = None,
+        team: int = 0,
     ):
         self.config, self.device, self.masked, self.torso_names = config, device, masked, torso_names
+        self.team = team
         self.net = net.to(device)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
         self.optimiser = make_optimiser(config, self.net.parameters(), config.lr)
@@ -96,11 +100,25 @@ class TorchLearner(TorchState):
     def to_jax(self, state: Mapping[str, Tensor]) -> Params:
         """A state_dict of this network, or gradients by the same names, as the JAX pytree."""
         arrays = {name: values.detach().cpu().numpy() for name, values in state.items()}
-        return parameters.to_tree("value", arrays, self.torso_names)
+        if not self.team:
+            return parameters.to_tree("value", arrays, self.torso_names)
+        trees = []
+        for i in range(len(self.net.members)):
+            own = {name.removeprefix(f"members.{i}."): x for name, x in arrays.items() if name.startswith(f"members.{i}.")}
+            trees.append(parameters.to_tree("value", own, self.torso_names))
+        return trees[0] if self.net.shared else jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
     def load(self, params: Params, target: bool = False) -> None:
         """Load the parameters of the JAX network into the online or the target network."""
-        net, found = (self.target if target else self.net), parameters.to_state("value", params, self.torso_names)
+        net = self.target if target else self.net
+        if not self.team:
+            self._load_into(net, params)
+            return
+        for i, member in enumerate(net.members):
+            self._load_into(member, params if net.shared else jax.tree.map(lambda leaf, i=i: leaf[i], params))
+
+    def _load_into(self, net: Any, params: Params) -> None:
+        found = parameters.to_state("value", params, self.torso_names)
         state = {name: torch.from_numpy(values) for name, values in found.items()}
         if self.torso_names is not None:  # it may have buffers, or parameters under two names
             by_id = {id(param): state[name] for name, param in net.named_parameters()}
@@ -137,7 +155,7 @@ class TorchLearner(TorchState):
 
     def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
         """The network's input states, and which actions are available, bool [B, A]; None if all are."""
-        return split_mask(states, self.net.head.actions, self.masked) if self.masked else (states, None)
+        return split_mask(states, self.net.head.actions, self.masked, self.team > 0) if self.masked else (states, None)
 
     def expected(self, outputs: Tensor) -> Tensor:
         """float32 [B, A]: the expected returns from outputs [B, Z, A]."""
@@ -152,9 +170,8 @@ class TorchLearner(TorchState):
         """float32 [B] each: the losses of the transitions, and their errors."""
         c, head, steps = self.config, self.head, self.transitions(batch)
         noise = [self.net.head.split_noise(normals) for normals in draws.noise]
-        rows = torch.arange(len(steps.actions), device=self.device)
         online = self.passes(self.net, batch)
-        chosen = online.now(draws.taus[2], noise[2])[rows, :, steps.actions]  # [B, Z]
+        chosen = of_action(online.now(draws.taus[2], noise[2]), steps.actions)  # [B, Z]
         returns = steps.returns
         with torch.no_grad():
             old = self.passes(self.target, batch)
@@ -172,8 +189,8 @@ class TorchLearner(TorchState):
                     next_choice = online.next(draws.taus[0], noise[0])
                 elif head.fractions:
                     next_choice = old.next(draws.taus[0], noise[1])
-                best = mask_values(head.expected(next_choice), steps.next_mask).argmax(1)
-                next_outputs = next_target[rows, :, best]
+                best = mask_values(head.expected(next_choice), steps.next_mask).argmax(-1)
+                next_outputs = of_action(next_target, best)
             target_outputs = head.target(returns, steps.discounts, next_outputs)
         return head.loss(chosen, target_outputs, draws.taus[2])
 
@@ -220,6 +237,14 @@ class TorchLearner(TorchState):
     def sync(self) -> None:
         """Copy the online network into the target network."""
         self.target.load_state_dict(self.net.state_dict())
+
+
+def of_action(outputs: Tensor, actions: Tensor) -> Tensor:
+    """[B, Z]: the outputs [B, Z, A] of actions [B]; of a team's, [B, G, Z, A] and [B, G], the sum over agents."""
+    if actions.ndim == 1:
+        return outputs[torch.arange(len(actions), device=actions.device), :, actions]
+    places = actions[..., None, None].expand(*outputs.shape[:-1], 1)
+    return outputs.gather(-1, places)[..., 0].sum(1)
 
 
 class CentredRmsProp(torch.optim.Optimizer):

@@ -33,7 +33,7 @@ class ReturnHead:
         raise NotImplementedError
 
     def expected(self, outputs: Tensor) -> Tensor:
-        """float32 [B, A] from outputs [B, Z, A]."""
+        """float32 […, A] from outputs […, Z, A]."""
         raise NotImplementedError
 
     def target(self, returns: Tensor, discounts: Tensor, next_outputs: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ class Scalar(ReturnHead):
 
     def expected(self, outputs: Tensor) -> Tensor:
         """The output itself."""
-        return outputs[:, 0]
+        return outputs[..., 0, :]
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
         """The loss of the temporal-difference error, and its absolute value."""
@@ -85,7 +85,7 @@ class Categorical(ReturnHead):
 
     def expected(self, outputs: Tensor) -> Tensor:
         """The mean of the distribution."""
-        return (functional.softmax(outputs, 1) * self.support(outputs.device)[:, None]).sum(1)
+        return (functional.softmax(outputs, -2) * self.support(outputs.device)[:, None]).sum(-2)
 
     def target(self, returns: Tensor, discounts: Tensor, next_outputs: Tensor) -> Tensor:
         """The next state's distribution, shifted and projected onto the atoms."""
@@ -112,7 +112,7 @@ class Quantile(ReturnHead):
 
     def expected(self, outputs: Tensor) -> Tensor:
         """The mean of the quantiles."""
-        return outputs.mean(1)
+        return outputs.mean(-2)
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
         """Quantile regression at the interval midpoints."""
@@ -134,7 +134,7 @@ class Implicit(ReturnHead):
 
     def expected(self, outputs: Tensor) -> Tensor:
         """The mean of the quantiles."""
-        return outputs.mean(1)
+        return outputs.mean(-2)
 
     def loss(self, chosen: Tensor, target: Tensor, taus: Tensor) -> tuple[Tensor, Tensor]:
         """Quantile regression at the sampled fractions."""

@@ -45,10 +45,19 @@ class RecurrentNet(nn.Module):
         super().__init__()
         self.torso, self.memory, self.head, self.fields = torso, memory, head, tuple(fields)
 
+    @property
+    def width(self) -> int:
+        """Numbers of the hidden state."""
+        return self.memory.width
+
     def forward(self, states: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
         """[B, Z, A] from states [B, F, …] that begin an episode."""
-        nothing = torch.zeros(len(states), self.memory.width, device=states.device)
-        return self.head(self.step(states, nothing), taus, noise)
+        nothing = torch.zeros(len(states), self.width, device=states.device)
+        return self.outputs(self.step(states, nothing), taus, noise)
+
+    def outputs(self, hidden: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
+        """[B, Z, A] from hidden states [B, H]."""
+        return self.head(hidden, taus, noise)
 
     def step(self, states: Tensor, hidden: Tensor) -> Tensor:
         """[B, H]: the state after one more step, from states [B, F, …] and hidden states [B, H]."""

@@ -158,7 +158,7 @@ def _step_torch(other: Any, net: Any, states: Any, hidden: Any, taus: Any, noise
     seen, _ = other.split_mask(other.tensor(states))
     if isinstance(hidden, tuple):
         return net(seen, taus, noise)
-    return net.head(net.step(seen, other.tensor(hidden)), taus, noise)
+    return net.outputs(net.step(seen, other.tensor(hidden)), taus, noise)
 
 
 def _apply_once(

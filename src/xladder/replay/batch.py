@@ -12,7 +12,7 @@ class Batch(NamedTuple):
     """B transitions."""
 
     states: Array  # [B, F, …]
-    actions: Array  # int8 or int32 [B]
+    actions: Array  # int8 or int32 [B], or [B, team]
     returns: Array  # float32 [B]: discounted sum of n rewards
     discounts: Array  # float32 [B]: γⁿ, or 0 after a terminal step
     next_states: Array  # [B, F, …]
@@ -28,7 +28,7 @@ class Sequences(NamedTuple):
     states: Array  # [B, T, F, …]
     is_first: Array  # bool [B, T]: whether a state begins an episode
     hidden: Array  # float32 [B, H]: the network's state before the first of them, as it was when it acted
-    actions: Array  # int8 or int32 [B, S]
+    actions: Array  # int8 or int32 [B, S], or [B, S, team]
     returns: Array  # float32 [B, S]: discounted sum of n rewards
     discounts: Array  # float32 [B, S]: γⁿ, or 0 after a terminal step
     steps: Array  # int32 [B, S]: how many steps after a transition's state its next state comes

@@ -70,7 +70,7 @@ class History(NamedTuple):
     """The rows of N envs; unwritten rows are zero. A single row per env has the same fields, without L."""
 
     frames: Array  # [N, L, *frame]
-    actions: Array  # int [N, L], of the smallest type that holds them
+    actions: Array  # int [N, L], or [N, L, team], of the smallest type that holds them
     rewards: Array  # float32 [N, L]
     terminated: Array  # bool [N, L]: the next state has no value
     truncated: Array  # bool [N, L]: the episode was truncated after the action
@@ -111,12 +111,23 @@ def action_dtype(actions: int) -> np.dtype:
     return np.dtype(next((t for t in (np.int8, np.int16) if actions - 1 <= np.iinfo(t).max), np.int32))
 
 
-def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2, hidden: int = 0) -> Any:
-    """An empty memory for frames of this shape and dtype, and hidden states of `hidden` numbers, if any."""
+def init(
+    num_envs: int,
+    length: int,
+    shape: tuple[int, ...],
+    dtype: Any,
+    actions: int = 2,
+    hidden: int = 0,
+    choices: tuple[int, ...] = (),
+) -> Any:
+    """An empty memory for frames of this shape and dtype, and hidden states of `hidden` numbers, if any.
+
+    What is chosen in one env has the shape `choices`: [] for a single agent, [team] for a team.
+    """
     rows = (num_envs, length)
     plain = History(
         frames=jnp.zeros((*rows, *shape), dtype),
-        actions=jnp.zeros(rows, action_dtype(actions)),
+        actions=jnp.zeros((*rows, *choices), action_dtype(actions)),
         rewards=jnp.zeros(rows, jnp.float32),
         terminated=jnp.zeros(rows, bool),
         truncated=jnp.zeros(rows, bool),
@@ -125,9 +136,17 @@ def init(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions
     return rows_of(plain, jnp.zeros((*rows, hidden), jnp.float32)) if hidden else plain
 
 
-def num_bytes(num_envs: int, length: int, shape: tuple[int, ...], dtype: Any, actions: int = 2, hidden: int = 0) -> int:
+def num_bytes(
+    num_envs: int,
+    length: int,
+    shape: tuple[int, ...],
+    dtype: Any,
+    actions: int = 2,
+    hidden: int = 0,
+    choices: tuple[int, ...] = (),
+) -> int:
     """Bytes of the memory that `init` would return."""
-    action, reward, flags = action_dtype(actions).itemsize, 4, 3
+    action, reward, flags = action_dtype(actions).itemsize * math.prod(choices), 4, 3
     return num_envs * length * (math.prod(shape) * jnp.dtype(dtype).itemsize + action + reward + flags + 4 * hidden)
 
 

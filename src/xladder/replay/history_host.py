@@ -22,13 +22,20 @@ class HostHistory(Stateful):
     STATE = ("rows", "head", "size")
 
     def __init__(
-        self, num_envs: int, window: Window, shape: tuple[int, ...], dtype: Any, actions: int = 2, hidden: int = 0
+        self,
+        num_envs: int,
+        window: Window,
+        shape: tuple[int, ...],
+        dtype: Any,
+        actions: int = 2,
+        hidden: int = 0,
+        choices: tuple[int, ...] = (),
     ):
         self.num_envs, self.window = num_envs, window
         rows = (num_envs, window.length)
         plain = History(
             frames=np.zeros((*rows, *shape), dtype),
-            actions=np.zeros(rows, action_dtype(actions)),
+            actions=np.zeros((*rows, *choices), action_dtype(actions)),
             rewards=np.zeros(rows, np.float32),
             terminated=np.zeros(rows, bool),
             truncated=np.zeros(rows, bool),

@@ -130,7 +130,8 @@ def read(file: Path, plan: Plan) -> dict[Place | None, Params]:
 
 def arrange(file: Path, plan: Plan, found: Mapping[Place | None, Params]) -> Imported:
     """Assign the networks of a file to seeds and agents, for all agents of the plan."""
-    agents = plan.config.num_learners if plan.config.agent_axis else 1
+    config = nets.acting(plan)
+    agents = config.num_learners if config.agent_axis else 1
     first = plan.seeds[0]
     placed = {place or (first, 0): net for place, net in found.items()}
     if None in found and len(found) > 1:
@@ -158,7 +159,8 @@ def read_files(files: Sequence[Path], plan: Plan) -> Imported:
     """
     from xladder.runs import sorrel_agents
 
-    agents = plan.config.num_learners if plan.config.agent_axis else 1
+    config = nets.acting(plan)
+    agents = config.num_learners if config.agent_axis else 1
     if len(files) not in (1, agents):
         raise UsageError(
             f"There are {len(files)} files, but with these settings there are {agents} agents: give one each."

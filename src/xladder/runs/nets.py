@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,11 +21,17 @@ Place = tuple[int, int]
 """A seed and the index of an agent."""
 
 
+def acting(plan: Plan) -> Any:
+    """The settings under which the agents of a run act: parameters have an agent axis where each has its own."""
+    return plan.config.family.acting_config(plan.config)
+
+
 def places(result: Result, seed: int | None = None, agent: int | None = None) -> list[Place]:
     """List the networks of a run by seed and agent: all, or those of one seed or one agent."""
     plan = result.plan
     trained = plan.seeds[: jax.tree.leaves(result.params)[0].shape[0]]  # a stopped run may not have trained all
-    agents = range(plan.config.num_learners if plan.config.agent_axis else 1)
+    config = acting(plan)
+    agents = range(config.num_learners if config.agent_axis else 1)
     if seed is not None and seed not in trained:
         raise UsageError(f"There is no seed {seed} in this run: it has {format_numbers(trained)}.")
     if agent is not None and agent not in agents:
@@ -35,7 +42,7 @@ def places(result: Result, seed: int | None = None, agent: int | None = None) ->
 def take(result: Result, place: Place) -> Params:
     """The parameters of one network."""
     seed, agent = result.plan.seeds.index(place[0]), place[1]
-    several = result.plan.config.agent_axis
+    several = acting(result.plan).agent_axis
     return jax.tree.map(lambda leaf: np.asarray(leaf[seed, agent] if several else leaf[seed]), result.params)
 
 
@@ -48,15 +55,16 @@ def policy(result: Result, seed: int | None = None, agent: int = 0) -> Policy:
 
 def put_together(plan: Plan, nets: Mapping[Place, Params]) -> Params:
     """Combine the networks of all seeds and agents into one pytree, leaves [seed, …] or [seed, agent, …]."""
-    if not plan.config.agent_axis:
+    config = acting(plan)
+    if not config.agent_axis:
         return stack_seeds([nets[seed, 0] for seed in plan.seeds])
-    agents = range(plan.config.num_learners)
+    agents = range(config.num_learners)
     return stack_seeds([stack_seeds([nets[seed, agent] for agent in agents]) for seed in plan.seeds])
 
 
 def shapes(plan: Plan) -> Params:
     """The shapes of one network's parameters, without initialising them."""
-    lead = 2 if plan.config.agent_axis else 1
+    lead = 2 if acting(plan).agent_axis else 1
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[lead:], leaf.dtype), shapes_of_one_seed(plan))
 
 

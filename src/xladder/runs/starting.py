@@ -81,11 +81,11 @@ def find_beginning(source: str | Path | Result, plan: Plan) -> Beginning:
     nets.check_twin(plan)
     imported = exchange.read_files([path], plan)
     seeds = sorted({seed for seed, _ in imported.nets})
-    rows = _rows(seeds, plan, str(path))
+    rows, config = _rows(seeds, plan, str(path)), nets.acting(plan)
     chosen = {
         (seed, agent): imported.nets[seeds[row], agent]
         for seed, row in zip(plan.seeds, rows, strict=True)
-        for agent in range(plan.config.num_learners if plan.config.agent_axis else 1)
+        for agent in range(config.num_learners if config.agent_axis else 1)
     }
     states = {name: array[rows] for name, array in imported.states.items()}
     return Beginning(nets.put_together(plan, chosen), states, f"`{path}`")

@@ -39,19 +39,31 @@ class EnvSpec(NamedTuple):
     masked: bool = False  # whether the last `actions` entries of a frame's last axis are the mask of available actions
     absences: bool = False  # whether an agent's episode may end before those of the others
     fields: tuple[tuple[str, tuple[int, ...], str], ...] = ()  # name, shape and dtype of the parts of a flat frame
+    team: int = 0  # agents that act together in every env: frames are [team, …], actions [team], and rewards the team's
+    shared: bool = False  # whether one network serves all agents of a team
 
     @property
     def seen(self) -> tuple[int, ...]:
         """The shape of a frame without the action mask: the network's input."""
         return (*self.shape[:-1], self.shape[-1] - self.actions) if self.masked else self.shape
 
+    @property
+    def of_one(self) -> EnvSpec:
+        """The spec of one agent: without the axis of a team's agents."""
+        return self._replace(shape=self.shape[1:], team=0, shared=False) if self.team else self
+
+    @property
+    def choices(self) -> tuple[int, ...]:
+        """The shape of what is chosen in one env: [team], or [] for a single agent."""
+        return (self.team,) if self.team else ()
+
 
 def available(spec: EnvSpec, frames: Array) -> Array:
-    """bool […, A]: which actions are available, from masked frames […, *shape].
+    """bool […, A], or […, team, A]: which actions are available, from masked frames […, *shape].
 
     An image has the mask in further columns, or channels, of every row; the first row is read.
     """
-    corner = (0,) * (len(spec.shape) - 1)
+    corner = (slice(None),) * len(spec.choices) + (0,) * (len(spec.of_one.shape) - 1)
     return frames[(..., *corner, slice(-spec.actions, None))] > 0
 
 

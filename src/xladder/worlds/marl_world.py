@@ -8,7 +8,7 @@ available. The mask of available actions is appended to the frame where it diffe
 JaxMARL has one kind of end, `dones`, which is a termination here. A world that is cut by a time limit may say so in
 `infos["truncated"]`, a flag or a dict of flags by agent.
 
-With `SharedEnvs` one network serves all agents: each agent is a single-agent env, and its frame says which agent it is.
+Other layouts of the same envs, for one learner instead of one per agent, are in `marl_layouts.py`.
 
 Shapes: N envs, A agents, D numbers in a frame, K actions.
 """
@@ -42,6 +42,7 @@ from xladder.worlds.jax_checks import (
     trace,
     unpack,
 )
+from xladder.worlds.marl_layouts import SharedEnvs, TeamEnvs
 from xladder.worlds.observations import Layout, is_real, layout_of
 
 ALL = "__all__"
@@ -158,51 +159,6 @@ class MarlEnvs:
                 mask = jnp.pad((mask > 0).astype(jnp.float32), (0, most - mask.size))
                 padded[i] = jnp.concatenate([padded[i], mask])
         return jnp.stack(padded)
-
-
-@dataclass(frozen=True)
-class SharedEnvs:
-    """The A agents of N envs as N·A single-agent envs, whose frames say which agent it is.
-
-    The agents of an env are adjacent: row n·A + a is agent a of env n.
-    """
-
-    several: MarlEnvs
-
-    @property
-    def num_envs(self) -> int:
-        """Number of rows, N·A: every agent of every env."""
-        return self.several.num_envs * len(self.several.spec.agents)
-
-    @property
-    def spec(self) -> EnvSpec:
-        """The spec; an agent's one-hot number precedes its observation."""
-        spec = self.several.spec
-        if len(spec.shape) > 1:
-            return spec._replace(agents=(), fields=())
-        return spec._replace(shape=(spec.shape[0] + len(spec.agents),), agents=(), fields=())
-
-    def reset(self, keys: jax.Array) -> tuple[MarlState, jax.Array]:
-        """Reset all envs, from keys [N·A], of which each env uses one. Returns the state and frames [N·A, *shape]."""
-        state, frames = self.several.reset(keys[:: len(self.several.spec.agents)])
-        return state, self._rows(self._named(frames))
-
-    def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
-        """Step every env; actions int32 [N·A]."""
-        agents = len(self.several.spec.agents)
-        state, step = self.several.step(keys[::agents], state, actions.reshape(-1, agents).T)
-        step = step._replace(frame=self._named(step.frame))
-        return state, Step(*(self._rows(leaf) for leaf in step))
-
-    def _named(self, frames: jax.Array) -> jax.Array:
-        if frames.ndim > 3:
-            return frames
-        names = jnp.eye(frames.shape[0], dtype=frames.dtype)[:, None]  # [A, 1, A]
-        return jnp.concatenate([jnp.broadcast_to(names, (*frames.shape[:2], frames.shape[0])), frames], axis=-1)
-
-    def _rows(self, leaf: jax.Array) -> jax.Array:
-        """[N·A, …] from [A, N, …]."""
-        return jnp.moveaxis(leaf, 0, 1).reshape(-1, *leaf.shape[2:])
 
 
 @cache
@@ -383,6 +339,8 @@ def _jaxmarl() -> Any:
 def envs(world: Any, num_envs: int) -> Envs:
     """Envs of a configured world."""
     several = MarlEnvs(world.name, num_envs)
+    if world.team:
+        return TeamEnvs(several, world.shared)
     return SharedEnvs(several) if world.shared else several
 
 

@@ -80,13 +80,17 @@ class ValueFamily(Family):
             return "PQN has no twin in PyTorch"
         return settings.why_no_twin(config)
 
+    def acting_config(self, config: ValueConfig) -> ValueConfig:
+        """The settings under which trained agents act; those of a team act each on its own."""
+        return config.acting
+
     def torso_names(self, config: ValueConfig) -> Any:
         """The layer names of a user's torso in JAX and in PyTorch; None for built-in torsos."""
         if not is_own(config.learner.torso):
             return None
         from xladder.families.value import torso_twins_torch
 
-        return torso_twins_torch.torso_names(config.learner.torso, config.world.spec(), config.world.stack)
+        return torso_twins_torch.torso_names(config.learner.torso, config.world.spec().of_one, config.world.stack)
 
     def overlapped(
         self, config: ValueConfig, seed: int, platform: str, compiled: Compiled, placement: Placement = HERE
@@ -139,19 +143,19 @@ class ValueFamily(Family):
         """Evaluate the trained agents, and random actions for comparison."""
         from xladder.families.value.evaluation import score
 
-        return score(config, params, episodes, seed, compiled)
+        return score(self.acting_config(config), params, episodes, seed, compiled)
 
     def measure(self, config: ValueConfig, params: Params, tick: int, compiled: Compiled) -> Measurement:
         """Evaluate every seed's agent in a few episodes during training."""
         from xladder.families.value.evaluation import measure
 
-        return measure(config, params, tick, compiled)
+        return measure(self.acting_config(config), params, tick, compiled)
 
     def policy(self, config: ValueConfig, params: Params, compiled: Compiled) -> Policy:
         """A trained agent as a function from states to actions."""
         from xladder.families.value.evaluation import policy
 
-        return policy(config, params, compiled)
+        return policy(self.acting_config(config), params, compiled)
 
     def parity_levels(self, config: ValueConfig, updates: int, seed: int) -> list[Level]:
         """The parity levels: JAX against PyTorch and NumPy."""
@@ -163,7 +167,7 @@ class ValueFamily(Family):
         """Compare one network in JAX with the same in PyTorch."""
         from xladder.families.value.parity import forward
 
-        return forward(config, params, state)
+        return forward(self.acting_config(config), params, state)
 
     def panels(self, config: ValueConfig) -> tuple[Panel, ...]:
         """The panels of the learning curves."""

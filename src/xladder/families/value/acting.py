@@ -30,6 +30,7 @@ from xladder.losses.heads import make_head
 from xladder.nets.fields import unflatten
 from xladder.nets.heads import Head
 from xladder.nets.recurrent import Gru, RecurrentNet
+from xladder.nets.team import TeamNet
 from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
 from xladder.nets.value import ValueNet
 from xladder.replay import history
@@ -49,7 +50,7 @@ class Seen(NamedTuple):
 class Choice(NamedTuple):
     """What N envs are to do."""
 
-    actions: Array  # int32 [N]
+    actions: Array  # int32 [N], or [N, team]
     hidden: Any = ()  # float32 [N, H]: the network's state after the choice; () for a network without memory
 
 
@@ -86,7 +87,7 @@ class AgentMetrics(NamedTuple):
 class ActDraws(NamedTuple):
     """The random numbers of one action selection in every env."""
 
-    explore: Array  # float32 [N], compared with ε
+    explore: Array  # float32 [N], or [N, team], like `action`; compared with ε
     action: Array  # int32 [N], taken when exploring; where some are not available, a uniform number instead
     taus: Array  # float32 [N, Q]; Q = 0 where the head needs none
     noise: Array  # float32 [N, noise_size]; empty where nothing is noisy
@@ -215,7 +216,7 @@ class ActingProgram(Portable):
 
     def no_memories(self, rows: int) -> Any:
         """float32 [N, H]: the network's state where an episode begins; () for a network without memory."""
-        width = self.config.learner.recurrent
+        width = self.config.hidden_width
         return jnp.zeros((rows, width), jnp.float32) if width else ()
 
     def reset_keys(self, key: jax.Array) -> jax.Array:
@@ -234,17 +235,18 @@ class ActingProgram(Portable):
         """
         c, n, learner = self.config.learner, self.config.world.rows, self.learner
         fractions = c.act_quantiles if learner.fractions else 0
-        uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (n, 2 + fractions))
+        shape = n, *self.spec.choices
+        uniforms = jax.random.uniform(keys.address(key, step, 0, Stream.ACT), (*shape, 2 + fractions))
         if c.explore_repeat > 1:
-            held = jax.random.uniform(keys.address(key, step // c.explore_repeat, 2, Stream.ACT), (n, 2))
-            uniforms = jnp.concatenate([held, uniforms[:, 2:]], axis=1)
+            held = jax.random.uniform(keys.address(key, step // c.explore_repeat, 2, Stream.ACT), (*shape, 2))
+            uniforms = jnp.concatenate([held, uniforms[..., 2:]], axis=-1)
         noise = jnp.zeros((n, 0), jnp.float32)
         if learner.noise_size:
             noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
         if self.spec.masked:
-            return ActDraws(uniforms[:, 0], uniforms[:, 1], uniforms[:, 2:], noise)
-        action = (uniforms[:, 1] * self.spec.actions).astype(jnp.int32)
-        return ActDraws(uniforms[:, 0], jnp.minimum(action, self.spec.actions - 1), uniforms[:, 2:], noise)
+            return ActDraws(uniforms[..., 0], uniforms[..., 1], uniforms[..., 2:], noise)
+        action = (uniforms[..., 1] * self.spec.actions).astype(jnp.int32)
+        return ActDraws(uniforms[..., 0], jnp.minimum(action, self.spec.actions - 1), uniforms[..., 2:], noise)
 
     def epsilon(self, tick: Array, hyperparams: Any = None) -> Array:
         """float32 […]: ε in a tick, for hyperparameters […]; those of the settings if not given."""
@@ -334,15 +336,16 @@ class ActingProgram(Portable):
 
 
 def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
-    """int32 [N]: uniformly random actions among those available, bool [N, K]."""
-    ranks = jnp.cumsum(available, axis=1, dtype=jnp.int32)
-    rank = jnp.minimum((uniforms * ranks[:, -1]).astype(jnp.int32), ranks[:, -1] - 1)
-    return jnp.argmax(available & (ranks == rank[:, None] + 1), axis=1).astype(jnp.int32)
+    """int32 [N, …]: uniformly random actions among those available, bool [N, …, K]."""
+    ranks = jnp.cumsum(available, axis=-1, dtype=jnp.int32)
+    rank = jnp.minimum((uniforms * ranks[..., -1]).astype(jnp.int32), ranks[..., -1] - 1)
+    return jnp.argmax(available & (ranks == rank[..., None] + 1), axis=-1).astype(jnp.int32)
 
 
 @cache
 def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
     """Build the learner for a world's frames; with `norm`, hidden layers are normalised."""
+    team, shared, spec = spec.team, spec.shared, spec.of_one
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
     if is_own(config.torso):
@@ -374,8 +377,9 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
         norm=norm,
         dtype=dtype,
     )
-    masked = spec.masked * len(spec.shape)
-    if width:
-        net: Any = RecurrentNet(torso, Gru(width, dtype), head, fields)
-        return RecurrentLearner(config, net, masked=masked)
-    return ValueLearner(config, ValueNet(torso, head, fields), masked=masked)
+    axes = len(spec.shape)
+    net: Any = RecurrentNet(torso, Gru(width, dtype), head, fields) if width else ValueNet(torso, head, fields)
+    if team:
+        net = TeamNet(net, team, shared, axes)
+    kind = RecurrentLearner if width else ValueLearner
+    return kind(config, net, masked=spec.masked * axes, team=team)

@@ -88,9 +88,9 @@ def memory_bytes(config: ValueConfig) -> int:
 
     n, memory = config.world.rows, config.learner.memory
     spec = config.world.spec()
-    agents = max(1, len(spec.agents))
+    agents, sizes = max(1, len(spec.agents)), (spec.actions, config.hidden_width, spec.choices)
     return (
-        agents * num_bytes(n, memory // n, spec.shape, spec.dtype, spec.actions, config.learner.recurrent)
+        agents * num_bytes(n, memory // n, spec.shape, spec.dtype, *sizes)
         + agents * 4 * memory * config.learner.prioritised
     )
 
@@ -106,6 +106,8 @@ def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     if config.learner.strata > 1:
         found["actors"] = ("its replay memories sample uniformly over their envs (`--learner.strata 1`)", "parallel")
+    if getattr(config.world, "team", False):
+        found["actors"] = ("its replay memories keep the action of one agent, not those of a team", "fused")
     if config.learner.recurrent:
         found["actors"] = ("its replay memories keep transitions, not sequences with hidden states", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
@@ -123,7 +125,7 @@ def why_no_twin(config: ValueConfig) -> str:
         return missing
     from xladder.families.value import torso_twins_torch
 
-    return torso_twins_torch.fault(torso, config.world.spec(), config.world.stack, config.world.name)
+    return torso_twins_torch.fault(torso, config.world.spec().of_one, config.world.stack, config.world.name)
 
 
 def for_mesh(config: ValueConfig, devices: int) -> Any:
@@ -155,7 +157,7 @@ def check_torso(config: ValueConfig, shape: tuple[int, ...]) -> None:
     """Raise a `UsageError` if the torso cannot take frames of this shape; the error names one that can."""
     torso, name = config.learner.torso, config.world.name
     if is_own(torso):
-        own_torsos.check(torso, config.world.spec(), config.world.stack, name)
+        own_torsos.check(torso, config.world.spec().of_one, config.world.stack, name)
         return
     if takes(torso, shape):
         return
@@ -221,7 +223,7 @@ class ValueConfig:
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
-        check_torso(self, self.world.spec().shape)
+        check_torso(self, self.world.spec().of_one.shape)
 
     def note(self) -> str:
         """A note to print before the run starts, or an empty string."""
@@ -297,6 +299,16 @@ class ValueConfig:
     def explore_steps(self) -> int:
         """Agent steps over which ε decays, or its half-life."""
         return self.learner.epsilon_steps or round(self.learner.epsilon_share * self.agent_steps)
+
+    @property
+    def hidden_width(self) -> int:
+        """Numbers of the hidden state in one row: those of all agents of a team; 0 for a network without memory."""
+        return self.learner.recurrent and self.learner.recurrent * max(1, self.world.spec().team)
+
+    @property
+    def acting(self) -> Any:
+        """The settings under which trained agents act: those of a team act each on its own."""
+        return self
 
     @property
     def num_learners(self) -> int:

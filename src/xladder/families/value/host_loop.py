@@ -66,7 +66,8 @@ class HostMemory(Stateful):
         config, spec = program.config, program.spec
         n, c = config.world.rows, config.learner
         self.program = program
-        self.history = HostHistory(n, program.window, spec.shape, spec.dtype, spec.actions, c.recurrent)
+        sizes = spec.actions, config.hidden_width, spec.choices
+        self.history = HostHistory(n, program.window, spec.shape, spec.dtype, *sizes)
         self.gather: Any = partial(sequences_host.gather, self.history) if c.recurrent else self.history.gather
         self.priorities = priorities_host.HostPriorities(n, program.window.length) if c.prioritised else None
         self.alpha, self.beta, self.strata = c.alpha, np.float32(c.beta), c.strata
@@ -103,7 +104,7 @@ class HostLoop(Stateful):
         self.program = Program(config)
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.memories = [HostMemory(self.program) for _ in range(self.program.num_agents)]
-        self.games = Stepper(actor.worlds, config.world.stack, config.learner.recurrent)
+        self.games = Stepper(actor.worlds, config.world.stack, config.hidden_width)
 
     def advance(self) -> dict[str, np.ndarray]:
         """One tick: choose actions, learn (in the last step only), step the envs, store."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from xladder.errors import need
 from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.families.value.own_presets import from_gymnax
@@ -30,15 +31,18 @@ class WorldConfig(ValueWorld):
     shared: bool = False
     """One network and replay memory for all agents, with an agent ID in the observation; steps then count per agent."""
 
+    team: bool = False
+    """One team: its value is the sum of the agents' values, and is learned from the sum of their rewards (VDN)."""
+
     @property
     def rows(self) -> int:
-        """Rows that one learner sees: one per env, or with a shared network one per agent of each env."""
-        return self.num_envs * len(self.all_agents) if self.shared else self.num_envs
+        """Rows that one learner sees: one per env, or with a network that independent agents share one per agent."""
+        return self.num_envs * len(self.all_agents) if self.shared and not self.team else self.num_envs
 
     @property
     def agents(self) -> tuple[str, ...]:
         """Names of the agents that learn independently."""
-        return () if self.shared else self.all_agents
+        return () if self.shared or self.team else self.all_agents
 
     @property
     def all_agents(self) -> tuple[str, ...]:
@@ -72,12 +76,36 @@ class Config(StepsConfig):
 
     world: WorldConfig = field(default_factory=WorldConfig)
 
+    @property
+    def acting(self) -> Any:
+        """The settings under which trained agents act: those of a team act each on its own."""
+        return replace(self, world=replace(self.world, team=False))
+
+    def check_world(self) -> None:
+        """Raise a `UsageError` if agents cannot be a team under these settings, or the torso cannot take their frames."""
+        if self.world.team:
+            check_team(self)
+        super().check_world()
+
+
+def check_team(config: Config) -> None:
+    """Raise a `UsageError` if the settings are not those of a team."""
+    c, agents, name = config.learner, config.world.all_agents, config.world.name
+    alone = f"`{name}` has one agent, {agents[0]}: leave it out"
+    need(len(agents) > 1, "world.team", True, alone)
+    need(config.algorithm != "pqn", "world.team", True, "PQN learns for one agent: leave it out, or `--preset pqn`")
+    need(c.head == "scalar", "learner.head", c.head, "a team sums values, not distributions: use scalar")
+    need(not c.munchausen, "learner.munchausen", True, "a team learns the best sum of values: use `--learner.no-munchausen`")
+    need(not c.noisy, "learner.noisy", True, "a team's agents explore by ε each: use `--learner.no-noisy`")
+
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world, chosen by the shape of its frames."""
     if protocol is not None:
         published.check_protocol(place.name, (), protocol)
-    return {name: suited_to_others(config) for name, config in from_gymnax(Config(WorldConfig(place.name))).items()}
+    found = {name: suited_to_others(config) for name, config in from_gymnax(Config(WorldConfig(place.name))).items()}
+    team = replace(found["dqn"], world=replace(found["dqn"].world, team=True, shared=True))
+    return found | {"vdn": replace(team, learner=replace(team.learner, double=True))}
 
 
 def suited_to_others(config: StepsConfig) -> Any:

@@ -93,15 +93,16 @@ def _levels(config: ValueConfig, updates: int, seed: int) -> Iterator[Level]:
 
 def record(config: ValueConfig, seed: int) -> list[Transition]:
     """Record transitions of random actions, as the first agent sees them; a network's memory is random, too."""
-    world, n, width = config.world, config.world.rows, config.learner.recurrent
+    world, n, width = config.world, config.world.rows, config.hidden_width
     rng, rows = np.random.default_rng(seed), []
     stepper = Stepper(world.on_host(world.num_envs, seed, compiled), world.stack, width)
     try:
         for _ in range(max(RECORDED // n, world.stack + config.learner.span + 2)):
             count = len(stepper.is_first)
-            actions = rng.integers(0, stepper.worlds.spec.actions, count, dtype=np.int32)
+            shape = count, *stepper.worlds.spec.choices
+            actions = rng.integers(0, stepper.worlds.spec.actions, shape, dtype=np.int32)
             hidden = rng.uniform(-1, 1, (count, width)).astype(np.float32) if width else ()
-            stepper.send(actions, [hidden])
+            stepper.send([actions], [hidden])
             rows.append(jax.tree.map(np.array, of_agent(stepper.recv(), 0, stepper.agents)))
     finally:
         stepper.close()

@@ -59,7 +59,7 @@ def draw(result: Result, score: Mapping[str, Any] | None, folder: Path, title: s
     """Write a GIF of one episode of the best seed's agent, if the run was evaluated. Returns the files."""
     if score is None:
         return {}
-    frames, rewards, how = watch(result.config, pick(result.params, best_seed(result)))
+    frames, rewards, how = watch(result.config.acting, pick(result.params, best_seed(result)))
     path = folder / "replay.gif"
     write_game_gif(path, frames, rewards, title, draw=how)
     return {"replay": path}
@@ -76,7 +76,7 @@ def best_seed(result: Result) -> int:
 
 def scenes(result: Result) -> list[Scene]:
     """One episode of the best seed's agent as a film, with what it expected of its actions."""
-    best, config = best_seed(result), result.config
+    best, config = best_seed(result), result.config.acting
     params = pick(result.params, best)
     played = play(config, params)
     values = _values(config, params, played.states)

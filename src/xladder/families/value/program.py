@@ -118,8 +118,8 @@ class Program(ActingProgram):
 
     def empty_rows(self, num_envs: int, length: int) -> Any:
         """An empty replay memory with this many rows per env."""
-        spec, hidden = self.spec, self.config.learner.recurrent
-        return history.init(num_envs, length, spec.shape, spec.dtype, spec.actions, hidden)
+        spec, hidden = self.spec, self.config.hidden_width
+        return history.init(num_envs, length, spec.shape, spec.dtype, spec.actions, hidden, spec.choices)
 
     def params(self, runs: TrainState) -> Params:
         """The parameters of a population, leaves [S, …]."""

@@ -24,7 +24,7 @@ class Transition(NamedTuple):
 
     frames: np.ndarray  # [R, *frame]: the frames before the step
     is_first: np.ndarray  # bool [R]: whether those frames began an episode
-    actions: np.ndarray  # int [R]
+    actions: np.ndarray  # int [R], or [R, team]
     step: Step  # leaves [R, …]
     ended: Ended
     hidden: Any = ()  # float32 [R, H]: the network's state before the frames; () for a network without memory
@@ -95,9 +95,12 @@ class Stepper(Stateful):
         return self.hidden.reshape(self.agents, -1, self.width)[agent] if self.width else ()
 
     def send(self, actions: Sequence[np.ndarray] | np.ndarray, hidden: Sequence[Any] = ()) -> None:
-        """Start a step with actions int [R], or [N] for every agent, and every network's hidden states after them."""
+        """Start a step with actions int [R], or [N] for every agent, and every network's hidden states after them.
+
+        A team's actions are a list of one array, [N, team].
+        """
         self._hidden = np.concatenate([np.asarray(each) for each in hidden]) if self.width else ()
-        chosen = np.concatenate([np.ravel(each) for each in actions]) if self.agents > 1 else np.ravel(actions)
+        chosen = np.concatenate([np.atleast_1d(each) for each in actions])
         self._actions = with_forced(self.worlds, chosen)
         several = bool(self.worlds.spec.agents)
         self.worlds.send(self._actions.reshape(self.agents, -1) if several else self._actions)
@@ -137,10 +140,10 @@ def of_agent(transition: Transition, agent: int, agents: int) -> Transition:
 
 
 def random_available(available: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """int [N]: random actions among those available, bool [N, K]; the twin of `acting.random_available`."""
-    ranks = np.cumsum(available, axis=1)
-    rank = np.minimum((uniforms * ranks[:, -1].astype(np.float32)).astype(int), ranks[:, -1] - 1)
-    return np.argmax(available & (ranks == rank[:, None] + 1), axis=1)
+    """int [N, …]: random actions among those available, bool [N, …, K]; the twin of `acting.random_available`."""
+    ranks = np.cumsum(available, axis=-1)
+    rank = np.minimum((uniforms * ranks[..., -1].astype(np.float32)).astype(int), ranks[..., -1] - 1)
+    return np.argmax(available & (ranks == rank[..., None] + 1), axis=-1)
 
 
 class Report(NamedTuple):

@@ -25,6 +25,7 @@ from xladder.losses.heads_torch import make_head
 from xladder.nets import torsos_torch
 from xladder.nets.fields_torch import unflatten
 from xladder.nets.recurrent_torch import Gru, RecurrentNet
+from xladder.nets.team_torch import TeamNet
 from xladder.nets.value_torch import Head, ValueNet
 from xladder.replay.history import CANDIDATES
 from xladder.worlds.envs import EnvSpec
@@ -57,10 +58,11 @@ class Backend(TorchBackend):
         rng, repeat = self.rng, self.config.learner.explore_repeat
         if repeat > 1:  # the same numbers for so many steps, and after a resumption
             rng = np.random.default_rng((self._seed, agent, step // repeat))
-        explore = rng.random(n, dtype=np.float32)
+        shape = n, *spec.choices
+        explore, masked = rng.random(shape, dtype=np.float32), spec.masked
         return ActDraws(
             explore=explore,
-            action=rng.random(n, dtype=np.float32) if spec.masked else rng.integers(0, spec.actions, n, dtype=np.int32),
+            action=rng.random(shape, np.float32) if masked else rng.integers(0, spec.actions, shape, dtype=np.int32),
             taus=self.rng.random((n, fractions), dtype=np.float32),
             noise=self.rng.standard_normal((n, learner.net.head.noise_size), dtype=np.float32),
         )
@@ -69,7 +71,7 @@ class Backend(TorchBackend):
         """The greedy actions in a batch of states."""
         noise = draws.noise if draws.noise.shape[1] else None
         values, hidden = self.agents[agent].step_values(stack, hidden, draws.taus, noise)
-        return Choice(values.argmax(1), hidden)
+        return Choice(values.argmax(-1), hidden)
 
     def draw_indices(self, update: int, agent: int) -> np.ndarray:
         """Uniform numbers that pick where the samples of an update start."""
@@ -113,18 +115,25 @@ class Backend(TorchBackend):
         self.agents[agent].update(batch)
         for _ in range(self.config.steps_per_tick):
             stacks = np.zeros((n, stack, *self.program.spec.shape), self.program.spec.dtype)
-            hidden = np.zeros((n, self.config.learner.recurrent), np.float32) if self.config.learner.recurrent else ()
+            hidden = np.zeros((n, self.config.hidden_width), np.float32) if self.config.learner.recurrent else ()
             self.greedy(agent, stacks, hidden, self.draw(0, agent))
 
 
 def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
     """Build the PyTorch learner from the settings and the world's frame shape alone."""
-    c, spec, stack = config.learner, config.world.spec(), config.world.stack
-    kind, masked = RecurrentTorchLearner if c.recurrent else TorchLearner, spec.masked * len(spec.shape)
-    if not is_own(c.torso):
-        return kind(c, make_net(c, make_torso(c, spec, stack), spec, stack), device, masked)
-    net = make_net(c, torso_twins_torch.make_twin(c.torso, spec, stack), spec, stack)
-    return kind(c, net, device, masked, torso_twins_torch.torso_names(c.torso, spec, stack))
+    c, whole, stack = config.learner, config.world.spec(), config.world.stack
+    spec, own = whole.of_one, is_own(c.torso)
+    kind, axes = RecurrentTorchLearner if c.recurrent else TorchLearner, len(spec.shape)
+
+    def one() -> torch.nn.Module:
+        torso = torso_twins_torch.make_twin(c.torso, spec, stack) if own else make_torso(c, spec, stack)
+        return make_net(c, torso, spec, stack)
+
+    names = torso_twins_torch.torso_names(c.torso, spec, stack) if own else None
+    if not whole.team:
+        return kind(c, one(), device, spec.masked * axes, names)
+    members = [one() for _ in range(1 if whole.shared else whole.team)]
+    return kind(c, TeamNet(members, whole.team, axes), device, spec.masked * axes, names, whole.team)
 
 
 def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Module:
