@@ -98,7 +98,8 @@ def test_bands_belong_to_games_and_frames_that_were_published():
         (40, 0.9),
         (200, None),
     ]
-    assert published("breakout")[0] == Published("cleanrl", 40 * M, 377.8, 34.9, 3)
+    assert published("breakout")[0] == Published("atari100k", 400_000, 1.9)
+    assert published("breakout")[1] == Published("cleanrl", 40 * M, 377.8, 34.9, 3)
     assert published("chess") == ()
 
 

@@ -2,7 +2,7 @@
 
 What the sources' files say is written down here under their own names, with periods in frames where they count frames.
 Files, at the commits read: deepmind/dqn_zoo f87bb1f, google/dopamine 5873f54, vwxyzjn/cleanrl fe8d8a0, mttga/purejaxql
-47af6d7, kenjyoung/MinAtar 4241f24, google-research munchausen_rl 72d82b6.
+47af6d7, kenjyoung/MinAtar 4241f24, google-research munchausen_rl 72d82b6, FLAIROx/JaxMARL 9474694.
 """
 
 import json
@@ -14,6 +14,7 @@ import pytest
 from xladder.cli import presets as command
 from xladder.cli.main import main
 from xladder.errors import UsageError
+from xladder.families.value import atari_scores
 from xladder.families.value import presets as named
 from xladder.families.value.learner_config import MEMBERS, LearnerConfig
 from xladder.plans import plan
@@ -58,6 +59,12 @@ GIN = {
     "munchausen": {"lr": 0.00005, "eps": 0.0003125, "loss": "huber"},
     "rainbow": {"update_horizon": 3, "head": "categorical", "begin": 0.0, "epsilon_train": 0.0},
 }
+# Dopamine's labs/atari_100k/configs/DER.gin. Its replay_capacity of a million is more than the run has.
+DER = {
+    "update_horizon": 10, "min_replay_history": 1600, "update_period": 1, "target_update_period": 2000,
+    "epsilon_decay_period": 2000, "lr": 0.0001, "eps": 0.00015, "num_iterations": 10, "training_steps": 10_000,
+    "max_capacity": 100_000, "head": "categorical",
+}  # fmt: skip
 # CleanRL's Args of dqn_atari_jax.py, c51_atari_jax.py and rainbow_atari.py.
 ARGS_DQN = {
     "total_timesteps": 10_000_000, "learning_rate": 1e-4, "buffer_size": 1_000_000, "gamma": 0.99, "eps": 1e-8,
@@ -83,6 +90,7 @@ MORE = {
     ("nature", "qrdqn"): {"quantiles": 201},
     ("nature", "iqn"): {"quantiles": 64, "act_quantiles": 64, "cosines": 64},
     ("nature", "rainbow"): {**RAINBOW, "sigma": 0.1, "beta": 0.4, "n_step": 3, "explore_from": 0},
+    ("atari100k", "der"): {**RAINBOW, "streams": "shared", "sigma": 0.1, "beta": 0.5, "beta_end": 0.5},
     ("dopamine", "c51"): ATOMS,
     ("dopamine", "qrdqn"): {"quantiles": 200, "prioritised": True, "alpha": 0.5, "beta": 0.0, "beta_end": 0.0},
     ("dopamine", "iqn"): {"quantiles": 64, "act_quantiles": 32, "cosines": 64},
@@ -144,8 +152,14 @@ RULES = {
     "nature": (0.0, True, 30, False, False),
     "dopamine": (0.25, False, 0, False, False),
     "cleanrl": (0.0, True, 30, True, True),
+    "atari100k": (0.0, True, 0, False, False),
 }
-SOURCES = {"nature": (of_zoo, ZOO_DQN, ZOO), "dopamine": (of_gin, GIN_DQN, GIN), "cleanrl": (of_args, ARGS_DQN, ARGS)}
+SOURCES = {
+    "nature": (of_zoo, ZOO_DQN, ZOO),
+    "dopamine": (of_gin, GIN_DQN, GIN),
+    "cleanrl": (of_args, ARGS_DQN, ARGS),
+    "atari100k": (of_gin, GIN_DQN, {"der": DER}),
+}
 EVERY = [(protocol, algorithm) for protocol, (*_, agents) in SOURCES.items() for algorithm in agents]
 
 
@@ -168,10 +182,10 @@ def test_the_list_above_is_all_there_is():
     found = [(agent.protocol, agent.algorithm) for agent in command.PUBLISHED["atari/GAME"]]
     assert sorted(found) == sorted(EVERY)
     for protocol in SOURCES:
-        presets = named.presets("atari/pong", protocol)
-        assert presets["default"] == presets[protocol] == presets["dqn"] == named.presets("atari/pong")[protocol]
-        assert {presets[name].protocol for name in MEMBERS if name in presets} == {protocol}
-        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *MEMBERS}
+        presets, first = named.presets("atari/pong", protocol), "der" if protocol == "atari100k" else "dqn"
+        assert presets["default"] == presets[protocol] == presets[first] == named.presets("atari/pong")[protocol]
+        assert {presets[name].protocol for name in (*MEMBERS, "der") if name in presets} == {protocol}
+        assert set(presets) | set(presets.absent) | {"der"} == {"default", *SOURCES, *MEMBERS, "der"}
 
 
 def test_without_a_protocol_an_algorithm_is_the_first_that_was_published():
@@ -240,6 +254,31 @@ def test_minatar_s_dqn_is_the_source_s():
     assert (c.epsilon, c.epsilon_end, c.epsilon_steps, config.steps) == (1.0, 0.1, 100_000, 5_000_000)
     # A copy every 1,000 updates, one update per step.
     assert c.target_update_period % config.per_tick == 0 and config.updates_per_tick == config.world.num_envs
+
+
+def test_der_has_one_env_and_its_scores():
+    config = named.presets("atari/pong")["der"]
+    assert (config.world.num_envs, config.protocol, config.agent_steps) == (1, "atari100k", 100_000)
+    assert len(atari_scores.DER) == 26 and set(atari_scores.DER) <= set(atari_scores.GAMES)
+    said = config.judge(-19.0, config.frames)
+    assert said["verdict"] == "beside" and "published is −19.3 (evaluation of the final agent" in said["placing"]
+
+
+def test_vdn_is_jaxmarls():
+    """ql_rnn_mpe.yaml and vdn_rnn.py; updates and buffers count episodes of 26 steps in 8 envs there."""
+    pytest.importorskip("jaxmarl")
+    found = named.presets("jaxmarl/MPE_simple_spread_v3", "jaxmarl")
+    config, c = found["vdn"], found["vdn"].learner
+    assert found["default"] == config and (config.world.team, config.world.shared) == (True, True)
+    assert (config.world.num_envs, c.hidden, c.recurrent, c.batch_size) == (8, (64,), 64, 32)
+    assert (c.lr, c.clip, c.gamma, c.optimiser, c.loss, c.double) == (0.005, 25.0, 0.9, "radam", "squared", True)
+    assert (c.memory, c.steps_per_update, c.learning_starts) == (5000 * 26, 8 * 26, 10_000)
+    assert (c.target_update_period // c.steps_per_update, c.tau) == (200, 0.0)
+    assert (c.epsilon, c.epsilon_end, c.epsilon_share) == (1.0, 0.05, 0.1)
+    assert config.steps == 1e7 // 208 * 208 and config.updates_per_tick == 1 and config.steps_per_tick == 26
+    named.check(config)
+    with pytest.raises(UsageError, match="The protocol `jaxmarl` has no `iqn`: it has vdn"):
+        plan("jaxmarl/MPE_simple_spread_v3", preset="iqn", protocol="jaxmarl")
 
 
 def test_a_preset_that_a_protocol_does_not_have_is_a_sentence_with_those_it_has():
@@ -322,7 +361,8 @@ def test_presets_of_a_workload(capsys):
         ("iqn --protocol cleanrl", "The protocol `cleanrl` has no `iqn`: it has dqn, c51, rainbow, pqn."),
         (
             "iqn --protocol dopamin",
-            "There is no protocol `dopamin`: there are nature, dopamine, cleanrl, purejaxql, minatar.",
+            "There is no protocol `dopamin`: there are nature, dopamine, cleanrl, atari100k, purejaxql, minatar, "
+            "jaxmarl.",
         ),
         ("catch --protocol nature", "`catch` has no protocols"),
         ("iqm", "There is no world `iqm`"),

@@ -25,9 +25,7 @@ RACE = "marl/tests.own_worlds:Race"
 SMALL = LearnerConfig(
     hidden=(8,), width=8, batch_size=16, learning_starts=64, memory=512, double=True, loss="squared", clip=0.5, tau=0.05
 )
-TEAM = marl_presets.Config(
-    marl_presets.WorldConfig(RACE, num_envs=8, team=True), SMALL, steps=512, evaluate_episodes=0
-)
+TEAM = marl_presets.Config(marl_presets.WorldConfig(RACE, num_envs=8, team=True), SMALL, steps=512, evaluate_episodes=0)
 SHARED = replace(TEAM, world=replace(TEAM.world, shared=True))
 RECURRENT = replace(TEAM, learner=replace(SMALL, recurrent=4, burn_in=2, sequence=3, prioritised=True))
 
@@ -114,7 +112,7 @@ def test_a_team_has_one_reward_and_one_end():
     step, step_apart, early, ends = jax.jit(team.step), jax.jit(apart.step), 0, 0
     for t in range(8):
         state, one = step(step_keys(root(0), t, 2), state, actions)
-        other, each = step_apart(step_keys(root(0), t, 2), other, actions)
+        other, each = step_apart(step_keys(root(0), t, 2), other, actions.T)
         np.testing.assert_array_equal(one.reward, each.reward.sum(0))
         over = one.terminated | one.truncated
         np.testing.assert_array_equal(over, (each.terminated | each.truncated).all(0) & ~one.is_first)
@@ -136,7 +134,7 @@ def test_the_reward_is_jaxmarls():
     actions = np.array([[1, 2, 3]], np.int32)
     _, step = jax.jit(team.step)(jax.random.split(jax.random.key(1), 1), state, actions)
     with jax.numpy_rank_promotion("allow"):
-        _, moved, rewards, *_ = theirs.step_env(
+        _, _, rewards, *_ = theirs.step_env(
             jax.random.key(1),
             jax.tree.map(lambda x: x[0], state.world),
             {agent: actions[0, i] for i, agent in enumerate(theirs.agents)},

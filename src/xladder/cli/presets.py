@@ -14,7 +14,7 @@ from rich.table import Table
 
 from xladder.cli.options import parse, write_json_file
 from xladder.errors import UsageError
-from xladder.families.value import published_atari, published_small
+from xladder.families.value import published_atari100k, published_marl, published_small
 from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent, protocols
 from xladder.registry import find_workload
@@ -22,11 +22,12 @@ from xladder.settings import as_text, flat
 
 # The worlds that agents were published in → those agents.
 PUBLISHED: Mapping[str, tuple[PublishedAgent, ...]] = {
-    "atari/GAME": published_atari.AGENTS,
+    "atari/GAME": published_atari100k.AGENTS,
     "cartpole": published_small.CARTPOLE,
     "minatar/GAME": published_small.MINATAR,
+    "jaxmarl/MPE_NAME": published_marl.MPE,
 }
-ALGORITHMS = (*MEMBERS, "pqn")
+ALGORITHMS = (*MEMBERS, "pqn", "der", "vdn")
 LABEL = "protocol"  # a row that only names the table it is in
 
 
@@ -152,7 +153,8 @@ def show_workload(console: Console, name: str, protocol: str | None) -> dict[str
 
 
 def _is_in(workload: str, world: str) -> bool:
-    return workload == world or (world.endswith("GAME") and workload.startswith(world.removesuffix("GAME")))
+    prefix = world.removesuffix("GAME").removesuffix("NAME")
+    return workload == world or (prefix != world and workload.startswith(prefix))
 
 
 def to_json(world: str, agent: PublishedAgent) -> dict[str, Any]:

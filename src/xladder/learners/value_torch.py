@@ -104,7 +104,9 @@ class TorchLearner(TorchState):
             return parameters.to_tree("value", arrays, self.torso_names)
         trees = []
         for i in range(len(self.net.members)):
-            own = {name.removeprefix(f"members.{i}."): x for name, x in arrays.items() if name.startswith(f"members.{i}.")}
+            own = {
+                name.removeprefix(f"members.{i}."): x for name, x in arrays.items() if name.startswith(f"members.{i}.")
+            }
             trees.append(parameters.to_tree("value", own, self.torso_names))
         return trees[0] if self.net.shared else jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 

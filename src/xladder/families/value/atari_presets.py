@@ -14,7 +14,8 @@ from xladder.families.value import atari_scores, published
 from xladder.families.value.config import ValueConfig, ValueWorld, check_torso
 from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent
-from xladder.families.value.published_atari import AGENTS, CLEANRL, DOPAMINE, NATURE
+from xladder.families.value.published_atari import CLEANRL, DOPAMINE, NATURE
+from xladder.families.value.published_atari100k import AGENTS, DER
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Config(ValueConfig):
     world: WorldConfig = field(default_factory=WorldConfig)
     algorithm: Literal["replay"] = "replay"
     """The value learner with a replay memory."""
-    protocol: Literal["nature", "dopamine", "cleanrl"] = "cleanrl"
+    protocol: Literal["nature", "dopamine", "cleanrl", "atari100k"] = "cleanrl"
     """The protocol whose published scores a result is compared with; choosing it as a preset also sets its rules."""
     frames: int = 10_000_000
     """Training length: frames summed over envs, 4 per agent step."""
@@ -141,7 +142,8 @@ class Config(ValueConfig):
             changed = _differing(self.learner, rules.learner, "learner.")
             if changed:
                 caveats.append(
-                    f"The published score is of DQN with {self.protocol}'s settings; changed here: {_some(changed)}."
+                    f"The published score is of {'DER' if self.protocol == DER.protocol else 'DQN'} with "
+                    f"{self.protocol}'s settings; changed here: {_some(changed)}."
                 )
         if agent := self.agent:
             different = " ".join(agent.differences)
@@ -174,9 +176,10 @@ def _some(words: list[str], most: int = 3) -> str:
     return ", ".join(words[:most]) + (f" and {len(words) - most} more" if len(words) > most else "")
 
 
-PROTOCOLS: dict[str, Config] = {agent.protocol: agent.applied_to(Config()) for agent in (NATURE, DOPAMINE, CLEANRL)}
-"""The rules of each protocol, with its DQN."""
-FIRST = ("cleanrl", "dopamine", "nature")
+RULES = (NATURE, DOPAMINE, CLEANRL, DER)
+PROTOCOLS: dict[str, Config] = {agent.protocol: agent.applied_to(Config()) for agent in RULES}
+"""The rules of each protocol, with the agent that its published scores are of: DQN, or DER of `atari100k`."""
+FIRST = ("cleanrl", "dopamine", "nature", "atari100k")
 """Which protocol an algorithm is taken from if none is named: the first of these that has it."""
 
 
@@ -190,4 +193,5 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     if protocol is not None:
         return published.under(AGENTS, protocol, found | published.presets(AGENTS, protocol, start), MEMBERS)
     by_protocol = [published.presets(AGENTS, name, start) for name in FIRST]
-    return found | {name: next(agents[name] for agents in by_protocol if name in agents) for name in MEMBERS}
+    named = [*MEMBERS, DER.algorithm]
+    return found | {name: next(agents[name] for agents in by_protocol if name in agents) for name in named}

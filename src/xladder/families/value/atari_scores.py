@@ -76,8 +76,43 @@ CLEANRL_BANDS: Mapping[str, Mapping[int, tuple[float, float]]] = {
     "pong": {40 * M: (20.4, 0.3)},
     "beamrider": {40 * M: (5938, 956)},
 }
+# DER after 100,000 agent steps: van Hasselt et al. 2019, as listed by mila-iqia/spr: src/rlpyt_utils.py.
+DER: Mapping[str, float] = {
+    "alien": 739.9,
+    "amidar": 188.6,
+    "assault": 431.2,
+    "asterix": 470.8,
+    "bankheist": 51.0,
+    "battlezone": 10124.6,
+    "boxing": 0.2,
+    "breakout": 1.9,
+    "choppercommand": 861.8,
+    "crazyclimber": 16185.3,
+    "demonattack": 508.0,
+    "freeway": 27.9,
+    "frostbite": 866.8,
+    "gopher": 349.5,
+    "hero": 6857.0,
+    "jamesbond": 301.6,
+    "kangaroo": 779.3,
+    "krull": 2851.5,
+    "kungfumaster": 14346.1,
+    "mspacman": 1204.1,
+    "pong": -19.3,
+    "privateeye": 97.8,
+    "qbert": 1152.9,
+    "roadrunner": 9600.0,
+    "seaquest": 354.1,
+    "upndown": 2877.4,
+}
+DER_FRAMES = 400_000
 # What a protocol reports. Nature's score is the best evaluation of a run of 200M frames, 50M agent steps.
-REPORTED = {"nature": "best evaluation", "dopamine": "training return", "cleanrl": "training return"}
+REPORTED = {
+    "nature": "best evaluation",
+    "dopamine": "training return",
+    "cleanrl": "training return",
+    "atari100k": "evaluation of the final agent",
+}
 
 
 def key_of(game: str) -> str:
@@ -113,16 +148,18 @@ def published(game: str) -> tuple[Published, ...]:
             found.append(Published("dopamine", frames, score))
     found += [Published("dopamine", frames, *band, seeds=5) for frames, band in bands.items()]
     found += [Published("cleanrl", frames, *band, seeds=3) for frames, band in CLEANRL_BANDS.get(key, {}).items()]
+    found += [Published("atari100k", DER_FRAMES, DER[key])] if key in DER else []
     return tuple(sorted(found, key=lambda point: (point.protocol, point.frames)))
 
 
 def place(game: str, protocol: str, frames: int, score: float) -> Placing | None:
     """Compare a score after `frames` frames; None if nothing is published for the game, or the score is not finite.
 
-    `protocol` is nature, dopamine or cleanrl, and the score is what that protocol reports (`REPORTED`); with any other
-    protocol nothing is comparable.
+    `protocol` is nature, dopamine, cleanrl or atari100k, and the score is what that protocol reports (`REPORTED`);
+    with any other protocol nothing is comparable.
     """
-    found = published(game)
+    # DER's scores are those of another agent and a much shorter run: they are compared under their own protocol alone.
+    found = [point for point in published(game) if point.protocol != "atari100k" or protocol == "atari100k"]
     if not found or not isfinite(score):
         return None
 

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.errors import need
 from xladder.families.value import published
-from xladder.families.value.config import StepsConfig, ValueWorld
+from xladder.families.value.config import MEMBERS, StepsConfig, ValueWorld
 from xladder.families.value.own_presets import from_gymnax
+from xladder.families.value.published_marl import MPE
 from xladder.worlds import names
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Config(StepsConfig):
         return replace(self, world=replace(self.world, team=False))
 
     def check_world(self) -> None:
-        """Raise a `UsageError` if agents cannot be a team under these settings, or the torso cannot take their frames."""
+        """Raise a `UsageError` if agents cannot be a team with these settings, or the torso cannot take frames."""
         if self.world.team:
             check_team(self)
         super().check_world()
@@ -95,14 +96,22 @@ def check_team(config: Config) -> None:
     need(len(agents) > 1, "world.team", True, alone)
     need(config.algorithm != "pqn", "world.team", True, "PQN learns for one agent: leave it out, or `--preset pqn`")
     need(c.head == "scalar", "learner.head", c.head, "a team sums values, not distributions: use scalar")
-    need(not c.munchausen, "learner.munchausen", True, "a team learns the best sum of values: use `--learner.no-munchausen`")
+    need(
+        not c.munchausen,
+        "learner.munchausen",
+        True,
+        "a team learns the best sum of values: use `--learner.no-munchausen`",
+    )
     need(not c.noisy, "learner.noisy", True, "a team's agents explore by ε each: use `--learner.no-noisy`")
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world, chosen by the shape of its frames."""
+    agents = MPE if place.name.startswith("jaxmarl/MPE_") else ()
     if protocol is not None:
-        published.check_protocol(place.name, (), protocol)
+        published.check_protocol(place.name, agents, protocol)
+        theirs = published.presets(agents, protocol, Config(WorldConfig(place.name)))
+        return published.under(agents, protocol, {"default": theirs["vdn"]} | theirs, MEMBERS)
     found = {name: suited_to_others(config) for name, config in from_gymnax(Config(WorldConfig(place.name))).items()}
     team = replace(found["dqn"], world=replace(found["dqn"].world, team=True, shared=True))
     return found | {"vdn": replace(team, learner=replace(team.learner, double=True))}

@@ -5,6 +5,7 @@
 | `nature` | Mnih et al. 2015 and its successors at DeepMind | DQN Zoo, whose periods count frames |
 | `dopamine` | Castro et al. 2018, after Machado et al. 2018 | Dopamine's gin files (JAX) |
 | `cleanrl` | Huang et al. 2022 | CleanRL's scripts |
+| `atari100k` | Kaiser et al. 2020: 100,000 agent steps | Dopamine's gin files (`published_atari100k.py`) |
 """
 
 from __future__ import annotations
@@ -204,6 +205,28 @@ _GIN_QUANTILES: Table = {
     "learner.lr": (0.00005, "learning_rate 0.00005"),
     "learner.optimiser_eps": (0.0003125, "eps 0.0003125"),
 }
+DOPAMINE_RAINBOW = derived(
+    DOPAMINE,
+    "rainbow",
+    f"{_AGENTS}/full_rainbow/configs/full_rainbow.gin",
+    {
+        **_GIN_ATOMS,
+        "learner.double": (True, "double_dqn True"),
+        "learner.dueling": (True, "dueling True"),
+        "learner.streams": ("shared", "FullRainbowNetwork: one layer of 512"),
+        "learner.noisy": (True, "noisy True"),
+        "learner.sigma": (0.1, "sigma_init 0.1 / sqrt(inputs)"),
+        "learner.n_step": (3, "update_horizon 3"),
+        "learner.prioritised": (True, "replay_scheme 'prioritized'"),
+        "learner.alpha": (0.5, "priorities sqrt(loss)"),
+        "learner.beta": (0.5, "loss_weights 1 / sqrt(probs)"),
+        "learner.beta_end": (0.5, "loss_weights 1 / sqrt(probs)"),
+        "learner.epsilon": (0.0, "zero_epsilon, since noisy"),
+        "learner.epsilon_end": (0.0, "zero_epsilon, since noisy"),
+        "learner.explore_from": (0, "zero_epsilon, since noisy"),
+    },
+    ("Every layer draws its own noise; their layers share a key.",),
+)
 _DOPAMINE = (
     DOPAMINE,
     derived(
@@ -257,28 +280,7 @@ _DOPAMINE = (
             "learner.optimiser_eps": (0.0003125, "epsilon 0.0003125"),
         },
     ),
-    derived(
-        DOPAMINE,
-        "rainbow",
-        f"{_AGENTS}/full_rainbow/configs/full_rainbow.gin",
-        {
-            **_GIN_ATOMS,
-            "learner.double": (True, "double_dqn True"),
-            "learner.dueling": (True, "dueling True"),
-            "learner.streams": ("shared", "FullRainbowNetwork: one layer of 512"),
-            "learner.noisy": (True, "noisy True"),
-            "learner.sigma": (0.1, "sigma_init 0.1 / sqrt(inputs)"),
-            "learner.n_step": (3, "update_horizon 3"),
-            "learner.prioritised": (True, "replay_scheme 'prioritized'"),
-            "learner.alpha": (0.5, "priorities sqrt(loss)"),
-            "learner.beta": (0.5, "loss_weights 1 / sqrt(probs)"),
-            "learner.beta_end": (0.5, "loss_weights 1 / sqrt(probs)"),
-            "learner.epsilon": (0.0, "zero_epsilon, since noisy"),
-            "learner.epsilon_end": (0.0, "zero_epsilon, since noisy"),
-            "learner.explore_from": (0, "zero_epsilon, since noisy"),
-        },
-        ("Every layer draws its own noise; their layers share a key.",),
-    ),
+    DOPAMINE_RAINBOW,
 )
 
 # ---- cleanrl --------------------------------------------------------------------------------------------------------
