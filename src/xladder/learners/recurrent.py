@@ -87,8 +87,8 @@ class RecurrentLearner(ValueLearner):
         def flat(values: jax.Array) -> jax.Array:
             return values.reshape(-1, *values.shape[2:])
 
-        columns = map(flat, (batch.actions, batch.returns, batch.discounts))
-        return Transitions(*columns, mask_at(now), mask_at(now + batch.steps))
+        actions, returns, discounts = map(flat, (batch.actions, batch.returns, batch.discounts))
+        return Transitions(actions, returns, discounts, mask_at(now), mask_at(now + batch.steps))
 
     def loss(
         self,

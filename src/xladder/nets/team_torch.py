@@ -32,7 +32,8 @@ class TeamNet(nn.Module):
     @property
     def width(self) -> int:
         """Numbers of all agents' hidden states."""
-        return self.agents * self.members[0].width
+        member: Any = self.members[0]
+        return self.agents * member.width
 
     def forward(self, states: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
         """[B, G, Z, A] from states [B, F, G, …]."""
