@@ -185,13 +185,12 @@ FIRST = ("cleanrl", "dopamine", "nature", "atari100k")
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a game: the protocols, and the published agents of one of them, or of the first that has each."""
-    start = Config(world=WorldConfig(name=place.name))
+    start, named = Config(world=WorldConfig(name=place.name)), [*MEMBERS, DER.algorithm]
     if protocol is not None:
         published.check_protocol(place.name, AGENTS, protocol)
     game = {name: replace(c, world=replace(c.world, name=place.name)) for name, c in PROTOCOLS.items()}
     found = {"default": game[protocol or FIRST[0]], **game}
     if protocol is not None:
-        return published.under(AGENTS, protocol, found | published.presets(AGENTS, protocol, start), MEMBERS)
+        return published.under(AGENTS, protocol, found | published.presets(AGENTS, protocol, start), named)
     by_protocol = [published.presets(AGENTS, name, start) for name in FIRST]
-    named = [*MEMBERS, DER.algorithm]
     return found | {name: next(agents[name] for agents in by_protocol if name in agents) for name in named}
