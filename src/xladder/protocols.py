@@ -263,7 +263,7 @@ class Family(Generic[C]):
         """Why this config has no PyTorch twin, as a clause; empty if it has one."""
         return ""
 
-    def acting_config(self, config: C) -> C:
+    def acting_config(self, config: C) -> Any:
         """The settings under which trained agents act, are evaluated and exported; those of a team act on their own."""
         return config
 

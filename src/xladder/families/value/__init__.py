@@ -80,7 +80,7 @@ class ValueFamily(Family):
             return "PQN has no twin in PyTorch"
         return settings.why_no_twin(config)
 
-    def acting_config(self, config: ValueConfig) -> ValueConfig:
+    def acting_config(self, config: ValueConfig) -> Any:
         """The settings under which trained agents act; those of a team act each on its own."""
         return config.acting
 

@@ -381,5 +381,5 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
     net: Any = RecurrentNet(torso, Gru(width, dtype), head, fields) if width else ValueNet(torso, head, fields)
     if team:
         net = TeamNet(net, team, shared, axes)
-    kind = RecurrentLearner if width else ValueLearner
-    return kind(config, net, masked=spec.masked * axes, team=team)
+    learner = RecurrentLearner if width else ValueLearner
+    return learner(config, net, masked=spec.masked * axes, team=team)
