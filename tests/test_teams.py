@@ -14,7 +14,7 @@ from xladder import user_code
 from xladder.core.keys import reset_keys, root, step_keys
 from xladder.errors import UsageError
 from xladder.families.value import marl_presets, parity
-from xladder.families.value.config import LearnerConfig
+from xladder.families.value.learner_config import LearnerConfig
 from xladder.learners import value, value_torch
 from xladder.replay.batch import Batch
 from xladder.rungs import fused, mesh

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from xladder.errors import need
 from xladder.families.value import published
-from xladder.families.value.config import MEMBERS, StepsConfig, ValueWorld
+from xladder.families.value.config import StepsConfig, ValueWorld
+from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.own_presets import from_gymnax
 from xladder.families.value.published_marl import MPE
 from xladder.worlds import names
