@@ -21,7 +21,7 @@ def write(folder, seeds=2, ticks=5, learner=(), change=None, environment=None, n
     columns |= {name: np.ones((seeds, ticks)) for name in more}
     if change:
         columns["loss"][change[1], change[0]] = 0.75
-    directory.append(directory.plan.seeds, 0, columns, elapsed=np.random.default_rng().random())
+    directory.append(directory.plan.seeds, np.arange(1, ticks + 1), columns, elapsed=np.random.default_rng().random())
     directory.writer.close()
     if environment:
         (folder / "environment.json").write_text(json.dumps(environment))

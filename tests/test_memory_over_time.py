@@ -1,4 +1,4 @@
-"""Long runs: old rows of metrics go to a file, and saving again and again takes no more memory."""
+"""Long runs: saving again and again takes no more memory, and neither do their metrics."""
 
 import os
 import subprocess
@@ -7,87 +7,20 @@ import sys
 import numpy as np
 import pytest
 
-from xladder.core import spooled
-from xladder.core.spooled import SpooledColumns, allocate
+from tests.conftest import TINY_GRID
+from xladder.plans import plan
+from xladder.trainer import MOST_PARTS, Observer, Trial
 
 
-def chunks(seeds, sizes):
-    """Columns of two types, as chunks, and the same in one piece."""
-    rng = np.random.default_rng(0)
-    whole = {
-        "return": rng.normal(size=(seeds, sum(sizes))).astype(np.float32),
-        "episodes": rng.integers(0, 9, (seeds, sum(sizes))).astype(np.int32),
-    }
-    ends = np.cumsum(sizes)
-    return whole, [
-        {name: values[:, end - size : end] for name, values in whole.items()}
-        for end, size in zip(ends, sizes, strict=True)
-    ]
-
-
-@pytest.mark.parametrize("buffer_bytes", [100, 8 * 2**20])
-def test_columns_come_back_as_they_were_appended(tmp_path, monkeypatch, buffer_bytes):
-    monkeypatch.setattr(spooled, "BUFFER_BYTES", buffer_bytes)
-    whole, parts = chunks(3, [1, 50, 7, 0, 200])
-    columns = SpooledColumns(tmp_path)
-    for part in parts:
-        columns.append(part)
-    found = columns.joined()
-    assert columns.ticks == 258 and found.keys() == whole.keys()
-    for name, values in whole.items():
-        assert found[name].dtype == values.dtype
-        np.testing.assert_array_equal(found[name], values)
-    found["return"][0, 0] = 7.0  # whoever changes it changes a copy
-    assert columns.joined()["return"][0, 0] == whole["return"][0, 0]
-    assert not list(tmp_path.iterdir())  # the file has no name
-
-
-def test_only_the_end_is_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(spooled, "BUFFER_BYTES", 10_000)
-    columns, [chunk] = SpooledColumns(tmp_path), chunks(2, [500])[1]
-    for _ in range(100):
-        columns.append(chunk)
-        assert sum(buffer.nbytes for buffer in columns._buffers) <= 10_000
-    assert columns.joined()["return"].shape == (2, 50_000)
-
-
-def test_a_disk_that_is_full_leaves_them_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(spooled, "BUFFER_BYTES", 1000)
-    whole, parts = chunks(2, [30] * 20)
-    full = False
-    columns = SpooledColumns(tmp_path)
-
-    class Full:
-        """A file that takes half of what it is given, as long as the disk is full."""
-
-        def __init__(self, file):
-            self.file = file
-
-        def write(self, data):
-            if full:
-                self.file.write(bytes(data)[: len(bytes(data)) // 2])
-                raise OSError(28, "No space left on device")
-            return self.file.write(data)
-
-        def __getattr__(self, name):
-            return getattr(self.file, name)
-
-    made = spooled.tempfile.TemporaryFile
-    monkeypatch.setattr(spooled.tempfile, "TemporaryFile", lambda **options: Full(made(**options)))
-    for number, part in enumerate(parts):
-        full = number % 3 == 1 or number > 15
-        columns.append(part)
-    for name, values in whole.items():
-        np.testing.assert_array_equal(columns.joined()[name], values)
-
-
-def test_folder_that_is_gone(tmp_path, monkeypatch):
-    monkeypatch.setattr(spooled, "BUFFER_BYTES", 100)
-    whole, [part] = chunks(2, [60])
-    columns = SpooledColumns(tmp_path / "gone")
-    columns.append(part)
-    np.testing.assert_array_equal(columns.joined()["return"], whole["return"])
-    assert allocate((4, 100), tmp_path / "gone").shape == (4, 100)
+def test_rows_that_are_kept_do_not_depend_on_the_number_of_chunks():
+    trial = Trial.__new__(Trial)
+    trial.plan, trial.observer, trial.seeds = plan("hypergrid", config=TINY_GRID), Observer(), (0,)
+    trial.parts, trial.kept, trial.done = [], 0, 0
+    for _ in range(3 * MOST_PARTS):
+        trial.done += 1
+        trial.keep_rows({"loss": np.full((1, 1), trial.done)})
+        assert len(trial.parts) <= MOST_PARTS
+    np.testing.assert_array_equal(np.concatenate([part["loss"][0] for part in trial.parts]), np.arange(trial.done) + 1)
 
 
 SAVES = """

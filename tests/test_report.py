@@ -34,6 +34,11 @@ def write_run(folder: Path, workload="treasurehunt", config=TINY, seeds=2, ticks
     return write_files(folder, ticks, finished)
 
 
+def ends_of(columns) -> np.ndarray:
+    """Of rows of one tick each."""
+    return np.arange(1, next(iter(columns.values())).shape[1] + 1)
+
+
 def write_files(folder: Path, ticks=30, finished=True) -> Path:
     plan = read_run_plan(folder)
     seeds = len(plan.seeds)
@@ -43,7 +48,7 @@ def write_files(folder: Path, ticks=30, finished=True) -> Path:
     columns |= {name: np.full(rows.shape, np.nan) for name in plan.workload.family.measured(plan.config)}
     for name in plan.workload.family.measured(plan.config):
         columns[name][:, 9::10] = 0.25
-    writer_of(folder, plan).append(plan.seeds, 0, columns, 3.0)
+    writer_of(folder, plan).append(plan.seeds, ends_of(columns), columns, 3.0)
     (folder / "environment.json").write_text(json.dumps({"device": "cpu", "versions": {"jax": "1.2.3"}}))
     (folder / "log.txt").write_text("first line\nlast line\n")
     if finished:
@@ -507,7 +512,7 @@ def test_the_worst_seed_is_beside_the_median_one_where_seeds_disagree(browser, t
     rows = {"tv": np.full((3, 20), np.nan)}
     rows["tv"][:, 19] = 0.1, 0.2, 0.7
     (folder / "metrics.csv").unlink()
-    writer_of(folder, plan).append(plan.seeds, 0, rows, 3.0)
+    writer_of(folder, plan).append(plan.seeds, ends_of(rows), rows, 3.0)
     score = {"tv": 0.1, "texts": {"spearman": "a correlation"}, "conditions": [{"tv": 0.1}]}
     score |= {f"metric_{i}": 0.5 for i in range(60)}  # dags have as many
     (folder / "timings.json").write_text(json.dumps({"evaluation": score}))

@@ -401,7 +401,7 @@ def test_events_that_cannot_be_written_double_no_row(tmp_path, monkeypatch):
 
     monkeypatch.setattr(MetricsWriter, "_add_events", fail)
     for first in (0, 2, 4):
-        writer.append([0], first, {"loss": np.ones((1, 2))}, 0.0)
+        writer.append([0], np.array([first + 1, first + 2]), {"loss": np.ones((1, 2))}, 0.0)
     writer.close()
     rows = list(csv.DictReader((tmp_path / "metrics.csv").open(newline="")))
     assert [int(row["tick"]) for row in rows] == list(range(6))

@@ -60,27 +60,27 @@ def test_a_run_without_an_end_of_an_episode_says_so():
 def written(tmp_path):
     writer = MetricsWriter(tmp_path, "tick", [3, 1], 4, steps_per_tick=8, measured=("eval_return",))
     columns = {"return": np.array([[1.0, np.nan], [2.0, 3.0]]), "eval_return": np.array([[np.nan, 5.0], [np.nan, 6.0]])}
-    writer.append([3, 1], 0, columns, 0.5)
-    writer.append([3, 1], 2, columns, 1.5)
+    writer.append([3, 1], np.array([1, 2]), columns, 0.5)
+    writer.append([3, 1], np.array([3, 4]), columns, 1.5)
     writer.add_scores({"mean_return": 7.0, "per_agent": [1.0], "exact": True, "note": "x"})
     writer.close()
     return tmp_path
 
 
 def test_rows_have_steps_and_seconds(written):
-    seeds, columns = read_table(written / "metrics.csv", "tick")
+    seeds, columns, *_ = read_table(written / "metrics.csv", "tick")
     assert seeds == [3, 1]  # in the order they were written
     np.testing.assert_array_equal(columns["steps"], [[8, 16, 24, 32]] * 2)
     np.testing.assert_array_equal(columns["seconds"], [[0.5, 0.5, 1.5, 1.5]] * 2)
     np.testing.assert_array_equal(columns["return"], [[1, np.nan, 1, np.nan], [2, 3, 2, 3]])
-    assert set(read(written / "metrics.csv", "tick")) == {"return", "eval_return"}
+    assert set(read(written / "metrics.csv", "tick")[0]) == {"return", "eval_return"}
 
 
 def test_a_row_that_is_being_written_is_left_out(written):
     file = written / "metrics.csv"
     whole = file.read_bytes()
     file.write_bytes(whole[:-9])
-    _, columns = read_table(file, "tick")
+    _, columns, *_ = read_table(file, "tick")
     assert columns["return"].shape == (2, 4) and np.isnan(columns["steps"][1, 3])
 
 

@@ -106,7 +106,7 @@ from xladder.worlds.gymnax_world import load
 from xladder.runs.metrics import MetricsWriter
 load("cartpole")
 writer = MetricsWriter(Path(sys.argv[1]), "tick", [0], 1)
-writer.append([0], 0, {"return": np.ones((1, 1))}, 0.0)
+writer.append([0], np.array([1]), {"return": np.ones((1, 1))}, 0.0)
 print(sorted({"torch", "pandas", "seaborn", "scipy.stats", "matplotlib.pyplot"} & sys.modules.keys()))
 """
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)

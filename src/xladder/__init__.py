@@ -4,7 +4,7 @@
 
     result = xladder.train("cartpole", rung="fused", seeds=8, steps=100_000, out="runs/cart")
     result                                    # how long it trained and the return it reached
-    result.metrics["return"]                  # float [seed, tick]
+    result.metrics["return"]                  # float [seed, row]: ticks
     result.evaluate(episodes=100)             # greedy policy, next to a random one
     policy = result.policy(seed=0)            # a function from observations to actions
 

@@ -194,6 +194,11 @@ class Observers(Observer):
         for observer in self.all:
             observer.chunk(seeds, first, columns, seconds)
 
+    def rows(self, seeds: Sequence[int], ends: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        """Pass the call on to all observers."""
+        for observer in self.all:
+            observer.rows(seeds, ends, columns)
+
     def notify(self, line: str) -> None:
         """Pass the call on to all observers."""
         for observer in self.all:

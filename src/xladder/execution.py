@@ -93,7 +93,8 @@ def _finished(plan: Plan, number: int, resume_state: ResumeState) -> Result:
     prefix = f"finished.{number}."
     params = unflatten({k.removeprefix(prefix): v for k, v in resume_state.arrays.items() if k.startswith(prefix)})
     metrics = {name: values[number : number + 1] for name, values in resume_state.metrics.items()}
-    return Result(plan, metrics, params, 0.0, [], resume_state.snapshots(plan, plan.seeds[number : number + 1]))
+    snapshots = resume_state.snapshots(plan, plan.seeds[number : number + 1])
+    return Result(plan, metrics, params, 0.0, [], snapshots, ticks_done=plan.config.ticks)
 
 
 def _join(plan: Plan, results: Sequence[Result]) -> Result:
@@ -113,6 +114,7 @@ def _join(plan: Plan, results: Sequence[Result]) -> Result:
         compile_seconds=sum(result.compile_seconds for result in results),
         tick_seconds=[seconds for result in results for seconds in result.tick_seconds],
         snapshots=[snapshot for result in results for snapshot in result.snapshots],
+        ticks_done=min(result.ticks_done or 0 for result in results),
         phases={
             name: sum(result.phases.get(name, 0.0) for result in results)
             for name in dict.fromkeys(name for result in results for name in result.phases)

@@ -11,6 +11,7 @@ from typing import Any
 
 from xladder import user_code
 from xladder.core.array_sizes import too_large
+from xladder.core.metric_rows import default_ticks_per_row
 from xladder.errors import UsageError
 from xladder.protocols import Config
 from xladder.registry import (
@@ -23,7 +24,7 @@ from xladder.registry import (
     find_rung,
     find_workload,
 )
-from xladder.settings import chosen, updated
+from xladder.settings import MOST_COUNT, chosen, updated
 from xladder.worlds import names
 
 MOST_SEEDS = 100_000
@@ -40,6 +41,8 @@ class Plan:
     seeds: tuple[int, ...]
     device: str | None = None
     options: RungOptions = field(default_factory=RungOptions)
+    ticks_per_row: int = 1
+    """Ticks per row of metrics."""
 
     @property
     def is_range(self) -> bool:
@@ -58,6 +61,7 @@ def plan(
     protocol: str | None = None,
     config: Any = None,
     options: RungOptions | None = None,
+    ticks_per_row: int | None = None,
     changes: Mapping[str, Any] | None = None,
     imports: Sequence[str] = (),
     **fields: Any,
@@ -77,6 +81,7 @@ def plan(
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload.
         options: Options that only some rungs have.
+        ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 100,000 rows.
         changes: Config fields to change, as a mapping.
         imports: Modules of your own to import first.
         **fields: Config fields to change, as keywords; nested ones as dicts: `learner={"lr": 3e-4}`.
@@ -98,6 +103,7 @@ def plan(
         protocol=protocol,
         config=config,
         options=options,
+        ticks_per_row=ticks_per_row,
         changes=changed,
     )
 
@@ -113,6 +119,7 @@ def make_plan(
     protocol: str | None = None,
     config: Any = None,
     options: RungOptions | None = None,
+    ticks_per_row: int | None = None,
     changes: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Plan a run from untrusted names, such as those in a file; only modules that the user has named are imported."""
@@ -139,7 +146,16 @@ def make_plan(
         from xladder.rungs import layout
 
         config = layout.fit(family, config, layout.parse(options.mesh), len(every))
-    return Plan(found, config, rung, every, device, options)
+    if ticks_per_row is None:
+        ticks_per_row = default_ticks_per_row(config.ticks, len(every))
+    check_ticks_per_row(ticks_per_row)
+    return Plan(found, config, rung, every, device, options, ticks_per_row)
+
+
+def check_ticks_per_row(number: int) -> None:
+    """Raise a `UsageError` if a row cannot have so many ticks."""
+    if type(number) is not int or not 1 <= number <= MOST_COUNT:
+        raise UsageError(f"`--ticks-per-row` is {number!r}, but it has to be a whole number from 1 to {MOST_COUNT:,}.")
 
 
 def fit_length(config: Any) -> tuple[Any, str]:

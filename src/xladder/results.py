@@ -38,7 +38,8 @@ class Result:
 
     plan: Plan
     metrics: dict[str, np.ndarray]
-    """Name → float [seed, tick]; nan for ticks that a seed did not reach."""
+    """Name → float [seed, row]; nan for rows that a seed did not reach. A row is a tick, or in long runs several:
+    `ticks_per_row` of the plan."""
     params: Params
     """The learned parameters: a JAX pytree with leaves [seed, …]; treasure hunt: [seed, agent, …]."""
     compile_seconds: float
@@ -50,6 +51,8 @@ class Result:
     """The run directory, if there is one."""
     phases: dict[str, float] = field(default_factory=dict)
     """Where the time went, in seconds: "starting", "compiling", "first chunk", "training", "recording", …."""
+    ticks_done: int | None = None
+    """Ticks of the seed that trained least; counted by the rows of `metrics` if None."""
 
     @property
     def config(self) -> Any:
@@ -66,8 +69,11 @@ class Result:
         """Progress of the seed that trained least, in the unit of the workload's length (steps, epochs, …)."""
         if not self.metrics:
             return self.config.ticks * self.config.units_per_tick
-        reached = np.any([np.isfinite(column) for column in self.metrics.values()], axis=0)  # [seed, tick]
-        return int(reached.sum(1).min()) * self.config.units_per_tick
+        if self.ticks_done is not None:
+            return self.ticks_done * self.config.units_per_tick
+        reached = np.any([np.isfinite(column) for column in self.metrics.values()], axis=0)  # [seed, row]
+        done = min(int(reached.sum(1).min()) * self.plan.ticks_per_row, self.config.ticks)
+        return done * self.config.units_per_tick
 
     @property
     def is_complete(self) -> bool:

@@ -11,14 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from xladder import devices
 from xladder.bad_numbers import BadLeaf, first_bad, returned_by_world
-from xladder.core.spooled import SpooledColumns
+from xladder.core.metric_rows import RowBuilder, row_ends
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.statistics import episode_weights, weighted_mean
 from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback
@@ -29,6 +28,8 @@ OnNan = Literal["stop", "continue"]
 CHUNK_SECONDS = 0.7  # long enough to make host overhead negligible, short enough for a live bar and a quick stop
 
 MOST_PICTURE_BYTES = 2**26  # of a run, over all seeds and evaluations
+MOST_PARTS = 256  # of rows, before they are joined: small arrays take memory of their own
+TAIL = "metrics_tail."  # arrays of a checkpoint: the ticks of an incomplete row
 
 
 class Observer:
@@ -48,6 +49,15 @@ class Observer:
             first: The first tick of the chunk.
             columns: Metrics by name, [seeds, ticks].
             seconds: How long the chunk took.
+        """
+
+    def rows(self, seeds: Sequence[int], ends: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        """Called after `chunk` with the rows of metrics that are complete, if any; rows have one tick or more.
+
+        Args:
+            seeds: The seeds that are being trained.
+            ends: Ticks of the run at the end of each row, int [rows].
+            columns: Metrics by name, [seeds, rows].
         """
 
     def notify(self, line: str) -> None:
@@ -80,8 +90,6 @@ class Checkpointer:
     """Ticks between checkpoints; 0 if they are scheduled by time."""
     last: str | None = None
     """The name of the last checkpoint."""
-    folder: Path | None = None
-    """Where the run may keep temporary files."""
 
     def due(self, tick: int) -> bool:
         """Whether to save now, `tick` ticks into the training of a group of seeds."""
@@ -105,7 +113,17 @@ class ResumeState:
     arrays: Arrays
     facts: Mapping[str, Any]
     metrics: Mapping[str, np.ndarray]
-    """Name → float [seed, tick]."""
+    """Name → float [seed, row], of all rows that are complete."""
+
+    @property
+    def tail(self) -> dict[str, np.ndarray]:
+        """The ticks of a row that is not complete: name → [seed, tick]."""
+        return {name.removeprefix(TAIL): array for name, array in self.arrays.items() if name.startswith(TAIL)}
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether there was an update."""
+        return any(bool(np.isfinite(part["loss"]).any()) for part in (self.metrics, self.tail) if part)
 
     def snapshots(self, plan: Plan, seeds: Sequence[int]) -> list[Snapshot]:
         """The pictures of some seeds up to the checkpoint."""
@@ -134,11 +152,13 @@ class Trial:
     """The tick to stop at; the end of the run if None."""
     running: Any = None
     done: int = 0
+    kept: int = 0
+    """Rows of metrics that are complete."""
     learning: bool = False
-    columns: SpooledColumns = field(init=False)
-    """The metrics so far."""
-    unsaved: list[Mapping[str, np.ndarray]] = field(default_factory=list)
-    """Returns and episodes since the last checkpoint."""
+    parts: list[Mapping[str, np.ndarray]] = field(default_factory=list)
+    """Rows of metrics, [seeds, rows]."""
+    recent: list[dict[str, np.ndarray]] = field(default_factory=list)
+    """Returns and episodes of the ticks since the last checkpoint, [seeds, ticks]."""
     tick_seconds: list[float] = field(default_factory=list)
     compile_seconds: float = 0.0
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -146,7 +166,8 @@ class Trial:
     """Seconds by what they were spent on."""
 
     def __post_init__(self) -> None:
-        self.columns = SpooledColumns(self.checkpointer.folder)
+        config, family = self.plan.config, self.plan.workload.family
+        self.row_builder = RowBuilder(self.plan.ticks_per_row, family.measured(config) if config.interval else ())
 
     def run(self, resume_state: ResumeState | None) -> Result:
         """Train until the plan is complete or the observer stops it, then release the rung's resources."""
@@ -190,13 +211,22 @@ class Trial:
                 self.wait("saving", self.save)
             # A chunk that was cut short says little about the right size, so growth starts from the larger of the two.
             size = int(np.clip(CHUNK_SECONDS / (seconds / count), 1, 4 * max(count, size)))
-        metrics = self.columns.joined()
+        # After the last checkpoint, so that a resumed or longer run goes on with the ticks of this row.
+        self.keep_rows(self.row_builder.flush())
+        metrics = _joined(self.parts)
         params = self.running.params()
         if self.on_nan == "stop":
             self.check_arrays(capture(params, "params."))
         self.wait("finishing", observer.ended, self.running)
         return Result(
-            plan, metrics, params, self.compile_seconds, self.tick_seconds, self.snapshots, phases=dict(self.phases)
+            plan,
+            metrics,
+            params,
+            self.compile_seconds,
+            self.tick_seconds,
+            self.snapshots,
+            phases=dict(self.phases),
+            ticks_done=self.done,
         )
 
     def agree(self, seconds: float, signal: int, due: bool) -> tuple[float, int, bool]:
@@ -245,14 +275,24 @@ class Trial:
             due = self.done % config.interval == 0 or self.done == config.ticks
             measured = self.measure() if due else settings.measured(config)
             columns |= _in_last_tick(measured, len(self.seeds), count)
-        self.columns.append(columns)
-        if self.checkpointer.keeps:
-            self.unsaved.append({name: columns[name] for name in ("return", "episodes") if name in columns})
         self.tick_seconds.append(seconds / count / len(self.seeds))
         begun = time.perf_counter()
+        if self.checkpointer.keeps:
+            self.recent.append({name: columns[name] for name in ("return", "episodes") if name in columns})
         self.observer.chunk(self.seeds, self.done - count, columns, seconds)
+        self.keep_rows(self.row_builder.add(columns))
         self.phases["recording"] += time.perf_counter() - begun
         return float(seconds)
+
+    def keep_rows(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Keep and report rows of metrics, if there are any."""
+        count = next(iter(rows.values())).shape[1] if rows else 0
+        if count:
+            self.parts.append(rows)
+            if len(self.parts) > MOST_PARTS:
+                self.parts = [_joined(self.parts)]
+            self.observer.rows(self.seeds, row_ends(self.kept, count, self.plan.ticks_per_row, self.done), rows)
+            self.kept += count
 
     def measure(self) -> Mapping[str, np.ndarray]:
         """Evaluate the current parameters."""
@@ -279,6 +319,7 @@ class Trial:
         arrays = state | capture({"finished": [result.params for result in self.earlier]})
         shown = [snapshot for result in self.earlier for snapshot in result.snapshots] + self.snapshots
         arrays |= {f"snapshots.{i}": snapshot.picture for i, snapshot in enumerate(shown)}
+        arrays |= {f"{TAIL}{name}": values for name, values in self.row_builder.tail.items()}
         facts = {
             "rung": self.plan.rung,
             "group": self.number,
@@ -288,9 +329,9 @@ class Trial:
             "tick_seconds": float(np.median(self.tick_seconds)),
             "snapshots": [[snapshot.tick, snapshot.label, snapshot.seed] for snapshot in shown],
         }
-        recent = {name: np.concatenate([part[name] for part in self.unsaved], axis=1) for name in self.unsaved[0]}
-        score = float(weighted_mean(recent["return"], episode_weights("return", recent)))
-        self.unsaved.clear()
+        recent = _joined(self.recent) if self.recent else {}
+        score = float(weighted_mean(recent["return"], episode_weights("return", recent))) if recent else float("nan")
+        self.recent = []
         self.checkpointer.save(self.number * self.plan.config.ticks + self.done, arrays, facts, score)
 
     def resume(self, resume_state: ResumeState) -> None:
@@ -298,12 +339,10 @@ class Trial:
         self.running.take_state(restore(self.running.state(), resume_state.arrays, "state."))
         facts, rows = resume_state.facts, [self.plan.seeds.index(seed) for seed in self.seeds]
         self.done = facts["done"]
-        metrics = {  # a view, not a copy, where the rows are all of them in their order
-            name: (values if rows == list(range(len(values))) else values[rows])[:, : self.done]
-            for name, values in resume_state.metrics.items()
-        }
-        self.columns.append(metrics)
-        self.learning = bool(np.isfinite(metrics["loss"]).any())
+        self.kept = self.done // self.plan.ticks_per_row
+        metrics = {name: values[rows, : self.kept] for name, values in resume_state.metrics.items()}
+        self.parts, self.row_builder.tail = [metrics] if self.kept else [], resume_state.tail
+        self.learning = any(bool(np.isfinite(part["loss"]).any()) for part in (metrics, resume_state.tail) if part)
         self.compile_seconds += facts["compile_seconds"]
         self.tick_seconds = [facts["tick_seconds"]]
         self.snapshots = resume_state.snapshots(self.plan, self.seeds)
@@ -363,6 +402,11 @@ class Trial:
         )
         error.report = report
         return error
+
+
+def _joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Columns of several parts [S, T] in one piece."""
+    return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
 def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:

@@ -52,6 +52,7 @@ def train(
     on_nan: OnNan = "stop",
     eval_episodes: int | None = None,
     record_every: int | None = None,
+    ticks_per_row: int | None = None,
     track: Sequence[str] = (),
     callback: Callback | None = None,
     progress: bool | None = None,
@@ -92,6 +93,7 @@ def train(
         on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
         eval_episodes: Episodes of the evaluation at the end, if `out` is given; with 0, no score and no replay.
         record_every: Save a replay every so many epochs, steps, frames or iterations, if `out` is given.
+        ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 100,000 rows.
         track: Also send the metrics to `"wandb"` or `"trackio"`, if `out` is given.
         callback: A function that is called between chunks with a `Progress`. The run stops if it returns True or
             calls `progress.stop()`. If it raises, the run is saved and the exception is raised here.
@@ -110,7 +112,7 @@ def train(
             given as one mapping, `changes={"epochs": 1000}`.
 
     Returns:
-        Metrics [seed, tick], parameters and the path of the run directory, if there is one.
+        Metrics [seed, row], parameters and the path of the run directory, if there is one.
 
     Raises:
         UsageError: An invalid name, value or path; nothing has been started or written.
@@ -131,6 +133,7 @@ def train(
         protocol=protocol,
         config=config,
         options=options or given,
+        ticks_per_row=ticks_per_row,
         imports=imports,
         **fields,
     )

@@ -23,7 +23,18 @@ ASKED = {"-h", "--help", "--help-all"}
 RUN = "this run"
 RARE = {
     "evaluation, checkpoints and records": (
-        ["eval_episodes", "record_every", "track", "checkpoint_every", "keep", "on_nan", "watch", "imports", "json"]
+        [
+            "eval_episodes",
+            "record_every",
+            "ticks_per_row",
+            "track",
+            "checkpoint_every",
+            "keep",
+            "on_nan",
+            "watch",
+            "imports",
+            "json",
+        ]
     ),
     "devices and processes": (
         [

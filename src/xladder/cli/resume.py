@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import tyro
 
 from xladder.cli import hosts, sweep
@@ -106,10 +105,7 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
         resuming.refuse_to_replace(directory)
     options.tools.check(directory.plan, resuming.ticks_left(directory.plan, checkpoint))
     resume_state = resuming.rewind(directory, checkpoint, print_line)
-    ready(
-        checkpoint.step if checkpoint else None,
-        resume_state is not None and bool(np.isfinite(resume_state.metrics["loss"]).any()),
-    )
+    ready(checkpoint.step if checkpoint else None, resume_state is not None and resume_state.has_learned)
     return run_in_terminal(directory, resume_state, tools, options.watch)
 
 

@@ -57,6 +57,8 @@ class TrainOptions:
     """Episodes (default 20) or objects (10,000) of the one evaluation after training; 0 skips it and the replay."""
     record_every: int | None = None
     """Save a replay every so many epochs, steps, frames or iterations, in media/."""
+    ticks_per_row: int | None = None
+    """Ticks per row of metrics.csv; 1 if not given, more in runs that would have more than 100,000 rows."""
     track: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SERVICE")] = ()
     """Send the metrics to wandb or trackio as well; neither can stop or slow the run."""
     checkpoint_every: int | None = None
@@ -116,6 +118,7 @@ def run(words: Sequence[str]) -> int:
         device=options.device,
         config=config,
         options=hosts.over_all(rung_options, options.seeds, among, options.mesh) if among else rung_options,
+        ticks_per_row=options.ticks_per_row,
     )
     keeping = Keeping(
         options.checkpoint_every,

@@ -118,7 +118,7 @@ class Source:
         self.folder, self.name = folder, name
         self.plan: Plan | None = None
         self.metrics: dict[str, np.ndarray] = {}
-        """Name → float [seed, tick], of the last `describe`."""
+        """Name → float [seed, row], of the last `describe`."""
         self._table = GrowingTable()
         self._seen: Any = None
         self._config: Any = None
@@ -151,12 +151,13 @@ class Source:
         timings, environment = (self._read_facts(name, notes) for name in ("timings.json", "environment.json"))
         score = timings.pop("evaluation", None)
         score = score if isinstance(score, dict) else None
-        each = plan.config.units_per_tick if plan else _steps_per_tick(table)
+        tick_units = plan.config.units_per_tick if plan else _steps_per_tick(table)
+        each = tick_units * table.ticks_per_row
         tick = plan.workload.tick if plan else _tick_of(self._table.header)
         panels = self._panels(plan, table.columns)
         most = points_per_line(panels, len(table.seeds), amount)
         state = self._state()
-        done, seconds = _progress(table, each)
+        done, seconds = _progress(table, tick_units)
         return {
             "name": self.name,
             "workload": text(config.get("workload")),
@@ -166,7 +167,7 @@ class Source:
             "unit": plan.workload.length if plan else "steps",
             "tick": tick,
             "done": done,
-            "total": plan.config.ticks * each if plan else None,
+            "total": plan.config.ticks * tick_units if plan else None,
             "seconds": seconds,
             "panels": make_panels(panels, table.columns, table.seeds, tick, each, most),
             "times": make_times(table.columns, each),
@@ -337,8 +338,8 @@ def _steps_per_tick(table: Table) -> int:
     known = np.argwhere(np.isfinite(steps))
     if not len(known):
         return 1
-    seed, tick = known[0]
-    return max(1, int(steps[seed, tick]) // (int(tick) + 1))
+    seed, row = known[0]
+    return max(1, int(steps[seed, row]) // max(1, int(table.ends[seed, row])))
 
 
 def _tick_of(header: list[str]) -> str:
@@ -352,7 +353,7 @@ def _progress(table: Table, each: int) -> tuple[int, float | None]:
     if seconds is None or not np.isfinite(seconds).any():
         return 0, None
     measured = np.isfinite(seconds)
-    return int(measured.sum(1).min()) * each, float(seconds[measured].max())
+    return int(table.ends.max(1).min()) * each, float(seconds[measured].max())
 
 
 def find_runs(paths: list[Path], most: int = 64) -> list[Path]:

@@ -2,7 +2,7 @@
 
 config.json       the plan of the run; `xladder train --config` reads it
 environment.json  versions, device, git commit, command line
-metrics.csv       one row per tick and seed
+metrics.csv       one row per tick and seed; per several ticks, if there are many
 events/           the same metrics for TensorBoard
 timings.json      compile time and time per tick
 checkpoints/      full training states; the agents' parameters and snapshots, as safetensors
@@ -31,6 +31,7 @@ import numpy as np
 
 from xladder import user_code
 from xladder.bad_numbers import first_bad
+from xladder.core.metric_rows import row_ends
 from xladder.core.state import capture, flatten, unflatten
 from xladder.core.types import Params
 from xladder.errors import DamagedRun, UsageError, printable
@@ -103,8 +104,8 @@ class RunDirectory:
     keeping: Keeping
     was_there: bool
     """Whether the folder already existed, empty, before the run."""
-    pending: list[tuple[Sequence[int], int, Mapping[str, np.ndarray], float]] = field(default_factory=list)
-    """Chunks that could not be written yet."""
+    pending: list[tuple[Sequence[int], np.ndarray, Mapping[str, np.ndarray], float]] = field(default_factory=list)
+    """Rows that could not be written yet."""
     earlier: list[dict[str, Any]] = field(default_factory=list)
     """The configs that the run had before it was lengthened, as `{"config": …}`."""
     resumed_by: str = ""
@@ -230,22 +231,23 @@ class RunDirectory:
                 self.plan = replace(self.plan, options=replace(self.plan.options, threads=threads))
                 self.write_config()
 
-    def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
-        """Append a chunk to the metrics. If that fails, it is written with the next one."""
-        self.pending.append((seeds, first, columns, elapsed))
+    def append(self, seeds: Sequence[int], ends: np.ndarray, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
+        """Append rows to the metrics. If that fails, they are written with the next ones."""
+        self.pending.append((seeds, ends, columns, elapsed))
         self.write_pending()
 
     def write_pending(self) -> None:
-        """Write the chunks that could not be written yet."""
+        """Write the rows that could not be written yet."""
         while self.pending:
             self.writer.append(*self.pending[0])
             del self.pending[0]
 
     def write_metrics(self, result: Result) -> None:
         """Write the metrics of a run that was not recorded during training."""
-        rows = next(iter(result.metrics.values())).size
-        seconds = float(np.median(result.tick_seconds)) * rows if result.tick_seconds else 0.0
-        self.append(result.plan.seeds, 0, result.metrics, seconds)
+        seeds, rows = next(iter(result.metrics.values())).shape
+        ends = row_ends(0, rows, result.plan.ticks_per_row, result.plan.config.ticks)
+        seconds = float(np.median(result.tick_seconds)) * seeds * int(ends[-1]) if result.tick_seconds else 0.0
+        self.append(result.plan.seeds, ends, result.metrics, seconds)
 
     def save_agents(self, params: Params) -> None:
         """Write the agents' parameters, leaves [seed, agent, …]."""
@@ -313,7 +315,7 @@ class RunDirectory:
         seeds = f"{len(self.plan.seeds)} seed{'s' * (len(self.plan.seeds) > 1)}"
         title = " · ".join(filter(None, (name, family.title(result.config), self.plan.rung, seeds)))
         panels, references = family.panels(result.config), family.references(score)
-        length, each = self.plan.workload.length, self.plan.config.units_per_tick
+        length, each = self.plan.workload.length, self.plan.config.units_per_tick * self.plan.ticks_per_row
         unit = None if length == f"{tick}s" else length
         draw_curves(media / "curves.png", result.metrics, title, tick, panels, references, unit, each)
         curves = {"curves": media / "curves.png"}
@@ -397,7 +399,8 @@ def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     """Create the writer of a run's metrics."""
     config, workload = plan.config, plan.workload
     steps, measured = config.env_steps_per_tick, workload.family.measured(config)
-    return metrics.MetricsWriter(folder, workload.tick, plan.seeds, config.ticks, steps, measured)
+    rows = -(-config.ticks // plan.ticks_per_row)
+    return metrics.MetricsWriter(folder, workload.tick, plan.seeds, rows, steps, measured)
 
 
 def load(
@@ -419,10 +422,11 @@ def load(
     with user_code.accepting_changes(changed_code):
         found = read_run_plan(folder)
     table = folder / "metrics.csv"
-    values = metrics.read(table, found.workload.tick) if table.is_file() else {}
+    values, done = metrics.read(table, found.workload.tick) if table.is_file() else ({}, None)
     compile_seconds, tick_seconds = read_timings(folder, found)
     params = load_agents(folder, found)
-    return Result(found, values, params, compile_seconds, tick_seconds, read_snapshots(folder), folder)
+    snapshots = read_snapshots(folder)
+    return Result(found, values, params, compile_seconds, tick_seconds, snapshots, folder, ticks_done=done)
 
 
 def evaluate(

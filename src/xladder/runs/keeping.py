@@ -21,7 +21,7 @@ class DiskCheckpointer(Checkpointer):
     """Saves checkpoints in a run directory, at fixed ticks or about once a minute."""
 
     def __init__(self, directory: RunDirectory, notify: Callable[[str], None]):
-        self.directory, self.notify, self.folder = directory, notify, directory.path
+        self.directory, self.notify = directory, notify
         every = directory.keeping.checkpoint_every
         self.keeps, self.every = every != 0, every or 0
         self.failures, self._saved_at, self._wait = 0, time.monotonic(), SECONDS_BETWEEN

@@ -1,7 +1,9 @@
-"""Metrics on disk: one CSV with a row per tick and seed, and the same as TensorBoard events.
+"""Metrics on disk: one CSV with rows by tick and seed, and the same as TensorBoard events.
 
-Besides the metrics, a row has `steps`, the environment steps so far (iterations of a GFlowNet), and `seconds`, the time
-spent training.
+A row is one tick, or in long runs several (`core/metric_rows.py`); it has the number of its last tick. Besides the
+metrics, it has `steps`, the environment steps so far (iterations of a GFlowNet), and `seconds`, the time of training.
+
+Shapes: R rows.
 """
 
 from __future__ import annotations
@@ -18,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from xladder.core.spooled import SpooledColumns, allocate
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import DamagedRun
 from xladder.runs.events import EventsFile
@@ -31,13 +32,13 @@ MOST_EVENTS = 1000  # per curve: TensorBoard shows as many
 
 
 class MetricsWriter:
-    """Appends chunks to `metrics.csv` and `events/`.
+    """Appends rows to `metrics.csv` and `events/`.
 
     Args:
         folder: The run directory.
         tick: The name of a tick.
         seeds: The seeds of the run.
-        ticks: Its length.
+        rows: How many rows a seed has at the end of the run.
         steps_per_tick: Environment steps of a tick.
         measured: The columns that evaluations fill.
     """
@@ -47,11 +48,11 @@ class MetricsWriter:
         folder: Path,
         tick: str,
         seeds: Sequence[int],
-        ticks: int,
+        rows: int,
         steps_per_tick: int = 1,
         measured: Collection[str] = (),
     ):
-        self.folder, self.tick, self.stride = folder, tick, -(-ticks // MOST_EVENTS)
+        self.folder, self.tick, self.stride = folder, tick, -(-rows // MOST_EVENTS)
         self.steps_per_tick, self.measured = steps_per_tick, measured
         self.path = folder / "metrics.csv"
         self.by_seed = len(seeds) <= MOST_SEEDS_IN_EVENTS
@@ -60,14 +61,22 @@ class MetricsWriter:
         self.elapsed = 0.0
         self._digest = hashlib.sha256()  # of those bytes
         self._events: dict[str, EventsFile] = {}
+        self._rows, self._last_end = 0, 0  # of the seeds that are being trained
         self.position_in_steps = 0
         """Environment steps of the last row."""
 
-    def append(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
-        """Append a chunk whose first tick is `first`; `columns` are [seeds, ticks]. nan becomes an empty cell."""
+    def append(self, seeds: Sequence[int], ends: np.ndarray, columns: Mapping[str, np.ndarray], elapsed: float) -> None:
+        """Append rows.
+
+        Args:
+            seeds: The seeds that they are of.
+            ends: Ticks of the run at the end of each row, int [R].
+            columns: Metrics by name, [seeds, R]. nan becomes an empty cell.
+            elapsed: Seconds spent training.
+        """
         lines = [] if self.position else [",".join(["seed", self.tick, "steps", *columns, "seconds"]) + "\r\n"]
         for s, seed in enumerate(seeds):
-            lines += format_rows(seed, first, self.steps_per_tick, [v[s] for v in columns.values()], elapsed)
+            lines += format_rows(seed, ends, self.steps_per_tick, [v[s] for v in columns.values()], elapsed)
         text = "".join(lines).encode()
         with self.path.open("r+b" if self.position else "wb") as file:
             if file.seek(0, os.SEEK_END) < self.position:
@@ -80,7 +89,7 @@ class MetricsWriter:
         self._digest.update(text)
         self.elapsed = elapsed
         with suppress(OSError):  # they are only a copy, rewritten when a run is resumed
-            self._add_events(seeds, first, columns)
+            self._add_events(seeds, ends, columns)
 
     def sync(self) -> dict[str, Any]:
         """Sync the metrics to disk. Returns the metadata that a checkpoint stores about them."""
@@ -114,9 +123,10 @@ class MetricsWriter:
         shutil.rmtree(self.folder / "events", ignore_errors=True)
         self.position, self.elapsed, self._digest = position, metadata["elapsed_seconds"], digest
         os.truncate(self.path, position)
-        seeds, table = read_table(self.path, self.tick, self.folder)
-        metrics = {name: values for name, values in table.items() if name not in ("steps", "seconds")}
-        self._add_events(seeds, 0, metrics)
+        table = read_table(self.path, self.tick)
+        metrics = {name: values for name, values in table.columns.items() if name not in ("steps", "seconds")}
+        if metrics:  # not if the first row is incomplete
+            self._add_events(table.seeds, table.ends.max(0), metrics)
         return metrics
 
     def add_scores(self, scores: Mapping[str, Any]) -> None:
@@ -128,15 +138,17 @@ class MetricsWriter:
                     events.add(f"score/{name}", [float(value)], [step])
             events.flush()
 
-    def _add_events(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray]) -> None:
+    def _add_events(self, seeds: Sequence[int], ends: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        # Seeds that are trained one after another begin with the first row again.
+        first = 0 if self._rows and ends[0] <= self._last_end else self._rows
         for name, values in columns.items():
             for s, seed in enumerate(seeds) if self.by_seed else [(0, -1)]:
                 series = values[s] if self.by_seed else mean_and_interval(values)[0]
                 events = self._writer(f"seed-{seed}" if self.by_seed else "mean")
                 chosen = self._chosen(series, first)
-                steps = ((chosen + 1) * self.steps_per_tick).tolist()
-                events.add(self.tag(name), series[chosen - first].tolist(), steps)
-        self.position_in_steps = (first + next(iter(columns.values())).shape[1]) * self.steps_per_tick
+                events.add(self.tag(name), series[chosen].tolist(), (ends[chosen] * self.steps_per_tick).tolist())
+        self._rows, self._last_end = first + len(ends), int(ends[-1])
+        self.position_in_steps = self._last_end * self.steps_per_tick
         for events in self._events.values():
             events.flush()
 
@@ -145,10 +157,10 @@ class MetricsWriter:
         return f"eval/{name.removeprefix('eval_')}" if name in self.measured else f"train/{name}"
 
     def _chosen(self, series: np.ndarray, first: int) -> np.ndarray:
-        """Choose the ticks of a chunk to write as events: a subset in long runs, but every rarely measured value."""
-        measured = first + np.flatnonzero(np.isfinite(series))
+        """Choose the rows to write as events: a subset in long runs, but every rarely measured value."""
+        measured = np.flatnonzero(np.isfinite(series))
         rarely = len(measured) * self.stride <= len(series)
-        return measured if rarely else measured[measured % self.stride == 0]
+        return measured if rarely else measured[(first + measured) % self.stride == 0]
 
     def close(self) -> None:
         """Flush the events."""
@@ -169,28 +181,25 @@ class Table(NamedTuple):
     seeds: list[int]
     """The seeds, in the order they were written, which is the plan's."""
     columns: dict[str, np.ndarray]
-    """Name → float [seed, tick]; nan where a cell is empty or a seed ended earlier. With `steps` and `seconds`."""
+    """Name → float [seed, row]; nan where a cell is empty or a seed ended earlier. With `steps` and `seconds`."""
+    ends: np.ndarray = np.zeros((0, 0), int)
+    """Ticks at the end of each row, int [seed, row]; 0 where a seed ended earlier."""
+    ticks_per_row: int = 1
 
 
-def read_table(path: Path, tick: str, folder: Path | None = None) -> Table:
-    """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out.
-
-    Args:
-        path: The table.
-        tick: The name of its column of ticks.
-        folder: Where a large table is kept in a temporary file; the system's folder for them if None.
-    """
+def read_table(path: Path, tick: str) -> Table:
+    """Read `metrics.csv` of any length, also while a run writes it: an incomplete last line is left out."""
     try:
         inside(path.parent, path.name, MOST_TABLE_BYTES)
     except Unreadable as error:
         raise DamagedRun(f"`{path}` is not a valid table of metrics: {error}.") from None
     try:
         with path.open("rb") as file:
-            header, rows, half = parse_header(file.readline()), SpooledColumns(folder), b""
+            header, rows, half = parse_header(file.readline()), [], b""
             while block := file.read(BLOCK_BYTES):
                 whole, newline, half = (half + block).rpartition(b"\n")
-                rows.append({"cells": parse_rows(header, whole + newline).T})
-        return arrange(header, rows.joined()["cells"].T, tick, folder) if rows.ticks else Table([], {})
+                rows.append(parse_rows(header, whole + newline))
+        return arrange(header, np.concatenate(rows), tick) if rows else Table([], {})
     except ValueError as error:
         raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
     except OSError as error:
@@ -217,7 +226,7 @@ def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
     return numbers
 
 
-def arrange(header: Sequence[str], numbers: np.ndarray, tick: str, folder: Path | None = None) -> Table:
+def arrange(header: Sequence[str], numbers: np.ndarray, tick: str) -> Table:
     """Arrange rows by seed and tick; a `ValueError` if that is not possible."""
     if not len(numbers):
         return Table([], {})
@@ -229,36 +238,49 @@ def arrange(header: Sequence[str], numbers: np.ndarray, tick: str, folder: Path 
     seeds, found, row = np.unique(seed, return_index=True, return_inverse=True)
     order = np.argsort(found)
     row = np.argsort(order)[row]
-    ticks = 1 + int(when.max())
-    # Seeds are trained at once or one after another, so that only the last one can have far fewer rows.
-    if len(seeds) * ticks > 2 * len(numbers) or when.min() < 0:
+    if when.min() < 0:
         raise ValueError("ticks are missing")
-    columns = {}
+    first, last = np.full(len(seeds), np.iinfo(np.int64).max), np.zeros(len(seeds), np.int64)
+    np.minimum.at(first, row, when)
+    np.maximum.at(last, row, when)
+    # A seed's rows have as many ticks as its first one, except for the last; only the last seed can have ended early.
+    size = 1 + int(first.max())
+    rows = 1 + int(when.max()) // size
+    cut = (((when + 1) % size > 0) & (when != last[row])).any() or (first[:-1] != size - 1).any()
+    # Seeds are trained at once or one after another, so that only the last one can have far fewer rows.
+    if cut or len(seeds) * rows > 2 * len(numbers):
+        raise ValueError("ticks are missing")
+    at, columns, ends = when // size, {}, np.zeros((len(seeds), rows), np.int64)
     for name, i in place.items():
         if name not in ("seed", tick):
-            columns[name] = allocate((len(seeds), ticks), folder)
-            columns[name][:] = np.nan
-            columns[name][row, when] = numbers[:, i]
-    return Table(seeds[order].tolist(), columns)
+            columns[name] = np.full((len(seeds), rows), np.nan)
+            columns[name][row, at] = numbers[:, i]
+    ends[row, at] = when + 1
+    return Table(seeds[order].tolist(), columns, ends, size)
 
 
-def read(path: Path, tick: str) -> dict[str, np.ndarray]:
-    """Read the metrics in `metrics.csv` as name → float [seed, tick], without `steps` and `seconds`."""
-    columns = read_table(path, tick).columns
-    return {name: values for name, values in columns.items() if name not in ("steps", "seconds")}
+def read(path: Path, tick: str) -> tuple[dict[str, np.ndarray], int]:
+    """Read the metrics in `metrics.csv` as name → float [seed, row], without `steps` and `seconds`.
+
+    Returns:
+        The metrics, and the ticks of the seed that trained least.
+    """
+    table = read_table(path, tick)
+    found = {name: values for name, values in table.columns.items() if name not in ("steps", "seconds")}
+    return found, int(table.ends.max(1).min()) if table.seeds else 0
 
 
 def format_rows(
-    seed: int, first: int, steps_per_tick: int, columns: Sequence[np.ndarray], elapsed: float
+    seed: int, ends: np.ndarray, steps_per_tick: int, columns: Sequence[np.ndarray], elapsed: float
 ) -> Iterator[str]:
-    """The lines of a seed's ticks from `first` on, from columns [ticks]; nan is an empty cell.
+    """The lines of a seed's rows from columns [R]; `ends` as for `append`, nan is an empty cell.
 
     Many rows are formatted at once: one by one, and cell by cell, they would take longer than a short tick does.
     """
     line = f"{seed},%d,%d,{','.join(['%.7g'] * len(columns))},{elapsed:.3f}\r\n"
     for begin in range(0, len(columns[0]), ROWS_AT_ONCE):
         parts = [values[begin : begin + ROWS_AT_ONCE].tolist() for values in columns]
-        ticks = range(first + begin, first + begin + len(parts[0]))
-        steps = range(ticks.start * steps_per_tick + steps_per_tick, (ticks.stop + 1) * steps_per_tick, steps_per_tick)
+        stops = ends[begin : begin + ROWS_AT_ONCE]
+        ticks, steps = (stops - 1).tolist(), (stops * steps_per_tick).tolist()
         text = line * len(ticks) % tuple(chain.from_iterable(zip(ticks, steps, *parts, strict=True)))
         yield text.replace("nan", "")

@@ -20,7 +20,17 @@ from xladder.settings import to_dict
 
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
 
-PARTS = ("workload", "rung", "seed", "seeds", "device", "options", "config", "code")  # of a described plan
+PARTS = (
+    "workload",
+    "rung",
+    "seed",
+    "seeds",
+    "device",
+    "options",
+    "ticks_per_row",
+    "config",
+    "code",
+)  # of a described plan
 
 
 def describe_plan(plan: Plan) -> dict[str, Any]:
@@ -32,6 +42,7 @@ def describe_plan(plan: Plan) -> dict[str, Any]:
         "seeds": len(plan.seeds) if plan.is_range else list(plan.seeds),
         "device": plan.device,
         "options": {name: value for name, value in asdict(plan.options).items() if value is not None},
+        **({"ticks_per_row": plan.ticks_per_row} if plan.ticks_per_row > 1 else {}),
         "config": _spelled(to_dict(plan.config)),
         **({"code": code} if (code := user_code.digests(to_dict(plan.config))) else {}),
     }
@@ -75,7 +86,12 @@ def parse_plan(data: Any, where: str) -> Plan:
     changes = _read(data["config"])
     user_code.check_named([data["workload"], changes])
     found = make_plan(
-        data["workload"], **options, device=data.get("device"), options=RungOptions(**rung_options), changes=changes
+        data["workload"],
+        **options,
+        device=data.get("device"),
+        options=RungOptions(**rung_options),
+        ticks_per_row=data.get("ticks_per_row", 1),
+        changes=changes,
     )
     user_code.check_unchanged(data.get("code") or {}, where.strip("`"))
     return found
@@ -110,6 +126,9 @@ def _check_shape(data: Any, where: str) -> None:
         k not in kinds or not _is_kind(v, kinds[k]) for k, v in rung_options.items()
     ):
         raise UsageError(f"`options` in {where} is {rung_options!r}, which was not written by xladder.")
+    rows = data.get("ticks_per_row", 1)
+    if type(rows) is not int or rows < 1:
+        raise UsageError(f"`ticks_per_row` in {where} is {rows!r}, but it has to be a whole number of 1 or more.")
     recorded = data.get("code") or {}
     if not isinstance(recorded, dict) or any(type(text) is not str for text in recorded.values()):
         raise UsageError(f"`code` in {where} is {recorded!r}, which was not written by xladder.")

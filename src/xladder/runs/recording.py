@@ -66,10 +66,18 @@ class Recorder(Observer):
         self._meter.start(seeds)
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
-        """Append the rows of a chunk to metrics.csv and the events."""
+        """Count the time of a chunk, and log the progress now and then."""
         self.elapsed += seconds
+        meter = self._meter
+        meter.add(first, columns)
+        if time.monotonic() - self._logged > LOG_SECONDS or meter.done == meter.total:
+            self._logged = time.monotonic()
+            self.directory.log(f"{meter.title}: {meter.text()}")
+
+    def rows(self, seeds: Sequence[int], ends: np.ndarray, columns: Mapping[str, np.ndarray]) -> None:
+        """Append rows to metrics.csv and the events."""
         try:
-            self.directory.append(seeds, first, columns, self.elapsed)
+            self.directory.append(seeds, ends, columns, self.elapsed)
             self.unwritten = False
         except OSError as error:
             if not self.unwritten:  # announced once until writing works again; only failing checkpoints end the run
@@ -77,11 +85,6 @@ class Recorder(Observer):
                     f"metrics.csv could not be written ({error.strerror or error}); its rows are kept for later."
                 )
             self.unwritten = True
-        meter = self._meter
-        meter.add(first, columns)
-        if time.monotonic() - self._logged > LOG_SECONDS or meter.done == meter.total:
-            self._logged = time.monotonic()
-            self.directory.log(f"{meter.title}: {meter.text()}")
 
     def notify(self, line: str) -> None:
         """Log a message from the rung; another observer shows it."""

@@ -219,14 +219,15 @@ class SweepRun:
         self, shared: Any, rows: Sequence[tuple[Any, int]], until: int, inherited: ResumeState | None = None
     ) -> dict[str, np.ndarray] | None:
         """Train a population up to a tick. Returns its metrics [R, T], or None if it was stopped."""
-        plan = replace(self.sweep.plan, config=shared, seeds=tuple(range(len(rows))))
+        # A leg may end anywhere, and the next one continues its rows: a row per tick is always complete.
+        plan = replace(self.sweep.plan, config=shared, seeds=tuple(range(len(rows))), ticks_per_row=1)
         path = self.directory.path / "legs" / f"{len(self.legs):03d}"
         if (path / "config.json").exists():
             directory = RunDirectory.open(path)
             if directory.is_finished:
                 directory.lock.release()
                 self.legs.append(directory)
-                return metrics.read(path / "metrics.csv", plan.workload.tick)
+                return metrics.read(path / "metrics.csv", plan.workload.tick)[0]
             checkpoint = directory.checkpoints.latest(self.notify)
             resume_state = resuming.rewind(directory, checkpoint, directory.log) if checkpoint else inherited
             if checkpoint is None:
@@ -239,7 +240,8 @@ class SweepRun:
         directory.resumed_by = self.directory.resume_command
         try:
             if checkpoint is None and inherited:
-                directory.append(plan.seeds, 0, inherited.metrics, 0.0)
+                before = next(iter(inherited.metrics.values())).shape[1]
+                directory.append(plan.seeds, np.arange(1, before + 1), inherited.metrics, 0.0)
             return self._execute(directory, shared, rows, until, resume_state)
         finally:
             directory.writer.close()
@@ -283,7 +285,8 @@ class SweepRun:
         rows = [(places.index(member.leg), member.row + seed) for member in members for seed in each]
         arrays = gather_rows([arrays for arrays, _ in states], rows)
         arrays = set_hyperparams(arrays, [member.config for member in members for _ in each])
-        tables = [metrics.read(self.legs[leg].path / "metrics.csv", self.sweep.plan.workload.tick) for leg in places]
+        tick = self.sweep.plan.workload.tick
+        tables = [metrics.read(self.legs[leg].path / "metrics.csv", tick)[0] for leg in places]
         table = {name: np.stack([tables[which][name][row] for which, row in rows]) for name in tables[0]}
         return ResumeState(arrays, {**states[0][1], "snapshots": [], "compile_seconds": 0.0}, table)
 
@@ -348,7 +351,7 @@ class SweepRun:
             params, seconds = self._agents(self.legs[-1].path), self._seconds(self.legs[-1].path)
             for place, name in enumerate(names):
                 mine = slice(place * len(seeds), (place + 1) * len(seeds))
-                plan = replace(self.sweep.plan, config=contenders[name], seeds=seeds)
+                plan = replace(self.sweep.plan, config=contenders[name], seeds=seeds, ticks_per_row=1)
                 found[name] = Result(
                     plan, {k: v[mine] for k, v in table.items()}, _take(params, mine), 0.0, seconds, [], None
                 )
