@@ -139,7 +139,7 @@ def test_rows_are_formatted_as_one_by_one():
     count = ROWS_AT_ONCE + 3
     columns = [rng.normal(0, 1e4, count).astype(np.float32), np.full(count, np.nan), rng.integers(0, 10**9, count)]
     columns[0][::7], columns[1][5] = np.nan, np.inf
-    text = "".join(format_rows(3, 11, 8, columns, 1.25))
+    text = "".join(format_rows(3, np.arange(12, 12 + count), 8, columns, 1.25))
     for line, tick, *cells in zip(text.splitlines(), range(11, 11 + count), *columns, strict=True):
         expected = ["" if cell != cell else f"{cell:.7g}" for cell in cells]
         assert line == ",".join(["3", str(tick), str((tick + 1) * 8), *expected, "1.250"])
