@@ -93,6 +93,8 @@ class MetricsWriter:
 
     def sync(self) -> dict[str, Any]:
         """Sync the metrics to disk. Returns the metadata that a checkpoint stores about them."""
+        if not self.position:  # a checkpoint before the first row is complete
+            self.path.touch()
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
         return {
