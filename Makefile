@@ -13,7 +13,7 @@ help:
 	@echo "make docs      build the documentation into build/site (make docs-serve shows it)"
 	@echo "make test-docs run every block of the documentation, and build it"
 	@echo "make test-sorrel  test against the real sorrel, in an environment of its own (Python 3.12)"
-	@echo "make torture   kill, damage and misuse it many times over (an hour or two)"
+	@echo "make torture   kill, damage and misuse it many times over (hours; TORTURE="--scale 0.1" for less)"
 	@echo "make lint      format check, lint, types"
 	@echo "make bench     measure the rungs; prints a table"
 	@echo "make clean     remove .venv and caches"
@@ -47,7 +47,7 @@ test-sorrel: .venv-sorrel/ready
 	.venv-sorrel/bin/python -m pytest -n 2 --dist worksteal tests/sorrel
 
 torture: .venv/dev
-	$(BIN)/python -m tests.torture
+	$(BIN)/python -m tests.torture $(TORTURE)
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .
