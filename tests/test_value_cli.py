@@ -18,6 +18,7 @@ from tests.test_cli import call
 from xladder import registry
 from xladder.cli import compare, rungs, worlds
 from xladder.core.packages import install_line
+from xladder.errors import XladderError
 from xladder.families.value import atari_presets as atari
 from xladder.families.value import presets as named
 from xladder.families.value import summaries
@@ -450,6 +451,37 @@ def test_the_table_of_a_comparison_fits():
     text = printed(rows_of(steps_per_second=98765432.1))
     assert "…" not in text and max(map(len, text.splitlines())) <= 80
     assert "12,346" in text and "98.77M" in text and text.count("−21 → −20") == 2
+
+
+def test_a_comparison_of_several_seeds_has_their_interval():
+    late = np.array([1.0, 2.0, 3.0, 6.0])
+    row = measure.over_seeds("return_last", late) | {"rung": "fused"}
+    assert row["return_last"] == 3.0 and row["return_last_per_seed"] == late.tolist()
+    assert row["return_last_ci95"] == pytest.approx(3.182446 * late.std(ddof=1) / 2, rel=1e-5)
+    cartpole = find_workload("cartpole")
+    found = {"rows": [row, row | {"rung": "torch", "return_last_ci95": float("nan")}], "seeds": 4}
+    line = "return, last tenth, 4 seeds, mean ± 95 %: fused 3.0 ± 3.4; torch –"
+    assert compare.describe_seeds(found, cartpole) == [line]
+    few = {"rows": [measure.over_seeds("return_last", np.array([-1.0, np.nan])) | {"rung": "fused"}], "seeds": 2}
+    assert compare.describe_seeds(few, cartpole) == ["return, last tenth, 2 seeds, one by one: fused −1.0, –"]
+    assert compare.describe_seeds(few | {"seeds": 1}, cartpole) == []
+
+
+@pytest.mark.parametrize("ended_by", [SystemExit(130), XladderError("On the `fused` rung: no.")])
+@pytest.mark.parametrize("to", ["c.json", "-"])
+def test_an_interrupted_comparison_keeps_its_rows(ended_by, to, tmp_path, monkeypatch, capsys):
+    def measure_apart(plan):
+        if plan.rung == "fused":
+            raise ended_by
+        return rows_of()[0] | {"rung": plan.rung, "device": "cpu", "note": "", "learning": True}
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("xladder.runs.compare.measure_apart", measure_apart)
+    command = ["compare", "cartpole", "--rungs", "sequential,fused", "--json", to]
+    assert call(*command) == (130 if isinstance(ended_by, SystemExit) else 1)
+    found = json.loads(capsys.readouterr().out if to == "-" else (tmp_path / to).read_text())
+    assert [row["rung"] for row in found["rows"]] == ["sequential"] and found["not_measured"] == ["fused"]
+    assert found["rows"][0]["steps_per_second"] > 0
 
 
 def test_an_update_that_could_not_be_told_from_sampling_is_no_number():

@@ -58,9 +58,9 @@ def run(words: Sequence[str]) -> int:
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
     rungs = chosen_rungs(options.rungs, workload, config, options.mesh, options.device or "cpu")
-    for rung in rungs:  # check all plans before anything is printed or written
-        only = options_of(rung, options.mesh)
-        plan(name, rung, seed=options.seed, seeds=options.seeds, device=options.device, config=config, options=only)
+    chosen: dict[str, Any] = {"seed": options.seed, "seeds": options.seeds, "device": options.device, "config": config}
+    # All plans are checked before anything is printed or written.
+    plans = [plan(name, rung, options=options_of(rung, options.mesh), **chosen) for rung in rungs]
     check_writable(options.json)
     console = Console(stderr=str(options.json) == "-")
     stamp = f"{file_name(workload.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
@@ -73,7 +73,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`{chart.parent}` cannot be written: {error.strerror or error}.") from None
 
     from xladder.pictures.curves import draw_bars
-    from xladder.runs.compare import compare
+    from xladder.runs.compare import compare, summarise
 
     print_line(console, headline(workload, config, options.seeds))
     if options.rungs is None and (lacking := rungs_without_package()):
@@ -83,28 +83,35 @@ def run(words: Sequence[str]) -> int:
         print_line(console, f"Without the rung `compiled`, which {why}.")
     # On a signal, the measuring process has to end as well, not only this one.
     with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
+        rows: list[dict[str, Any]] = []
+
+        def write_rows() -> None:
+            left = rungs[len(rows) :]
+            write_json_file(options.json, summarise(plans[0], rows) | ({"not_measured": left} if left else {}))
 
         def on_row(row: dict[str, Any]) -> None:
+            if config.units_per_tick > 1:
+                row["steps_per_second"] = config.per_tick / row[time_key]
+            rows.append(row)
+            if str(options.json) != "-":  # a rung may take hours, and the next one may fail
+                write_rows()
             print_line(console, f"{row['rung']} done: {row[time_key] * 1000:.1f} ms per {workload.tick}. {row['note']}")
             waiting = rungs[rungs.index(row["rung"]) + 1 :]
             status.update(f"measuring {waiting[0]}" if waiting else "drawing")
 
         time_key = f"seconds_per_{workload.tick}"
-        found = compare(
-            name,
-            rungs,
-            on_row,
-            options.mesh,
-            seed=options.seed,
-            seeds=options.seeds,
-            device=options.device,
-            config=config,
-        )
+        try:
+            found = compare(name, rungs, on_row, options.mesh, **chosen)
+        except BaseException:
+            if str(options.json) == "-" and rows:
+                write_rows()
+            elif options.json and rows:
+                print_line(console, f"{options.json} has the rows so far.")
+            raise
         draw_bars(chart, found["rows"], f"{workload.name}: time per {workload.tick}")
-    if config.units_per_tick > 1:
-        for row in found["rows"]:
-            row["steps_per_second"] = config.per_tick / row[time_key]
     console.print(table(found, workload))
+    for line in describe_seeds(found, workload):
+        print_line(console, line)
     if found["reference"] == "compiled":
         print_line(console, "speed-up: against `compiled`, which is faster than `torch` here.")
     if not all(row["learning"] for row in found["rows"]):
@@ -187,6 +194,27 @@ def table(found: dict[str, Any], workload: Workload) -> Table:
             f"{row['peak_memory_mb']:.0f}",
         )
     return shown
+
+
+def describe_seeds(found: dict[str, Any], workload: Workload) -> list[str]:
+    """Lines that give what each rung reached with its 95 % interval over seeds; a few seeds are listed one by one."""
+    if found["seeds"] == 1:
+        return []
+    names = [name for name in workload.family.last_measured if found["rows"][0][name] is not None] or ["return_last"]
+    few = found["seeds"] < 4  # a mean of so few would hide one that is far off
+    lines = []
+    for name in names:
+        digits = 1 if name == "return_last" else 3
+        texts = []
+        for row in found["rows"]:
+            each = [signed(one, digits) if isfinite(one) else "–" for one in row[f"{name}_per_seed"]]
+            middle, width = row[name], row[f"{name}_ci95"]
+            interval = f"{signed(middle, digits)} ± {width:.{digits}f}" if isfinite(width) else "–"
+            texts.append(f"{row['rung']} {', '.join(each) if few else interval}")
+        what = "return, last tenth" if name == "return_last" else name.replace("_", " ")
+        how = "one by one" if few else "mean ± 95 %"
+        lines.append(f"{what}, {found['seeds']} seeds, {how}: {'; '.join(texts)}")
+    return lines
 
 
 def short(rate: float) -> str:

@@ -60,7 +60,8 @@ def compare(
         rungs they are timed after the last tick, when trajectories may be longer than during training; there an update
         is a tick less its sampling, and None if sampling by itself took longer than the tick. `speedup` is
         relative to the faster of the rows `torch` and `compiled`, which `reference` names; both are None if there is
-        neither.
+        neither. `return_last` is a mean over seeds, as are the exact measurements of a GFlowNet; `…_ci95` is the half
+        width of its 95 % interval, and `…_per_seed` has the values.
     """
     allow_imports(imports)
     name = names.name_of(workload)
@@ -84,23 +85,33 @@ def compare(
     ]
     if not plans:
         raise UsageError("`--rungs` is empty: give some, separated by commas.")
-    time_key = f"seconds_per_{plans[0].workload.tick}"
     rows: list[dict[str, Any]] = []
     for one in plans:
         rows.append(measure_apart(one))
         if on_row:
             on_row(rows[-1])
+    return summarise(plans[0], rows)
+
+
+def summarise(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """What `compare` returns for rows that have been measured; also sets their speed-up.
+
+    Args:
+        plan: The plan of any of the rungs.
+        rows: The rows, at least one.
+    """
+    time_key = f"seconds_per_{plan.workload.tick}"
     reference = min((row for row in rows if RUNGS[row["rung"]].in_pytorch), key=lambda row: row[time_key], default=None)
     for row in rows:
         row["speedup"] = reference[time_key] / row[time_key] if reference else None
     return {
-        "workload": plans[0].workload.name,
+        "workload": plan.workload.name,
         "rows": rows,
         "reference": reference["rung"] if reference else None,
         "device": rows[0]["device"],
         "versions": versions(),
-        "seeds": len(plans[0].seeds),
-        "config": to_dict(plans[0].config),
+        "seeds": len(plan.seeds),
+        "config": to_dict(plan.config),
     }
 
 

@@ -67,9 +67,9 @@ def measure(plan: Plan) -> dict[str, Any]:
         "compile_seconds": result.compile_seconds,
         "speedup": None,
         "return_first": mean(first),
-        "return_last": mean(late),
+        **over_seeds("return_last", late),
         **{f"{name}_seconds": median([each[name] for each in watch.phases]) for name in watch.phases[0]},
-        **{name: last(result.metrics.get(name)) for name in plan.workload.family.last_measured},
+        **last_entries(plan.workload.family.last_measured, result.metrics),
         "peak_memory_mb": peak_memory_mb(device, plan.rung),
         "learning": bool(watch.times),
         "note": watch.note,
@@ -87,9 +87,18 @@ def mean(values: np.ndarray) -> float:
     return float(mean_and_interval(values)[0])
 
 
-def last(values: np.ndarray | None) -> float | None:
-    """The mean over seeds of the last entry of [seeds, ticks]; None if nothing was measured."""
-    return None if values is None else float(values[:, -1].mean())
+def last_entries(names: Sequence[str], columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    """The last entry of each column [seeds, ticks], over seeds; None for one that was not measured."""
+    found: dict[str, Any] = {}
+    for name in names:
+        found |= over_seeds(name, columns[name][:, -1]) if name in columns else {name: None}
+    return found
+
+
+def over_seeds(name: str, values: np.ndarray) -> dict[str, Any]:
+    """The mean of values [seeds], the half width of its 95 % interval (nan for one seed), and the values."""
+    middle, half_width = mean_and_interval(values)
+    return {name: float(middle), f"{name}_ci95": float(half_width), f"{name}_per_seed": values.tolist()}
 
 
 def peak_memory_mb(device: Any, rung: str) -> float:
