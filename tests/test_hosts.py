@@ -19,6 +19,7 @@ import pytest
 from tests.test_resume import slow, what_came_of
 from xladder.cli import hosts, launch
 from xladder.cli.main import main
+from xladder.cli.signals import note_signals
 from xladder.distributed import cluster
 from xladder.distributed.cluster import Cluster, Membership
 from xladder.errors import PeerLost, UsageError
@@ -89,6 +90,27 @@ def test_two_hosts_with_one_number_are_told(address):
     thread.join(10)
     for sentence in (said[0], str(heard[0]), str(heard[1])):
         assert "There are two processes with `--host-id 1`" in sentence
+
+
+def test_two_hosts_with_number_0_are_both_told(address):
+    said = []
+
+    def come():
+        until = time.monotonic() + 10
+        while time.monotonic() < until:  # the other one listens by then
+            try:
+                socket.create_connection(("127.0.0.1", int(address.rpartition(":")[2]))).close()
+                break
+            except OSError:
+                time.sleep(0.01)
+        with pytest.raises(UsageError) as error:
+            Cluster(Membership(address, 2, 0)).meet(WANTED)
+        said.append(str(error.value))
+
+    thread = threading.Thread(target=come)
+    heard = meet(address, {0: WANTED}, number=2, timeout=10, meanwhile=thread.start)
+    thread.join(10)
+    assert said == [str(heard[0])] == ["There are two processes with `--host-id 0`: each needs its own, 0 … 1."]
 
 
 def test_another_number_of_hosts_is_told(address):
@@ -282,6 +304,50 @@ def test_every_process_gets_its_own_gpu(monkeypatch):
     with pytest.raises(UsageError, match="names only 3"):
         launch.device_of(3, command)
     assert launch.device_of(3, ["train", "atari/pong"]) == {"JAX_PLATFORMS": "cpu"}
+
+
+@pytest.mark.parametrize(("codes", "held"), [((2, 2), 0), ((0, 2), 1), ((75, 2), 1), ((1, 1), 1), ((75, 75), 0)])
+def test_launch_says_once_what_all_hosts_say(codes, held, capfd):
+    """An error of another host than 0 is repeated only if host 0 ended in another way."""
+    script = "import sys; print('note'); print('xladder: No.', file=sys.stderr, flush=True); sys.exit({})"
+
+    def start(number):
+        command = [sys.executable, "-S", "-c", script.format(codes[number])]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT} if number else {}
+        return subprocess.Popen(command, **pipes)
+
+    assert launch.wait_for(start, 2) == max(codes)
+    said = capfd.readouterr().err.splitlines()
+    assert said.count("xladder: No.") == 1 and said.count("[host 1] xladder: No.") == held
+    assert said.count("[host 1] note") == 1
+
+
+def test_a_folder_that_is_not_used_is_said(capsys):
+    hosts.say_where(Path("runs/a"), None)
+    hosts.say_where(Path("runs/a"), Path("runs/a"))
+    assert capsys.readouterr().err == ""
+    hosts.say_where(Path("runs/a"), Path("runs/b"))
+    assert capsys.readouterr().err == "Host 0 writes this run to runs/a; `--out runs/b` is not used.\n"
+
+
+@pytest.mark.parametrize(("steps", "code"), [(0, 130), (3, 75)])
+def test_who_was_told_to_end_while_starting_speaks_of_no_loss(steps, code, address, monkeypatch, capsys):
+    """The main thread may be inside the compiler, and another host quicker to end."""
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        team = Cluster(Membership(address, 2, 1), note_signals())
+        assert team.signalled() == 0
+        signal.raise_signal(signal.SIGINT)
+    finally:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, before)
+    team.statuses[1].steps = steps
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    with pytest.raises(SystemExit) as end:
+        team.lose("Host 0 has ended without notice.")
+    assert end.value.code == code
+    assert ("Host 0" in capsys.readouterr().err) == (code == 75)
 
 
 # Real processes.

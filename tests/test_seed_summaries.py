@@ -28,6 +28,14 @@ def score(*tv, modes=None, seeds=None, **more):
     return summaries.name_seeds(found, seeds or range(len(tv))) | more
 
 
+@pytest.mark.parametrize(
+    ("ticks", "interval", "expected"),
+    [(12, 4, [4, 8, 12]), (13, 4, [4, 8, 13]), (14, 4, [4, 8, 12, 14]), (10, 9, [10]), (3, 1, [1, 2, 3])],
+)
+def test_the_last_two_evaluations_are_not_close_together(ticks, interval, expected):
+    assert [done for done in range(1, ticks + 1) if trainer.evaluation_due(done, interval, ticks)] == expected
+
+
 def test_a_few_seeds_are_listed_one_by_one():
     lines = summaries.describe_score(score(0.0162, 0.5, seeds=[5, 6]))
     assert lines[0] == "total variation 0.0162, 0.5000 (exact, seeds 5 and 6)"

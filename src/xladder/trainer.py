@@ -272,7 +272,7 @@ class Trial:
             self.check_loss(columns["loss"], columns.get("updates"))
         self.done += count
         if config.interval:
-            due = self.done % config.interval == 0 or self.done == config.ticks
+            due = evaluation_due(self.done, config.interval, config.ticks) or self.done == self.until
             measured = self.measure() if due else settings.measured(config)
             columns |= _in_last_tick(measured, len(self.seeds), count)
         self.tick_seconds.append(seconds / count / len(self.seeds))
@@ -413,6 +413,11 @@ def _timed(call: Callable[..., Any], *arguments: Any) -> tuple[Any, float]:
     """Call a function and time it, in the rung's thread, so that the caller's polling is not counted."""
     begun = time.perf_counter()
     return call(*arguments), time.perf_counter() - begun
+
+
+def evaluation_due(done: int, interval: int, ticks: int) -> bool:
+    """Whether to evaluate after `done` of `ticks` ticks: at the end, and each interval that is not just before it."""
+    return done == ticks or (done % interval == 0 and 2 * (ticks - done) >= interval)
 
 
 def _measure(plan: Plan, running: Any, tick: int) -> Any:

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from xladder.cli.main import complain, format_error
-from xladder.cli.signals import Debounce
+from xladder.cli.signals import Debounce, note_signals
 from xladder.cli.tools import ToolOptions
 from xladder.core.state import Arrays
 from xladder.distributed import cluster
@@ -48,7 +48,7 @@ class HostOptions:
     host_id: int | None = None
     """Index of this process, from 0. Default: JAX_PROCESS_ID, or detected from SLURM."""
     init_timeout: float = 60.0
-    """Seconds to wait for the other hosts."""
+    """Seconds that hosts wait to reach host 0, and host 0 then for all of them."""
     stall_timeout: float = 600.0
     """Seconds without progress after which a host is considered stuck."""
 
@@ -103,10 +103,11 @@ def train(
         among: Which of the processes this is.
         train_run: Trains into a run directory, on host 0, and returns the exit code.
     """
-    team = Cluster(among)
+    team = Cluster(among, note_signals())
     message = team.meet({"plan": describe_plan(plan), "keeping": asdict(keeping), "versions": _versions()})
     cluster.enter(team)
     if not among.leads:
+        say_where(Path(message["path"]), out)
         say_how_to_go_on(team, Path(message["path"]))
         return _to_the_end(team, lambda: run_worker(team, plan, keeping, None))
     with refusing(team):
@@ -129,7 +130,7 @@ def resume(
     """
     from xladder.cli import startup
 
-    team = Cluster(among)
+    team = Cluster(among, note_signals())
     message = team.meet({"versions": _versions()})
     cluster.enter(team)
     if not among.leads:
@@ -162,6 +163,12 @@ def refusing(team: Cluster) -> Iterator[None]:
     except XladderError as error:
         team.refuse(f"Host 0: {error}", error.exit_code)
         raise
+
+
+def say_where(path: Path, out: Path | None) -> None:
+    """On a host other than 0: say where the run is written if that is not the folder it was given."""
+    if out is not None and out != path:
+        print(f"Host 0 writes this run to {path}; `--out {out}` is not used.", file=sys.stderr, flush=True)
 
 
 def say_how_to_go_on(team: Cluster, path: Path, log: Callable[[str], None] = lambda line: None) -> None:

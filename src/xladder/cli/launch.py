@@ -119,7 +119,8 @@ def wait_for(start: Callable[[int], subprocess.Popen], hosts: int) -> int:
                 break
             processes.append(start(number))
             if number:
-                printers.append(threading.Thread(target=repeat, args=(processes[number], number), daemon=True))
+                given = (processes[number], number, processes[0])
+                printers.append(threading.Thread(target=repeat, args=given, daemon=True))
                 printers[-1].start()
         codes = wait_for_all(processes)
         for printer in printers:
@@ -152,12 +153,25 @@ def wait_for_all(processes: Sequence[subprocess.Popen]) -> list[int]:
     return [process.wait() for process in processes]
 
 
-def repeat(process: subprocess.Popen, number: int) -> None:
-    """Print the output of a host other than 0, prefixed with its number."""
+def repeat(process: subprocess.Popen, number: int, leader: subprocess.Popen) -> None:
+    """Print the output of a host other than 0, prefixed with its number.
+
+    An error is held back until host 0 has ended as well: if both end for the same reason, host 0 has said it.
+    """
     assert process.stdout is not None
+    held: list[str] = []
     for line in process.stdout:
-        text = line.decode(errors="replace").rstrip()
-        print(f"[host {number}] {text}", file=sys.stderr, flush=True)
+        text = f"[host {number}] {line.decode(errors='replace').rstrip()}"
+        if held or line.startswith(b"xladder: "):
+            held.append(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+    code = process.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        if held and code > 1 and leader.wait(LAST_SECONDS) == code:
+            return
+    for text in held:
+        print(text, file=sys.stderr, flush=True)
 
 
 def free_ports() -> int:

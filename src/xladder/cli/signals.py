@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
@@ -48,6 +48,26 @@ def end_at_once(number: int, _: FrameType | None = None) -> NoReturn:
             os.write(stream, SHOW_CURSOR)
     temporary_folders.remove_all()
     os._exit(128 + number)
+
+
+def note_signals() -> Callable[[], int]:
+    """Note signals as they arrive, also while the main thread is inside XLA, where Python runs no handler.
+
+    Returns:
+        A function, for any thread, that returns the signal that has arrived since the last call, or 0.
+    """
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+    def arrived() -> int:
+        try:
+            return next((number for number in os.read(reader, 64) if number in BOTH), 0)
+        except BlockingIOError:
+            return 0
+
+    return arrived
 
 
 @contextmanager

@@ -223,12 +223,27 @@ def _listen(me: Membership) -> socket.socket:
         except OSError as error:
             for one in found:
                 one.close()
+            if not found:
+                _tell_other_leader(me)
             raise UsageError(
                 f"Host 0 cannot listen at {host}:{number} ({error.strerror or error}): `--coordinator` has to be "
                 "an address of this machine with two free ports, the one given and the next. Is there a host 0 already?"
             ) from None
     found.pop().close()
     return found[0]
+
+
+def _tell_other_leader(me: Membership) -> None:
+    """If another process with `--host-id 0` waits at the address, tell it; both then raise the same `UsageError`."""
+    secret, until = read_secret(), time.monotonic() + 1.0  # it is on this machine
+    if not (secret or me.is_local):
+        return
+    with suppress(PeerLost):
+        connection = _introduce(me, secret, {"host": 0, "num_hosts": me.num_hosts, "name": own_name()}, until)
+        message = connection.receive(INTRODUCTION)
+        connection.close()
+        if message and "refused" in message:
+            raise UsageError(printable(message["refused"], 2000))
 
 
 def _unknown_name(me: Membership, error: Exception) -> UsageError:
