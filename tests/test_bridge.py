@@ -187,3 +187,16 @@ def test_an_unknown_learner_is_refused_with_a_sentence():
     for call in (bridge.to_torch, bridge.to_jax):
         with pytest.raises(UsageError, match=r"gflownett.*gflownet"):
             call("gflownett", {"log_z": np.float32(0)})
+
+
+def test_what_is_not_one_networks_parameters_is_refused_with_a_sentence(params):
+    both = jax.tree.map(lambda x: np.stack([x, x]), params)
+    state = {name: torch.stack([x, x]) for name, x in bridge.to_torch("value", params).items()}
+    for call, given in ((bridge.to_torch, both), (bridge.to_jax, state)):
+        with pytest.raises(UsageError, match=r"shape .*convert one at a time"):
+            call("value", given)
+        with pytest.raises(UsageError, match=r"(is|are) a int, but"):
+            call("value", 3)
+    words = {name: np.array("no") for name in state}
+    with pytest.raises(UsageError, match="has to hold real numbers"):
+        bridge.to_jax("value", words)

@@ -155,12 +155,37 @@ def _copied(tree: Any) -> Any:
 
 def to_jax(learner: str, state_dict: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, Any]:
     """Convert a PyTorch state_dict to the parameters that `net.apply` takes (NumPy arrays, float32)."""
-    return parameters.to_tree(learner, {name: _array(values) for name, values in state_dict.items()}, torso)
+    if not isinstance(state_dict, Mapping):
+        raise UsageError(f"The state_dict is a {type(state_dict).__name__}, but it has to map names to tensors.")
+    state = {name: _array(values) for name, values in state_dict.items()}
+    if torso is None:  # layers of one's own may have any shape
+        parameters.check_names(learner, [name for name in state if not parameters.is_noise(name)])
+        _check_arrays(state)
+    return parameters.to_tree(learner, state, torso)
 
 
 def to_torch(learner: str, params: Mapping[str, Any], torso: TorsoNames | None = None) -> dict[str, torch.Tensor]:
     """Convert the JAX parameters of one agent to a PyTorch state_dict."""
-    return {name: torch.from_numpy(values) for name, values in parameters.to_state(learner, params, torso).items()}
+    if not isinstance(params, Mapping):
+        raise UsageError(f"The parameters are a {type(params).__name__}, but they have to be a dict as in Flax.")
+    state = parameters.to_state(learner, params, torso)
+    if torso is None:
+        _check_arrays(state)
+    return {name: torch.from_numpy(values) for name, values in state.items()}
+
+
+def _check_arrays(state: Mapping[str, np.ndarray]) -> None:
+    """Raise a `UsageError` unless arrays by PyTorch's names are numbers and have as many axes as one network's."""
+    for name, values in state.items():
+        if values.dtype.kind not in "biuf":
+            raise UsageError(f"`{str(name)[:80]}` is an array of {values.dtype}, but it has to hold real numbers.")
+        leaf = str(name).rpartition(".")[2]
+        wanted = (1,) if leaf.endswith("bias") else (1, 2, 4) if leaf.endswith("weight") else range(3)
+        if values.ndim not in wanted:
+            raise UsageError(
+                f"`{str(name)[:80]}` has shape {list(values.shape)}, which no layer of one network has. Of several "
+                "seeds or agents, convert one at a time: jax.tree.map(lambda x: x[0], params)."
+            )
 
 
 def load_file(learner: str, path: str | Path) -> dict[str, Any]:
