@@ -223,7 +223,9 @@ def test_in_lock_step_half_and_half_is_the_whole():
 # ---- each at its own pace ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("config", [CART, RATED], ids=["uniform", "prioritised"])
+@pytest.mark.parametrize(
+    "config", [pytest.param(CART, id="uniform"), pytest.param(RATED, id="prioritised", marks=pytest.mark.slow)]
+)
 def test_at_their_own_pace_the_ratio_holds_and_is_reported(config, monkeypatch):
     monkeypatch.setattr(asynchronous, "CHUNK_STEPS", 2)
     run = start(config, actors=2, shards=2)

@@ -50,7 +50,7 @@ def reference_bootstrap(statistic, *matrices, resamples=4000):
     return np.percentile(found, [2.5, 97.5], axis=0)
 
 
-@pytest.fixture(params=[(5, 3), (3, 7), (10, 1), (1, 4)], ids=str)
+@pytest.fixture(params=[(5, 3), pytest.param((3, 7), marks=pytest.mark.slow), (10, 1), (1, 4)], ids=str)
 def matrices(request):
     rng = np.random.default_rng(1)
     # Rounded, so that there are ties.

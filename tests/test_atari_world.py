@@ -249,6 +249,7 @@ def scanned(envs, actions):
     return np.asarray(frames), Step(*map(np.concatenate, zip(*halves, strict=True)))
 
 
+@pytest.mark.slow
 def test_inside_a_program_the_games_are_the_same():
     actions, rules = random_actions(200, 3), dict(sticky=0.25, life_loss=True, num_threads=2, cap_frames=400)
     envs = AtariXla("breakout", 3, 5, **rules)
@@ -278,6 +279,7 @@ def test_a_program_may_reset_and_loop():
     other.close()
 
 
+@pytest.mark.slow
 def test_a_video_shows_the_game_that_the_policy_sees():
     seen = []
 

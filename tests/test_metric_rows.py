@@ -61,6 +61,7 @@ def rows_of(folder):
         return [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_a_stopped_run_goes_on_with_the_ticks_of_its_last_row(tmp_path):
     options = {"config": TINY_CART, "ticks_per_row": 7, "eval_episodes": 0, "seeds": 2}
     each = xladder.train("cartpole", config=TINY_CART, seeds=2)

@@ -83,6 +83,7 @@ def assert_exact(config, rung, ticks):
             ("treasurehunt", "fused"),
             ("treasurehunt", "sequential"),
             ("hypergrid", "sequential"),
+            ("cartpole", "sequential"),
         )
         else (w, r)
         for w in RUNS

@@ -124,6 +124,7 @@ def test_a_host_memory_with_other_priorities_fails_the_memory(monkeypatch):
     assert first_failure(MEMBERS["rainbow"]) == "memory twins"
 
 
+@pytest.mark.slow
 def test_importance_weights_without_their_power_fail_the_memory(monkeypatch):
     sample_indices = HostPriorities.sample_indices
     monkeypatch.setattr(
