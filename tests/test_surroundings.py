@@ -10,7 +10,7 @@ import warnings
 import pytest
 
 from tests.conftest import TINY_GRID
-from xladder import program_cache
+from xladder import devices, program_cache
 from xladder.cli import startup
 from xladder.cli.main import main
 from xladder.plans import plan
@@ -174,3 +174,24 @@ def test_no_folder_for_runs_is_said(tmp_path, monkeypatch, capsys):
     (tmp_path / "runs").write_text("")
     assert main(TINY_RUN) == 2
     assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lines", "files", "limits"),
+    [
+        ("0::/job/step\n", {"job/memory.max": "4096\n", "job/step/memory.max": "max\n"}, [4096]),
+        ("0::/elsewhere\n", {"memory.max": "512\n"}, [512]),
+        ("5:cpu:/a\n4:memory:/a\n0::/\n", {"memory/a/memory.limit_in_bytes": "7\n", "a/memory.max": "3"}, [7]),
+        ("5:cpu:/a\nnonsense\n", {"memory/memory.limit_in_bytes": "9"}, []),
+    ],
+)
+def test_the_memory_of_a_container_counts(lines, files, limits, tmp_path, monkeypatch):
+    (tmp_path / "groups").write_text(lines)
+    for name, text in files.items():
+        (tmp_path / "mount" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "mount" / name).write_text(text)
+    found = devices.cgroup_limits(tmp_path / "groups", tmp_path / "mount")
+    assert found == limits
+    assert devices.cgroup_limits(tmp_path / "none") == []
+    monkeypatch.setattr(devices, "cgroup_limits", lambda: [*found, 2**63])
+    assert devices.memory_of_machine() <= min([*limits, 2**62])

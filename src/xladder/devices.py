@@ -57,11 +57,40 @@ def memory_bytes(device: Any) -> int:
 
 
 def memory_of_machine() -> int:
-    """Memory of the machine in bytes."""
+    """Memory in bytes that this process may use: the machine's, or the limit of its container or batch job."""
     try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):  # the system does not report it
-        return 2**63
+        physical = 2**63
+    return min([physical, *cgroup_limits()])
+
+
+def cgroup_limits(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """The memory limits in bytes of the control groups (Linux) that this process is in; each of them counts.
+
+    Args:
+        groups: the file that names them: `0::/PATH` in version 2, `4:memory:/PATH` in version 1.
+        mount: where they are mounted.
+    """
+    limits = []
+    try:
+        lines = groups.read_text().splitlines()
+    except OSError:
+        return []
+    for line in lines:
+        _, kinds, path = line.split(":", 2) if line.count(":") >= 2 else ("", "none", "")
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        top, file = (mount / "memory", "memory.limit_in_bytes") if kinds else (mount, "memory.max")
+        folder = top / path.lstrip("/")
+        # In a container, the path may be that of the host, and the limit is at the top.
+        for each in [folder, *folder.parents][: len(folder.relative_to(top).parts) + 1]:
+            try:
+                text = (each / file).read_text().strip()
+            except OSError:
+                continue
+            limits += [int(text)] if text.isdecimal() else []  # `max` where there is none
+    return limits
 
 
 def cores() -> int:
