@@ -2,15 +2,20 @@
 
 import math
 from functools import partial
+from io import StringIO
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from rich.console import Console
 
+from xladder.cli.train import report_result
 from xladder.families.gflownet.config import note
 from xladder.families.gflownet.hypergrid_presets import Config
 from xladder.families.gflownet.summaries import summary
+from xladder.plans import plan
+from xladder.results import Result
 from xladder.worlds import hypergrid, hypergrid_rewards
 from xladder.worlds.hypergrid_host import HostGrid
 from xladder.worlds.hypergrid_settings import WorldConfig
@@ -147,9 +152,18 @@ def test_regions_of_modes_are_those_that_neighbours_make(reward, side):
         (WorldConfig(2, 3, "sparse"), False),
     ],
 )
-def test_boards_without_a_mode_are_told_before_and_after_training(world, warned):
+def test_boards_without_a_mode_are_told_before_training_and_in_reports(world, warned):
     config = Config(world)
     said = [line for line in summary(config, {"tv": np.array([[np.nan, 0.5]])}) if "No cell" in line]
     assert bool(said) == warned == ("No cell of this grid is a mode" in note(config))
     if warned and world.reward != "cosine":
         assert f"with {world.side} values (`--world.side`), none lies in the band" in said[0]
+
+
+def test_after_training_nothing_is_said_again():
+    config = Config(WorldConfig(2, 4))
+    result = Result(plan("hypergrid", "fused", config=config), {"tv": np.array([[0.25]])}, {}, 0.0, [0.001])
+    console = Console(file=StringIO())
+    report_result(result, None, console)
+    said = console.file.getvalue()
+    assert "total variation" in said and "No cell" in note(config) and "No cell" not in said

@@ -221,7 +221,8 @@ def run_in_terminal(
 def report_result(result: Result, score: dict | None, console: Console) -> None:
     """Print how training went and how the agents scored."""
     settings, tick = result.plan.workload.family, result.plan.workload.tick
-    lines = settings.summary(result.config, result.metrics)
+    already_said = settings.note(result.config)
+    lines = [line for line in settings.summary(result.config, result.metrics) if line not in already_said]
     if score:
         lines += [line for line in settings.describe_score(score) if line not in lines]
     else:
