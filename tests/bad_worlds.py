@@ -148,3 +148,16 @@ altered(Strings, "TwinIsANumber", host_twin=lambda self: 5)
 
 def exits(cell):
     raise SystemExit(0)
+
+# A key that is drawn from and then read by Python
+
+
+def branching(reset):
+    def branch(self, key, *given):
+        return reset(self, key, *given) if jax.random.bernoulli(key) else None
+
+    return branch
+
+
+altered(Corridor, "ResetBranches", reset_env=branching(Corridor.reset_env))
+altered(Race, "ResetOfAllBranches", reset=branching(Race.reset))

@@ -35,6 +35,7 @@ def allowed():
 
 REFUSED = {
     "jax": {
+        "ResetBranches": r"cannot be traced by `jit` in its `reset_env`: Tracer.* \(bad_worlds.py, line \d+\)",
         "LimitRaises": "fails in its `is_truncated`: TypeError: no limit.",
         "LimitWithoutParams": "fails in its `is_truncated`: TypeError: .*positional arguments",
         "LimitBranches": "cannot be traced by `jit` in its `is_truncated`: TracerBool",
@@ -57,6 +58,7 @@ REFUSED = {
         "VectorChanges": r"in `step_env`, the observation changes from float32 \[3\] to float32 \[4\]",
     },
     "marl": {
+        "ResetOfAllBranches": r"cannot be traced by `jit` in its `reset`: Tracer.* \(bad_worlds.py, line \d+\)",
         "AgentsAreNone": "has no agents: its `agents` has to be a list of their names",
         "AgentsAreText": "has the agents 'ab': its `agents` has to be a list",
         "AllOfTwo": r"""returns bool \[2\] as `dones\["__all__"\]` from `step_env`: it has to be one flag""",
@@ -176,8 +178,8 @@ def test_gymnasiums_warnings_are_shown_without_colours(capsys):
 FLOWS = {
     "StatesRaise": "`states` fails: ValueError: cannot list.",
     "StatesAreANumber": "`states` gives int64 [], but it has to be all states, stacked along a first axis, or None.",
-    "ActionsRaise": "`num_actions` fails: RuntimeError: not yet.",
-    "StepExits": "`forward` fails inside `jit`: SystemExit: 0. It has to be pure JAX, for one state.",
+    "ActionsRaise": "`num_actions` fails: RuntimeError: not yet (bad_worlds.py, line 31).",
+    "StepExits": "`forward` fails inside `jit`: SystemExit: 0 (bad_worlds.py, line 31). It has to be pure JAX, for one state.",
     "TwinIsANumber": "`host_twin` gives an object of type int without `state_size`: it has to be a `HostWorld`",
 }
 
@@ -221,7 +223,7 @@ def test_a_gflownet_world_need_not_be_hashable():
 
 def test_a_reward_that_exits_ends_in_a_sentence(tmp_path, capsys):
     assert main(["train", "hypergrid", "--world.reward", f"{HERE}:exits", "--out", str(tmp_path / "run")]) == 2
-    assert "fails inside `jit`, given coordinates int32 [2]: SystemExit: 0." in capsys.readouterr().err
+    assert "fails inside `jit`, given coordinates int32 [2]: SystemExit: 0 (bad_worlds.py, line" in capsys.readouterr().err
 
 
 def called_back():

@@ -167,18 +167,18 @@ def _inspect(name: str, env: Any, params: Any) -> Environment:
     actions = count_actions(name, space)
     key = jax.random.key(0)
 
-    def reset() -> dict[str, Any]:
+    def reset(key: Any) -> dict[str, Any]:
         return unpack(name, "reset_env", env.reset_env(key, params), ("observation", "state"))
 
-    def step(state: Any, action: Any) -> dict[str, Any]:
+    def step(key: Any, state: Any, action: Any) -> dict[str, Any]:
         fields = ("observation", "state", "reward", "done", "info")
         returned = unpack(name, "step_env", env.step_env(key, state, action, params), fields)
         del returned["info"]  # which is anything
         return returned
 
-    first = trace(name, "reset_env", reset)
+    first = trace(name, "reset_env", reset, key)
     layout = layout_of(first["observation"], name)
-    after = trace(name, "step_env", step, first["state"], jax.ShapeDtypeStruct((), jnp.int32))
+    after = trace(name, "step_env", step, key, first["state"], jax.ShapeDtypeStruct((), jnp.int32))
     for field in ("observation", "state"):
         require_unchanged(name, "step_env", f"its {field}", first[field], after[field])
     require_scalar(name, "step_env", "its reward", after["reward"])

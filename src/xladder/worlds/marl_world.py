@@ -195,11 +195,11 @@ def _inspect(name: str, env: Any) -> Environment:
     )
     key = jax.random.key(0)
 
-    def reset() -> dict[str, Any]:
+    def reset(key: Any) -> dict[str, Any]:
         returned = unpack(name, "reset", env.reset(key), ("observations", "state"))
         return returned | {"observations": _by_name(name, "reset", "observation", returned["observations"], agents)}
 
-    def step(state: Any, taken: Any) -> dict[str, Any]:
+    def step(key: Any, state: Any, taken: Any) -> dict[str, Any]:
         fields = ("observations", "state", "rewards", "dones", "infos")
         returned = unpack(name, "step_env", env.step_env(key, state, taken), fields)
         infos, dones = returned.pop("infos"), returned["dones"]
@@ -213,11 +213,11 @@ def _inspect(name: str, env: Any) -> Environment:
         returned[TRUNCATED] = infos.get("truncated", False) if isinstance(infos, dict) else False
         return returned
 
-    first = trace(name, "reset", reset)
+    first = trace(name, "reset", reset, key)
     observations, state = first["observations"], first["state"]
     layouts = tuple(layout_of(observations[agent], name, f"{agent}'s") for agent in agents)
     taken = {agent: jax.ShapeDtypeStruct((), jnp.int32) for agent in agents}
-    after = trace(name, "step_env", step, state, taken)
+    after = trace(name, "step_env", step, key, state, taken)
     for agent in agents:
         require_unchanged(name, "step_env", f"{agent}'s observation", observations[agent], after["observations"][agent])
     require_unchanged(name, "step_env", "its state", state, after["state"])

@@ -15,7 +15,7 @@ import numpy as np
 
 from xladder import user_code
 from xladder.core.caching import cached_by_identity
-from xladder.errors import UsageError, brief
+from xladder.errors import UsageError, located
 from xladder.worlds.flow import AT_ONCE
 
 MOST_LOG_REWARD = 1e18  # in size: losses square it, in float32
@@ -86,7 +86,7 @@ def _shape_fault(reward: Callable[[jax.Array], Any], size: int, words: Words) ->
     try:
         shape = jax.eval_shape(probed, jax.ShapeDtypeStruct((size,), jnp.int32))
     except (Exception, SystemExit) as error:
-        return f"fails inside `jit`, given {words.numbers} int32 [{size}]: {brief(error)}. It has to be pure JAX."
+        return f"fails inside `jit`, given {words.numbers} int32 [{size}]: {located(error)}. It has to be pure JAX."
     kind = kinds[-1].__name__
     if kinds[-1] in (float, int, bool):
         return (

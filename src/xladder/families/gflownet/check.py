@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core.caching import cached_by_identity
-from xladder.errors import UsageError, brief
+from xladder.errors import UsageError, located
 from xladder.families.gflownet.optional_check import absent_methods, optional_faults
 from xladder.families.gflownet.twin_check import twin_faults
 from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld
@@ -73,7 +73,7 @@ def _faults(world: FlowWorld) -> list[str]:
     except UsageError as error:
         return [str(error)]
     except Exception as error:
-        return [f"random steps fail: {brief(error)}."]
+        return [f"random steps fail: {located(error)}."]
     host = JittedHost(bound)
     faults = [*_states(bound, host, states, known), *twin_faults(world, host, states)]
     if not faults:
@@ -99,7 +99,7 @@ def _methods(world: FlowWorld) -> Iterator[str]:
         try:
             value: Any = getattr(world, field, None)
         except (Exception, SystemExit) as error:
-            yield f"`{field}` fails: {brief(error)}."
+            yield f"`{field}` fails: {located(error)}."
             return
         if field == "num_inputs" and value is None:
             continue
@@ -113,7 +113,7 @@ def _methods(world: FlowWorld) -> Iterator[str]:
         first = world.initial()
         leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(first)]
     except (Exception, SystemExit) as error:
-        yield f"`initial` fails: {brief(error)}."
+        yield f"`initial` fails: {located(error)}."
         return
     if not leaves or any(leaf.dtype.kind not in "biu" or not leaf.size for leaf in leaves):
         kinds = ", ".join(f"{leaf.dtype} {list(leaf.shape)}" for leaf in leaves) or "nothing"
@@ -139,7 +139,7 @@ def _methods(world: FlowWorld) -> Iterator[str]:
         try:
             found = jax.eval_shape(getattr(world, name), *arguments)
         except (Exception, SystemExit) as error:
-            yield f"`{name}` fails inside `jit`: {brief(error)}. It has to be pure JAX, for one state."
+            yield f"`{name}` fails inside `jit`: {located(error)}. It has to be pure JAX, for one state."
             continue
         yield from _shape(world, name, like, found)
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from xladder.errors import brief
+from xladder.errors import located
 from xladder.families.gflownet.config import BY_SAMPLING, EXACTLY
 from xladder.worlds.flow import Enumeration, FlowWorld
 from xladder.worlds.flow_own import OwnWorld
@@ -98,7 +98,7 @@ def _metrics(world: OwnWorld, known: Enumeration | None) -> Iterator[str]:
     try:
         found: Any = jax.eval_shape(lambda: dict(world.metrics(_Standing(world, known))))
     except (Exception, SystemExit) as error:
-        yield f"`metrics` fails inside `jit`: {brief(error)}. It has to be pure JAX."
+        yield f"`metrics` fails inside `jit`: {located(error)}. It has to be pure JAX."
         return
     for name in texts:
         if name not in found:
@@ -135,7 +135,7 @@ def _log_z(own: FlowWorld, known: Enumeration | None) -> Iterator[str]:
             return
         value = float(value)
     except (Exception, SystemExit) as error:
-        yield f"`known_log_z` fails: {brief(error)}."
+        yield f"`known_log_z` fails: {located(error)}."
         return
     if not np.isfinite(value):
         yield f"`known_log_z` is {value:g}, but it has to be a finite number, or None if it is not known."
@@ -149,7 +149,7 @@ def _drawn(world: OwnWorld, objects: np.ndarray) -> Iterator[str]:
     try:
         columns = {name: np.asarray(column) for name, column in world.table(some).items()}
     except (Exception, SystemExit) as error:
-        yield f"`table_columns` fails: {brief(error)}."
+        yield f"`table_columns` fails: {located(error)}."
         return
     for name, column in columns.items():
         if column.shape != (len(some),):
@@ -162,7 +162,7 @@ def _drawn(world: OwnWorld, objects: np.ndarray) -> Iterator[str]:
             rank = max(np.ndim(picture) for picture in pictures if picture is not None)
             yield f"`image` gives an array of {rank} dimensions, but it has to be [H, W], or None."
     except (Exception, SystemExit) as error:
-        yield f"`image` fails: {brief(error)}."
+        yield f"`image` fails: {located(error)}."
 
 
 def _array(name: str, shape_of: Callable[[], Any], wanted: str, rank: int, size: int | None = None) -> Iterator[str]:
@@ -170,7 +170,7 @@ def _array(name: str, shape_of: Callable[[], Any], wanted: str, rank: int, size:
     try:
         found = shape_of()
     except (Exception, SystemExit) as error:
-        yield f"`{name}` fails inside `jit`: {brief(error)}. It has to be pure JAX, for one state."
+        yield f"`{name}` fails inside `jit`: {located(error)}. It has to be pure JAX, for one state."
         return
     array = isinstance(found, jax.ShapeDtypeStruct) and jnp.dtype(found.dtype).kind in "biuf"
     if not array or len(found.shape) != rank or (size is not None and found.shape != (size,)):

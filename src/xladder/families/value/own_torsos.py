@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xladder import user_code
-from xladder.errors import UsageError, brief, unknown
+from xladder.errors import UsageError, located, unknown
 from xladder.families.value.torsos import TORSOS
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def make(name: str) -> Any:
             torso = thing()
         except Exception as error:
             raise UsageError(
-                f"The torso `{name}` cannot be built without arguments: {brief(error)}. Give its fields defaults, or "
+                f"The torso `{name}` cannot be built without arguments: {located(error)}. Give its fields defaults, or "
                 "name a function that returns it."
             ) from error
     if _is_torch(torso):
@@ -84,7 +84,7 @@ def make(name: str) -> Any:
     except TypeError as error:
         raise UsageError(
             f"The fields of the torso `{name}` have to be constants that can be hashed, such as tuples in place of "
-            f"lists: {brief(error)}."
+            f"lists: {located(error)}."
         ) from error
     return torso.clone(name=None)
 
@@ -120,7 +120,7 @@ def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str
         except Exception as error:
             batch = " with a batch axis in front" if shapes else ""
             raise UsageError(
-                f"The torso `{name}` cannot take a state of `{world}`, {shown}{batch}: {brief(error)}."
+                f"The torso `{name}` cannot take a state of `{world}`, {shown}{batch}: {located(error)}."
             ) from error
         shapes.append(_features_of(name, found, len(shapes)))
     others = sorted(collection for collection in variables if collection != "params")
@@ -134,7 +134,7 @@ def _check_features(name: str, torso: Any, spec: EnvSpec, stack: int, world: str
     except Exception as error:
         raise UsageError(
             f"The torso `{name}` cannot be applied with its parameters alone, as a value network does (nothing "
-            f"in it may be random): {brief(error)}."
+            f"in it may be random): {located(error)}."
         ) from error
     if shapes[0] != shapes[1]:
         raise UsageError(
