@@ -149,6 +149,7 @@ altered(Strings, "TwinIsANumber", host_twin=lambda self: 5)
 def exits(cell):
     raise SystemExit(0)
 
+
 # A key that is drawn from and then read by Python
 
 

@@ -179,7 +179,7 @@ FLOWS = {
     "StatesRaise": "`states` fails: ValueError: cannot list.",
     "StatesAreANumber": "`states` gives int64 [], but it has to be all states, stacked along a first axis, or None.",
     "ActionsRaise": "`num_actions` fails: RuntimeError: not yet (bad_worlds.py, line 31).",
-    "StepExits": "`forward` fails inside `jit`: SystemExit: 0 (bad_worlds.py, line 31). It has to be pure JAX, for one state.",
+    "StepExits": "`forward` fails inside `jit`: SystemExit: 0 (bad_worlds.py, line 31). It has to be pure JAX",
     "TwinIsANumber": "`host_twin` gives an object of type int without `state_size`: it has to be a `HostWorld`",
 }
 
@@ -223,7 +223,9 @@ def test_a_gflownet_world_need_not_be_hashable():
 
 def test_a_reward_that_exits_ends_in_a_sentence(tmp_path, capsys):
     assert main(["train", "hypergrid", "--world.reward", f"{HERE}:exits", "--out", str(tmp_path / "run")]) == 2
-    assert "fails inside `jit`, given coordinates int32 [2]: SystemExit: 0 (bad_worlds.py, line" in capsys.readouterr().err
+    assert (
+        "fails inside `jit`, given coordinates int32 [2]: SystemExit: 0 (bad_worlds.py, line" in capsys.readouterr().err
+    )
 
 
 def called_back():

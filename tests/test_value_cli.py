@@ -389,6 +389,7 @@ BAD = {
     "cartpole --preset rainbw": "Did you mean `rainbow`",
     "atari/pong --protocol dopamin": "Did you mean `dopamine`",
     "atari/pong --preset pqn": "There is no preset `pqn`",
+    "cartpole --preset vdn": "The preset `vdn` sums the values of several agents",
     "cartpole --learner.torso nature": "use `--learner.torso mlp`",
     "minatar/breakout --learner.torso mlp": "use `--learner.torso minatar`",
     "cartpole --steps 0": "1 or more",

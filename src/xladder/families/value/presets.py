@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from xladder.families.value import atari_presets, gym_presets, gymnax_presets, marl_presets, own_presets, zoo_presets
+from xladder.families.value import (
+    atari_presets,
+    gym_presets,
+    gymnax_presets,
+    marl_presets,
+    own_presets,
+    published,
+    zoo_presets,
+)
 from xladder.families.value.checks import check_learner
 from xladder.families.value.config import ValueConfig
 from xladder.settings import check_counts
@@ -23,7 +31,14 @@ SOURCES = {
 def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
     """The presets of a world, under a protocol if it has several."""
     place = names.locate(name)
-    return SOURCES[place.source].presets(place, protocol)
+    found = SOURCES[place.source].presets(place, protocol)
+    if "vdn" in found:
+        return found
+    why = (
+        "The preset `vdn` sums the values of several agents in worlds with JaxMARL's API, such as "
+        f"`jaxmarl/MPE_simple_spread_v3` or `marl/module:Name`; `{name}` is none of them."
+    )
+    return published.Presets(found, {"vdn": why} | getattr(found, "absent", {}))
 
 
 def check(config: ValueConfig) -> None:
