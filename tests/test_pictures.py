@@ -163,10 +163,20 @@ def test_rare_measurements_are_joined_to_a_line_as_they_are(drawn):
     line = axes.lines[0]
     np.testing.assert_array_equal(line.get_xdata(), [1, 501, 1000])
     np.testing.assert_allclose(line.get_ydata(), [0.9, 0.2, 0.03])
-    assert line.get_marker() == "o" and len(axes.collections) == 1  # dots, and a band for two seeds
-    # Of three measurements the last tenth is the last: 0.02 and 0.04, t(1) · 0.01 is the half width.
-    assert axes.get_title("right") == "last tenth: 0.0300 ± 0.1271"
-    assert axes.lines[1].get_ydata() == [0.7, 0.7]
+    assert line.get_marker() == "o"
+    assert axes.get_title("right") == "last tenth: 0.0200, 0.0400"  # of three measurements it is the last
+    assert axes.lines[3].get_ydata() == [0.7, 0.7]
+
+
+@pytest.mark.parametrize(("seeds", "lines", "bands"), [(1, 1, 0), (2, 3, 0), (3, 4, 0), (4, 1, 1)])
+def test_few_seeds_are_drawn_one_by_one_and_more_as_a_band(seeds, lines, bands, drawn):
+    values = np.arange(seeds)[:, None] + np.linspace(1.0, 2.0, 10)
+    (axes,) = drawn({"a": values}, [Panel(("a",), "a", smooth=False)]).values()
+    assert (len(axes.lines), len(axes.collections)) == (lines, bands)
+    note = axes.figure.get_supxlabel()
+    assert ("Thin" in note) == (seeds in (2, 3)) and ("Bands" in note) == (seeds == 4)
+    for seed, line in zip(range(seeds), axes.lines[1:], strict=False):
+        np.testing.assert_allclose(line.get_ydata(), values[seed])
 
 
 def test_axes_are_logarithmic_where_it_helps(drawn):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xladder.core.statistics import episode_weights, join_gaps, last_tenth, mean_and_interval, moving_mean
+from xladder.core.statistics import episode_weights, join_gaps, last_tenth, mean_and_interval, moving_mean, tenths
 from xladder.pictures.charts import (
     BLUE,
     FAINT,
@@ -36,6 +36,7 @@ ITEM_COLOURS = {  # near those on the boards
 }
 MOST_LINES = 6  # per panel, so that they can be told apart
 MOST_DOTS = 60  # per line, so that they do not overlap
+FEW_SEEDS = 4  # a band over fewer would fill the chart, so each of them is drawn
 MOST_POINTS = 3000  # per line: about two for every pixel
 
 
@@ -251,8 +252,11 @@ def _draw_panel(
         name = panel.columns[0]
         at = np.flatnonzero(np.isfinite(found[name]).any(axis=0))
         weight = weights[name]
-        late = last_tenth(found[name][:, at], None if weight is None else weight[:, at])
-        axes.set_title(f"last tenth: {_number(*late)}", loc="right", color=BLUE)
+        late = found[name][:, at], None if weight is None else weight[:, at]
+        text = _number(*last_tenth(*late))
+        if 1 < len(found[name]) < FEW_SEEDS:
+            text = ", ".join(_number(float(one), np.nan) for one in tenths(*late)[1] if np.isfinite(one))
+        axes.set_title(f"last tenth: {text}", loc="right", color=BLUE)
     if axes.get_yscale() == "log":
         label_powers(axes)
 
@@ -268,13 +272,16 @@ def _curve(values: np.ndarray, window: int, weights: np.ndarray | None = None) -
 
 
 def _draw_line(axes: Axes, x: np.ndarray, values: np.ndarray, **look: Any) -> None:
-    """Draw the mean of [S, M] over seeds and, if there are several, its interval as a band."""
+    """Draw the mean of [S, M] over seeds, with its interval as a band, or with each seed if they are few."""
     mean, half_width = mean_and_interval(values)
     at = _outline(mean)
     x, mean, half_width = x[at], mean[at], half_width[at]
-    if len(values) > 1:
+    if len(values) >= FEW_SEEDS:
         axes.fill_between(x, mean - half_width, mean + half_width, color=look["color"], alpha=0.2, linewidth=0)
     axes.plot(x, mean, **look)
+    for one in values[:, at] if 1 < len(values) < FEW_SEEDS else ():
+        known = np.isfinite(one)
+        axes.plot(x[known], one[known], color=look["color"], alpha=0.45, linewidth=1)
 
 
 def _outline(line: np.ndarray) -> np.ndarray:
@@ -288,11 +295,12 @@ def _outline(line: np.ndarray) -> np.ndarray:
 
 
 def _keep_in_view(axes: Axes, drawn: list[np.ndarray]) -> None:
-    """Fit the axis to the curves: bands over two or three seeds can be much larger, and are clipped."""
+    """Fit the axis to the curves: bands over a few seeds can be much larger, and are clipped."""
     scale, least, share = axes.yaxis.get_transform(), -np.inf, 0.25
     if axes.get_yscale() == "log":
         # One seed that comes close to zero would stretch the axis by many powers of ten: only the means count.
-        drawn, least, share = [np.asarray(line.get_ydata()) for line in axes.lines], 0.0, 0.5
+        means = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
+        drawn, least, share = [np.asarray(line.get_ydata()) for line in means], 0.0, 0.5
     curves = np.concatenate([values.ravel() for values in drawn])
     curves = curves[np.isfinite(curves) & (curves > least)]
     if len(np.unique(curves)) > 1:
@@ -344,7 +352,9 @@ def _note(shown: Sequence[Panel], seeds: int, window: int, span: str) -> str:
     if window > 1 and exact:
         note += f" (not {', '.join(exact)})"
     note += "." if seeds == 1 else f", mean of {seeds} seeds."
-    if seeds > 1:
+    if 1 < seeds < FEW_SEEDS:
+        note += " Thin: each of them."
+    elif seeds > 1:
         note += ("\n" if len(note) > 100 else " ") + "Bands: 95 % interval of that mean (Student's t)."
     elif window > 1:
         note += " Faint: as measured."
