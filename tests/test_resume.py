@@ -16,6 +16,7 @@ import jax
 import numpy as np
 import pytest
 
+import xladder
 from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, TINY_GYM, assert_trees_close
 from xladder.cli.main import main
 from xladder.core.state import Stateful, capture, restore
@@ -23,6 +24,7 @@ from xladder.errors import DamagedRun, UsageError
 from xladder.plans import plan
 from xladder.registry import RUNGS, RungOptions
 from xladder.runs import resuming
+from xladder.runs.directory import Keeping, RunDirectory
 from xladder.runs.locks import Lock
 from xladder.runs.metrics import MetricsWriter
 from xladder.worlds import atari_host
@@ -488,3 +490,18 @@ def test_a_run_on_actors_may_continue_on_another_cluster(tmp_path):
     directory.plan = plan("cartpole", "fused")
     with pytest.raises(UsageError, match="`--ray` is for `actors`"):
         resuming.move_to_cluster(directory, "elsewhere:6379")
+
+
+@pytest.mark.parametrize("name", ["actors", "shards"])
+def test_another_number_of_actors_is_refused_before_a_run_is_opened(name, tmp_path, capsys):
+    assert main(["resume", str(tmp_path), f"--{name}=3"]) == 2
+    assert f"`--{name}` cannot change when a run is resumed" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=f"`{name}` cannot change when a run is resumed"):
+        xladder.resume(tmp_path, **{name: 3})
+
+
+def test_a_cluster_is_for_runs_on_actors_in_python_too(tmp_path):
+    grid = replace(TINY_GRID, iterations=2)
+    RunDirectory.create(tmp_path / "run", plan("hypergrid", "fused", config=grid), Keeping()).lock.release()
+    with pytest.raises(UsageError, match="`--ray` is for `actors`"):
+        xladder.resume(tmp_path / "run", ray="local")

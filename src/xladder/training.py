@@ -169,6 +169,7 @@ def resume(
     *,
     rung: str | None = None,
     mesh: str | None = None,
+    ray: str | None = None,
     callback: Callback | None = None,
     progress: bool | None = None,
     imports: Sequence[str] = (),
@@ -185,6 +186,7 @@ def resume(
         path: The run directory.
         rung: Continue on another rung; sequential, parallel, fused, mesh and hosts can replace each other.
         mesh: Continue on another device mesh, such as `"data=2"` (implies `rung="mesh"`).
+        ray: HOST:PORT of the Ray cluster to continue on, for a run on `actors`; `"local"` starts one.
         callback: As in `train`.
         progress: As in `train`.
         imports: Modules of your own that the run needs; nothing is imported just because a run names it.
@@ -196,8 +198,9 @@ def resume(
         The whole run, as `train` would have returned it; for a finished run, the same as `load`.
     """
     allow_imports(imports, objects)
+    resuming.refuse_other_workers(length, "")
     with user_code.accepting_changes(changed_code):
-        return _resume(Path(path), rung, mesh, callback, progress, length=length)
+        return _resume(Path(path), rung, mesh, callback, progress, length=length, ray=ray)
 
 
 def _resume(
@@ -208,6 +211,7 @@ def _resume(
     progress: bool | None,
     expected: Plan | None = None,
     length: Mapping[str, int | None] | None = None,
+    ray: str | None = None,
 ) -> Result:
     """Resume a run; with `expected`, only if its plan is that one; with `length`, up to there."""
     directory = RunDirectory.open(path)
@@ -220,6 +224,8 @@ def _resume(
             directory.log(line)
             lines.append(line)
 
+        if ray is not None:
+            resuming.move_to_cluster(directory, ray)
         checkpoint = resuming.find_checkpoint(directory, log, rung, mesh)
         longer = resuming.lengthen(directory, checkpoint, length or {}, log)
         if directory.is_finished and not longer:

@@ -51,6 +51,7 @@ class ResumeOptions:
 
 def run(words: Sequence[str]) -> int:
     """Resume a run and print its results."""
+    resuming.refuse_other_workers([word.partition("=")[0] for word in words], "--")
     options = parse(ResumeOptions, words, "xladder resume", "Continue a run from its last checkpoint.")
     if hosts.asked_for(options.meeting, options.rung):
         among = hosts.membership(options.meeting)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from xladder.errors import UsageError
@@ -44,6 +44,16 @@ def move_to_cluster(directory: RunDirectory, address: str) -> None:
     if "ray" not in RUNGS[plan.rung].options:
         raise UsageError(f"`--ray` is for `actors`, and `{directory.path}` is a run on `{plan.rung}`.")
     directory.plan = replace(plan, options=replace(plan.options, ray=None if address == "local" else address))
+
+
+def refuse_other_workers(given: Iterable[str], dashes: str) -> None:
+    """Raise a `UsageError` if another number of actors or shards is among the names of options, which have `dashes`."""
+    for name in (f"{dashes}actors", f"{dashes}shards"):
+        if name in given:
+            raise UsageError(
+                f"`{name}` cannot change when a run is resumed: its checkpoints hold the envs of each actor and the "
+                "replay of each shard. Leave it out."
+            )
 
 
 def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Notify) -> ResumeState | None:
