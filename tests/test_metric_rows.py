@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import xladder
-from tests.conftest import TINY_CART
+from tests.conftest import TINY_CART, TINY_GRID
 from tests.test_cli import call
 from xladder.core.metric_rows import RowBuilder, default_ticks_per_row, row_ends
 from xladder.errors import DamagedRun, UsageError
@@ -93,6 +93,15 @@ def test_a_stopped_run_goes_on_with_the_ticks_of_its_last_row(tmp_path):
     assert longer.is_complete and longer.metrics["loss"].shape[1] == len(ends[0])
 
 
+def test_rows_of_a_run_are_those_of_its_ticks():
+    each, joined = (xladder.train("hypergrid", config=TINY_GRID, ticks_per_row=size) for size in (1, 7))
+    assert each.metrics["loss"].shape == (1, 20) and joined.metrics["loss"].shape == (1, 3) and joined.is_complete
+    expected = [each.metrics["loss"][0, begin : begin + 7].mean() for begin in (0, 7, 14)]
+    np.testing.assert_allclose(joined.metrics["loss"][0], expected, rtol=1e-6)
+    assert joined.metrics["tv"][0, -1] == each.metrics["tv"][0, -1]  # the last evaluation
+
+
+@pytest.mark.slow
 def test_a_run_that_is_shorter_than_a_row(tmp_path):
     def stop(progress):
         return progress.tick >= 3

@@ -133,6 +133,7 @@ def test_importance_weights_without_their_power_fail_the_memory(monkeypatch):
     assert first_failure(MEMBERS["rainbow"]) == "memory twins"
 
 
+@pytest.mark.slow
 def test_a_row_rated_twice_whose_last_error_counts_fails_the_memory(monkeypatch):
     def careless(self, indices, values):
         place = indices.slot // self.times, indices.slot % self.times, indices.env

@@ -452,8 +452,8 @@ def test_evaluations_do_not_disturb_training(several_steps):
     assert_trees_equal({name: result.metrics[name] for name in columns}, columns)
     assert_trees_equal(result.params, found["fused"].params)
     (evaluated,) = result.metrics["eval_return"]
-    assert np.flatnonzero(np.isfinite(evaluated)).tolist() == [9, 19, 29, 31]
-    assert np.all((evaluated[[9, 19, 29, 31]] >= 8) & (evaluated[[9, 19, 29, 31]] <= 500))
+    assert np.flatnonzero(np.isfinite(evaluated)).tolist() == [9, 19, 31]  # not at 29, so close to the end
+    assert np.all((evaluated[[9, 19, 31]] >= 8) & (evaluated[[9, 19, 31]] <= 500))
     again = value_evaluation.measure(asked, result.params, TICKS, compiled)  # the games are the same every time
     np.testing.assert_array_equal(again.columns["eval_return"], evaluated[-1:])
 
