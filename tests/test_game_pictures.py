@@ -389,8 +389,8 @@ def test_panels_of_a_value_learner(evaluated, drawn):
 def test_curves_cope_with_ticks_in_which_no_episode_ended(seeds, share, drawn):
     columns = made_up(seeds, 1000, share)
     axes = drawn(columns, value_panels(True))["return per episode"]
-    line = axes.lines[-2] if share else None  # the last is the reference
-    if line is not None:
+    if share:
+        line = axes.lines[-2 if seeds == 1 else 0]  # the last is the reference; several seeds follow their mean
         at = np.flatnonzero(np.isfinite(columns["return"]).any(axis=0))
         np.testing.assert_array_equal(line.get_xdata(), at + 1)
         assert np.isfinite(line.get_ydata()).all()

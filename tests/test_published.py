@@ -185,7 +185,7 @@ def test_the_list_above_is_all_there_is():
         presets, first = named.presets("atari/pong", protocol), "der" if protocol == "atari100k" else "dqn"
         assert presets["default"] == presets[protocol] == presets[first] == named.presets("atari/pong")[protocol]
         assert {presets[name].protocol for name in (*MEMBERS, "der") if name in presets} == {protocol}
-        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *MEMBERS, "der"}
+        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *MEMBERS, "der", "vdn"}
 
 
 def test_without_a_protocol_an_algorithm_is_the_first_that_was_published():
