@@ -223,6 +223,7 @@ def test_in_lock_step_half_and_half_is_the_whole():
 # ---- each at its own pace ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config", [pytest.param(CART, id="uniform"), pytest.param(RATED, id="prioritised", marks=pytest.mark.slow)]
 )
@@ -355,6 +356,7 @@ def test_at_their_own_pace_a_run_can_be_taken_up_again():
     assert np.isfinite(second.advance(20)["loss"]).all()
 
 
+@pytest.mark.slow
 def test_games_that_cannot_be_carried_begin_anew():
     first, second = (start(TINY_GYM, actors=2, lock_step=True) for _ in range(2))
     first.advance(8)

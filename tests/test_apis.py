@@ -62,6 +62,7 @@ def test_one_hunter_passes_gymnasiums_check_and_can_be_seen():
     assert hunt("pettingzoo").render() is None
 
 
+@pytest.mark.slow
 def test_a_parallel_epoch_is_the_epoch_of_training_in_which_agents_observe_together():
     """The same draws and actions as in JAX, turn by turn."""
     env = hunt("pettingzoo", observations="codes")
@@ -111,6 +112,7 @@ def test_in_the_aec_environment_agents_see_the_moves_before_theirs():
     assert all(env.truncations.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["treasurehunt", *(pytest.param(n, marks=pytest.mark.slow) for n in list(WORLDS)[1:])])
 def test_the_jax_environment_and_the_one_on_the_host_are_the_same_world(name):
     config = TINY if name == "treasurehunt" else xladder.plan(name, world={"num_agents": 2, "max_turns": 8}).config
@@ -154,6 +156,7 @@ def test_a_cart_is_stepped_as_in_training():
     assert not np.array_equal(again[0], env.reset()[0])
 
 
+@pytest.mark.slow
 def test_ids_of_gymnasium():
     gymnasium.register_envs(xladder.gym)
     env = gymnasium.make("xladder/Treasurehunt-v0", world={"max_turns": 3}, render_mode="rgb_array")

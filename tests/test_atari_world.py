@@ -121,6 +121,7 @@ def test_fire_is_pressed_after_a_lost_life_and_recorded_as_what_was_done():
     freeway.close()
 
 
+@pytest.mark.slow
 def test_a_resumed_game_still_presses_fire_and_a_program_does_too():
     envs, other = (AtariEnvs("breakout", 1, 0, **FIRES) for _ in range(2))
     stepper = Stepper(envs, 1)
@@ -317,6 +318,7 @@ def test_a_few_games_have_taller_screens():
     assert play_rgb("pacman", lambda state: 0, 0, most_steps=2).screens.shape == (3, 250, 160, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/task"), reason="threads are counted where Linux lists them")
 def test_no_thread_outlives_close():
     def threads():

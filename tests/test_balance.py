@@ -374,6 +374,7 @@ def test_sub_trajectory_balance_has_its_limits():
         assert once == pytest.approx(float(steps[0]), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_large_flows_do_not_drown_small_residuals():
     # Log-flows fall from 1000 by about 4 a step, and residuals are some 0.01. One float32 rounding near 1000 is up to
     # 3e-5, so adding to a flow before its neighbour is taken off would cost three digits.

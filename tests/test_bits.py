@@ -28,6 +28,7 @@ from xladder.worlds.bits_settings import BLOCKS, WorldConfig
 ORDERS = ("append", "ends", "any")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 def test_worlds_keep_the_contract_and_have_as_many_states_as_they_say(order):
     config = WorldConfig(bits=6, word=2, modes=3, order=order)
@@ -103,6 +104,7 @@ def test_estimated_log_probabilities_agree_with_exact_ones(order):
     np.testing.assert_allclose(estimates, wanted, atol=1e-4 if order == "append" else 0.1)
 
 
+@pytest.mark.slow
 def test_metrics_are_the_correlations_that_scipy_computes():
     config = TINY_SEQUENCES
     params = Program(config).init(3).agent.params
@@ -156,6 +158,7 @@ def test_bad_settings_end_in_a_sentence(flags, said, capsys):
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_sequences_of_one_length_compile_one_size_and_sample_without_checks():
     config = plan("bits", "fused", changes={"world": {"bits": 12, "word": 3, "modes": 4}}).config
     world, program = config.world.build(), Program(config)

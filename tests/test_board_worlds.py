@@ -37,7 +37,13 @@ BOARDS = {
 }
 
 
-@pytest.mark.parametrize("settings", BOARDS.values(), ids=BOARDS)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param(b, id=name, marks=() if name in ("tag", "cleanup") else pytest.mark.slow)
+        for name, b in BOARDS.items()
+    ],
+)
 def test_both_worlds_give_the_same_account_of_every_turn(settings):
     for seed in range(2):
         draws = parity.draw_walk(settings, jax.random.key(seed))
@@ -233,6 +239,7 @@ def test_the_room_that_is_promised_is_there(size, mode):
 STATES = {"tag": tag.State, "iowa": iowa.State, "cleanup": cleanup.State, "hunt, full view": treasurehunt.State}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STATES)
 def test_an_epoch_can_be_replayed(name, tmp_path):
     settings = BOARDS[name]

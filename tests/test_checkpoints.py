@@ -154,6 +154,7 @@ def damage(rng, folder):
     return f"{kind} {file.relative_to(folder)}"
 
 
+@pytest.mark.slow
 def test_every_damage_is_noticed_and_the_one_before_is_used(two, tmp_path):
     rng = random.Random(0)
     for number in range(DAMAGES):
@@ -218,7 +219,7 @@ class Crash(BaseException):
     """The process ends here."""
 
 
-@pytest.mark.parametrize("error", [Crash, OSError(28, "No space left on device")])
+@pytest.mark.parametrize("error", [Crash, pytest.param(OSError(28, "No space left"), marks=pytest.mark.slow)])
 def test_a_save_may_be_cut_short_anywhere(kept, monkeypatch, error):
     """Every point is tried, until a save passes them all."""
     save(kept, 1)

@@ -72,6 +72,7 @@ def test_train_writes_the_whole_run_directory(trained):
     assert "PATH" not in (trained / "environment.json").read_text()
 
 
+@pytest.mark.slow
 def test_a_run_can_be_repeated_from_its_config(trained, tmp_path):
     assert call("train", "treasurehunt", "--config", str(trained / "config.json"), "--out", str(tmp_path / "b")) == 0
     ours, theirs = (
@@ -301,6 +302,7 @@ def test_parameters_that_are_no_numbers_are_not_kept(tmp_path, capsys):
     assert not (tmp_path / "run/checkpoints/agents.safetensors").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the event file, left open
 def test_a_run_goes_on_when_nobody_reads_its_output(tmp_path, monkeypatch):
     reader, writer = os.pipe()

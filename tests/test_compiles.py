@@ -85,6 +85,7 @@ def test_one_program_serves_chunks_of_every_length(tiny):
     assert np.asarray(run.counters.tick) == 9
 
 
+@pytest.mark.slow
 def test_longer_trajectories_trace_nothing_new(monkeypatch):
     """An update for every size of room is in the program from the start."""
     monkeypatch.setattr(hypergrid, "SMALLEST_BUCKET", 30)

@@ -44,6 +44,7 @@ BITS = bits_presets.Config(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "config",
     [

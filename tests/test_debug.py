@@ -74,6 +74,7 @@ def test_an_index_out_of_bounds_is_found(rung, ours):
         run.advance(1)
 
 
+@pytest.mark.slow
 def test_without_jit_python_reaches_what_it_could_not():
     with pytest.raises(jax.errors.TracerBoolConversionError):
         parallel.start(standin.Config("python"), [0])

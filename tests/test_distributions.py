@@ -138,6 +138,7 @@ def played(path):
     return frames, durations
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("count", [1, 2, 60, 61, 200])
 def test_animation_keeps_first_and_last_of_many_frames(count, tmp_path):

@@ -87,6 +87,7 @@ def test_both_forms_hold_the_same_names_and_numbers(files):
         assert all(name.startswith("seed") == (workload == "treasurehunt") for name in ours)
 
 
+@pytest.mark.slow
 def test_an_export_says_how_far_both_sides_are_apart_and_an_imported_run_is_played_with(one, runs, tmp_path, capsys):
     out = tmp_path / "net.safetensors"
     assert main(["export", str(runs["treasurehunt"]), "--to", "safetensors", "--out", str(out), "--seed", "3"]) == 0
@@ -406,6 +407,7 @@ def test_a_file_that_is_cut_or_under_another_name_is_refused(form, runs, files, 
     assert "is not a" in refused(other, runs["hypergrid"], tmp_path, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_bytes_changed_at_random_give_a_sentence_or_a_network(form, runs, files, tmp_path, capsys):
     whole, rng = files["hypergrid", form].read_bytes(), np.random.default_rng(0)
@@ -432,6 +434,7 @@ def test_without_pytorch_it_is_said_that_nothing_was_compared(runs, tmp_path, ca
     assert "PyTorch is not installed here" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_safetensors_need_no_pytorch(runs, tmp_path):
     code = (
         "import sys; sys.modules['torch'] = None\n"

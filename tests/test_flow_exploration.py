@@ -66,6 +66,7 @@ def test_metropolis_leaves_the_target_as_it_is():
     assert (before != after).any(1).mean() > 0.2, "hardly anything moved"
 
 
+@pytest.mark.slow
 def test_the_better_object_is_kept_and_its_trajectory_leads_to_it():
     config = searching(local_search_steps=2)
     before, after, _, kept, rewards = searched(config, 500)

@@ -23,6 +23,7 @@ def with_transformer(config, **changes):
     return replace(config, learner=replace(config.learner, **SMALL), **changes)
 
 
+@pytest.mark.slow
 def test_blocks_are_those_of_pytorchs_encoder():
     trunk = TokenTrunk(inputs=15, width=16, layers=2, heads=4, tokens=3)
     encoded = jnp.array([[0, 7, 14], [4, 5, 10]])
@@ -97,6 +98,7 @@ def test_bad_settings_end_in_a_sentence(flags, said, capsys):
     assert said in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 def test_one_of_many_actions_is_chosen_with_its_probability():
     actions = 700
     rng = np.random.default_rng(0)

@@ -218,6 +218,7 @@ def test_animation_shows_every_kth_step_and_holds_the_last(steps, seconds, every
     assert {frame.shape for frame in frames} == {(34 + 21 * cell + 33, 360, 3)}
 
 
+@pytest.mark.slow
 def test_animation_stays_small(tmp_path, monkeypatch):
     noise = np.random.default_rng(0).integers(0, 256, (30, 20, 20, 3)).astype(np.uint8)
     write_game_gif(tmp_path / "a.gif", noise, np.zeros(30), "noise")

@@ -258,6 +258,7 @@ def test_each_seed_of_a_population_has_room_for_the_seed_with_most_steps(monkeyp
 # Updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("loss", "trunk"), [("tb", "shared"), ("subtb", "separate")])
 def test_twenty_updates_on_recorded_batches_agree(loss, trunk):
     config, rng = config_of(loss, trunk), np.random.default_rng(1)

@@ -105,6 +105,7 @@ def test_a_mask_is_split_off_frames_of_any_shape(axes):
     np.testing.assert_array_equal(their_mask, mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rung", "torso"),
     [
@@ -187,6 +188,7 @@ def test_objects_with_arguments_or_wrappers_of_their_own_are_trained(make, size)
     assert plan.config.world.spec().seen == (size,)
 
 
+@pytest.mark.slow
 def test_an_environment_trains_with_a_list_of_seeds():
     result = xladder.train(gym_worlds.Corridor(3), "parallel", seeds=[4, 1], **TINY, learner=LEARNER)
     assert result.metrics["return"].shape[0] == 2

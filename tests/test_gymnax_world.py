@@ -149,6 +149,7 @@ def test_a_balanced_pole_is_cut_at_500_and_a_fallen_one_ends():
     assert np.all(np.abs(steps.frame[steps.is_first[:, 1], 1]) <= 0.05)
 
 
+@pytest.mark.slow
 def test_the_first_frame_does_not_depend_on_the_ignored_action():
     envs = GymnaxEnvs("cartpole", N)
     state, _ = jax.jit(envs.reset)(reset_keys(root(1), N))
@@ -188,6 +189,7 @@ def test_gymnax_itself_answers_the_same(name):
         np.testing.assert_array_equal(mine[played_on, 0].reshape(their[played_on].shape), their[played_on])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["cartpole", "frozenlake"])
 def test_the_host_sees_the_games_of_a_fused_program_bit_for_bit(name):
     envs = GymnaxEnvs(name, N)

@@ -398,6 +398,7 @@ def relative_solution(w, log_rewards):
     return policy.reshape(-1, w.dim + 1), value.flat[0], prior.reshape(-1, w.dim + 1)
 
 
+@pytest.mark.slow
 def test_relative_trajectory_balance_is_measured_against_prior_times_reward():
     config = tables(2, 4, "torchgfn", loss="rtb")
     case = case_for(config)
@@ -512,6 +513,7 @@ def test_another_tick_takes_other_samples_and_the_same_tick_the_same():
         assert one[name] == again[name] != other[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["tb", "fm"])
 def test_of_the_exact_solution_samples_show_the_noise_floor_and_both_bounds_are_log_z(loss):
     # Flow matching has no backward policy but the one that its flow has: a uniform one would part the bounds.
@@ -530,6 +532,7 @@ def test_of_the_exact_solution_samples_show_the_noise_floor_and_both_bounds_are_
     assert found["logz_error"] == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_modes_are_counted_in_samples():
     config = tables(2, 8, evaluation="sampled", eval_samples=1000)
     case = exact_case(config.world, case_for(config))

@@ -98,6 +98,7 @@ def test_parallel_and_fused_tell_the_same_of_a_tick(tmp_path, capsys):
     assert facts["fused"]["per_tick"] == facts["parallel"]["per_tick"]
 
 
+@pytest.mark.slow
 def test_the_verbs_of_a_loop_on_the_host_are_counted(capsys):
     assert call("inspect", "hypergrid", "--rung", "sequential", "--json", "-", *GRID) == 0
     facts = json.loads(capsys.readouterr().out)

@@ -75,6 +75,7 @@ def test_perfect_samples_follow_the_target():
     assert np.abs(seen - target).sum() / 2 < 0.05  # 0.03 is noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("order", "states"), [("any", 81), pytest.param("rows", 41, marks=pytest.mark.slow), ("sites", 31)]
 )
@@ -111,6 +112,7 @@ def test_rewards_and_actions_are_gfnx_and_torchgfns():
         np.testing.assert_array_equal(world.image(np.asarray(state)), spins.reshape(side, side))
 
 
+@pytest.mark.slow
 def test_a_uniform_sampler_is_measured_as_what_it_is():
     """All lattices are equally likely: their energies are known, and so is how far they are from the target."""
     world = Ising(3, coupling=0.3, temperature=1.0, order="sites")

@@ -62,6 +62,9 @@ SLOW |= {(w, "compiled") for w in ALL}  # a C++ compiler takes seconds: tests/te
 SLOW |= {
     ("treasurehunt", "hybrid"),
     ("treasurehunt", "parallel"),
+    ("treasurehunt", "sequential"),
+    ("treasurehunt", "fused"),
+    ("hypergrid", "fused"),
     ("hypergrid", "hybrid"),
     ("hypergrid", "parallel"),
     ("hypergrid", "mesh"),

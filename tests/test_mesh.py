@@ -139,6 +139,7 @@ def test_more_devices_take_over_from_one_and_fewer_from_more(workload):
     assert far_apart(saved(narrow), saved(whole)) < 1e-5
 
 
+@pytest.mark.slow
 def test_strata_give_every_row_the_same_chance_and_each_group_its_part():
     from xladder.replay import history
 

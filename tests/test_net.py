@@ -84,6 +84,7 @@ def test_agents_of_one_experiment_begin_with_different_weights(tiny):
         assert not np.array_equal(kernel[0], kernel[1])
 
 
+@pytest.mark.slow
 def test_looking_rows_up_is_the_product_with_the_encoding():
     layer = CodesTorso(width=32, encoding=one_hot_encoding(6, 25))
     codes = jax.random.randint(jax.random.key(1), (5, 25), 0, 6, jnp.int8)
@@ -116,6 +117,7 @@ def test_cosines_at_known_points(x, expected):
     assert float(cos_pi(jnp.float32(x))) == pytest.approx(expected, abs=2e-7)
 
 
+@pytest.mark.slow
 def test_the_written_out_gradient_of_modulate_is_the_plain_one():
     features, embedding, weight = (
         jax.random.normal(key, shape)
@@ -143,6 +145,7 @@ def small_net(tiny):
     return learner, agent.params, codes, taus, noise
 
 
+@pytest.mark.slow
 def test_without_noise_the_network_is_that_of_sigma_nought(small_net):
     learner, params, codes, taus, noise = small_net
     silent = jax.tree.map_with_path(lambda path, x: x * (0.0 if "sigma" in jax.tree_util.keystr(path) else 1.0), params)

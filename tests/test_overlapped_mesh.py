@@ -69,6 +69,7 @@ def on_devices(world, devices):
     return running, running.advance(ticks)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", ["gym", slow("atari"), slow("zoo")])
 @pytest.mark.parametrize("devices", [slow(1), 2, slow(4)])
 def test_devices_together_do_what_one_does_with_as_many_envs(world, devices, sgd):

@@ -183,6 +183,7 @@ def test_the_distribution_is_the_sum_over_all_trajectories(loss):
     np.testing.assert_allclose(np.exp(table["log_probability"]), chance[places], rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_only_complete_objects_are_in_the_target_of_a_world_that_has_to_finish():
     world = OwnWorld(BitStrings(length=3, hidden=2))
     known = world.enumeration()
@@ -479,6 +480,7 @@ def test_bad_rewards_are_refused(reward, said):
         plan("hypergrid", world={"reward": reward, "side": 5})
 
 
+@pytest.mark.slow
 def test_a_reward_of_ones_own_is_evaluated_exactly():
     made = plan("hypergrid", world={"reward": corners, "side": 5}, learner={"width": 16, "batch_size": 6})
     config, world = made.config, made.config.world.build()

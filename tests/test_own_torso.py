@@ -65,6 +65,7 @@ def config_of(torso, **learner):
 # ---- rungs and parity ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rung",
     ["torch", *(pytest.param(rung, marks=pytest.mark.slow) for rung in ("hybrid", "sequential", "parallel")), "fused"],

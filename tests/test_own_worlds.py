@@ -94,7 +94,8 @@ def test_zoo_shows_dicts_and_tuples_as_vectors_in_the_order_of_names():
     envs.close()
 
 
-@pytest.mark.parametrize("name", [pytest.param("Railed", marks=pytest.mark.slow), "RailedPicture"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Railed", "RailedPicture"])
 def test_an_agent_alone_takes_only_what_is_available(name):
     """Left is not available at the start of a corridor with rails: nobody falls, whatever is drawn."""
     envs = GymnaxEnvs(f"jax/tests.own_worlds:{name}", 4)
@@ -111,6 +112,7 @@ def test_flags_that_are_not_one_for_each_action_are_named():
         gymnax_world.load("jax/tests.own_worlds:MisRailed")
 
 
+@pytest.mark.slow
 def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():
     shared, apart = SharedEnvs(MarlEnvs(RACE, 2)), MarlEnvs(RACE, 2)
     assert shared.num_envs == 4 and shared.spec.shape == (8,) and not shared.spec.agents
@@ -398,6 +400,7 @@ def test_the_twin_of_a_check_can_be_named(capsys):
     assert "`--twin` is for worlds in JAX" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_world_of_ones_own_is_the_same_program_as_a_built_in_one():
     """So it is as fast: nothing is asked of the host, and nothing is computed twice."""
 

@@ -266,6 +266,7 @@ def walk(world, turns, seed=0):
     return boards, rng.choice([0.0, 0.0, 10.0, -1.0], (turns, world.num_agents)), positions
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     "world",
@@ -295,6 +296,7 @@ def test_replay_has_a_frame_per_turn(world, turns, tmp_path):
     assert durations == [160] * (turns - 1) + [1500]
 
 
+@pytest.mark.slow
 def test_replay_shows_each_turn_and_stays_small(tmp_path):
     world = WorldConfig()
     boards, rewards, positions = walk(world, 50)

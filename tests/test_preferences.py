@@ -142,6 +142,7 @@ def test_at_fixed_weights_it_is_a_plain_sampler(config, weights):
     assert np.abs(learner.forward_policy(params, states, policy, alone) - np.exp(theirs[0])).max() > 1e-3
 
 
+@pytest.mark.slow
 def test_weights_are_drawn_from_a_dirichlet_distribution():
     for loss, different in (("tb", 6), ("vargrad", 1)):
         drawn = Program(changed(BASKET, loss)).draw(keys.root(1), 2).condition

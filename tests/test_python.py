@@ -46,6 +46,7 @@ def test_a_population_holds_the_runs_of_its_seeds(result, tiny):
     np.testing.assert_array_equal(alone.metrics["return"][0, :4], result.metrics["return"][1, :4])
 
 
+@pytest.mark.slow
 def test_seeds_on_a_rung_for_one_come_one_after_another(tiny):
     several = xladder.train("treasurehunt", rung="sequential", config=tiny, seeds=2, epochs=3)
     second = xladder.train("treasurehunt", rung="sequential", config=tiny, seed=1, epochs=3)
@@ -230,6 +231,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_nothing_had_happened(rung, recorde
     np.testing.assert_array_equal(finished.params["log_z"], rest.params["log_z"])
 
 
+@pytest.mark.slow
 def test_train_resumes_what_is_there_if_it_is_the_same_run(tmp_path):
     options = {"config": PLAIN, "seeds": 1, "eval_episodes": 0, "resume": True}
     record(tmp_path / "run", callback=stop_at(5), **options)
@@ -267,10 +269,10 @@ def test_a_start_that_fails_leaves_no_folder(tmp_path):
 # What is heard of a run while it goes on.
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("hybrid", "mesh")]
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("sequential", "parallel", "hybrid", "mesh")]
 
 
-@pytest.mark.parametrize("rung", ["torch", "sequential", "parallel", "fused", *SLOW])
+@pytest.mark.parametrize("rung", ["torch", "fused", *SLOW])
 def test_a_callback_hears_of_every_chunk_on_every_rung(rung):
     seen = []
 
@@ -322,6 +324,7 @@ def test_a_callback_that_raises_ends_the_run_and_what_it_has_learned_is_kept(tmp
         xladder.train("hypergrid", "fused", config=PLAIN, callback=callback)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_after_the_chunk_and_is_passed_on(tmp_path):
     def callback(progress):
         if progress.tick >= 5:
@@ -350,6 +353,7 @@ def test_ctrl_c_before_anything_is_trained_ends_it():
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 def test_progress_is_shown_where_somebody_looks(capsys, monkeypatch):
     xladder.train("hypergrid", "fused", config=PLAIN)
     assert capsys.readouterr().out == ""
@@ -362,6 +366,7 @@ def test_progress_is_shown_where_somebody_looks(capsys, monkeypatch):
     assert type(drawn.drawing(plan, False)) is drawn.Drawing
 
 
+@pytest.mark.slow
 def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
     shown = []
 

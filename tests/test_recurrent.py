@@ -138,6 +138,7 @@ def recorded(window: Window, seed: int):
     return cursor, memory, host
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stack", "n_step", "burn_in", "length"), [pytest.param(1, 1, 0, 4, marks=pytest.mark.slow), (2, 3, 4, 5)]
 )
@@ -187,6 +188,7 @@ def test_the_priority_of_a_sequence_mixes_its_largest_and_its_mean_error():
     assert not np.asarray(mixed_errors(errors, jnp.zeros((2, 3), bool), 0.9)).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [

@@ -437,6 +437,7 @@ def test_a_film_of_many_colours_is_close():
     assert np.abs(colours[unpack(packed)] - frames).max() < 40
 
 
+@pytest.mark.slow
 def test_the_film_of_an_episode_has_the_greedy_actions(tmp_path):
     folder = write_run(tmp_path / "cart", "cartpole", TINY_CART, 1)
     (film,) = TINY_CART.family.scenes(load(folder))

@@ -120,6 +120,7 @@ def test_another_rung_may_take_over(workload, before, after):
     assert_trees_close(second.params(), whole.params(), 1e-5)
 
 
+@pytest.mark.slow
 def test_games_that_cannot_be_carried_begin_anew():
     first = start(TINY_GYM, "sequential")
     first.advance(8)

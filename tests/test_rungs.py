@@ -132,6 +132,7 @@ def test_agents_and_ticks_draw_independently_of_each_other(tiny):
     assert not np.array_equal(one.taus[0], one.taus[1])
 
 
+@pytest.mark.slow
 def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
     program = Program(tiny)
     learner, n, turns = program.learner, tiny.world.num_agents, 40
@@ -163,6 +164,7 @@ def test_choosing_for_all_agents_at_once_is_choosing_one_by_one(tiny):
     assert (np.asarray(at_once) != np.asarray(draws.action))[~explored].any()
 
 
+@pytest.mark.slow
 def test_a_seed_in_a_population_is_the_seed_alone(tiny):
     population, alone = fused.start(tiny, [2, 3]), fused.start(tiny, [3])
     many, one = population.advance(4), alone.advance(4)
@@ -197,6 +199,7 @@ def test_chunks_of_any_length_make_the_same_run(tiny, monkeypatch):
     assert_trees_close(short.params(), whole.params(), FEW_UPDATES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS.values(), ids=RUNGS.keys())
 def test_the_target_follows_slowly_and_is_copied_at_the_start_of_every_third_epoch(tiny, rung):
     run = rung.start(tiny, [0])

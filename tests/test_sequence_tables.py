@@ -21,6 +21,7 @@ def written(folder, table, name="table.csv"):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["append", "ends", "any"])
 def test_worlds_keep_the_contract_with_the_rewards_of_the_table(order, tmp_path):
     config = WorldConfig(written(tmp_path, FULL), order=order, beta=2.0)

@@ -51,6 +51,7 @@ def test_another_version_of_sorrel_is_named(version, fits, monkeypatch):
             installation.require_sorrel()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SIZES)
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_the_policy_in_numpy_has_the_networks_values(kind, share):

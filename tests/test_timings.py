@@ -24,6 +24,7 @@ CART = [
 ]
 
 
+@pytest.mark.slow
 def test_a_command_says_where_its_time_went(tmp_path, capsys):
     assert main([*CART, "--timings", "--out", str(tmp_path / "run")]) == 0
     said = capsys.readouterr().out
@@ -97,6 +98,7 @@ def test_a_module_to_draw_with_is_imported_when_it_is_used(monkeypatch):
     assert not isinstance(sys.modules["wave"], late_imports.LateModule)
 
 
+@pytest.mark.slow
 def test_a_gymnax_world_and_metrics_import_nothing_to_draw_with_and_no_pytorch(tmp_path):
     code = """
 import sys

@@ -130,6 +130,7 @@ def test_the_pytorch_twin_agrees_in_value_and_gradient(name, fields):
         assert_close(gradient, expected[path], 2e-5, path)  # sums over up to 1200 cells of those
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nature_odd", "minatar_stack"])
 def test_in_bfloat16_too_products_are_the_same_convolution(name):
     net, _, params, x = setup(name, BATCH, dtype=jnp.bfloat16)
@@ -203,6 +204,7 @@ def test_features_are_as_many_as_published(name, count):
     assert outputs.shape == (count,)
 
 
+@pytest.mark.slow
 def test_padded_convolutions_are_flax_s_own():
     """Dopamine's are `flax.linen.Conv` with its default padding, SAME."""
 

@@ -68,6 +68,7 @@ def test_one_that_hangs_costs_nothing(service, monkeypatch):
     assert time.monotonic() - begun < 5 and tracker.dropped > 100
 
 
+@pytest.mark.slow
 def test_a_whole_run_is_tracked(service, tmp_path):
     xladder.train("hypergrid", "fused", config=TINY_GRID, out=tmp_path / "r", track=["wandb"], progress=False)
     steps, values = service.sent[-2]

@@ -41,6 +41,7 @@ def other_params(config, seed):
 QUICK = {("cartpole", "torch"), ("treasurehunt", "sequential"), ("hypergrid", "fused")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workload", "rung"),
     [

@@ -45,6 +45,7 @@ def test_what_a_memory_takes():
     assert value.memory_bytes(atari) == 1_000_000 * (84 * 84 + 8)
 
 
+@pytest.mark.slow
 def test_a_loss_that_never_was_a_number_is_noticed_at_the_first_update():
     class Silent(Observer):
         """Hears of no chunk with an update."""

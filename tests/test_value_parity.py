@@ -48,7 +48,9 @@ def first_failure(config, seed: int = 0) -> str | None:
 # ---- every level passes --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("member", [pytest.param(m, marks=pytest.mark.slow if m == "rainbow" else ()) for m in MEMBERS])
+@pytest.mark.parametrize(
+    "member", [pytest.param(m, marks=() if m in ("dqn", "iqn") else pytest.mark.slow) for m in MEMBERS]
+)
 def test_every_level_passes_and_small_nets_agree_far_better_than_demanded(member):
     levels = parity.levels(MEMBERS[member], UPDATES)
     assert [level.level for level in levels] == ORDER
@@ -167,7 +169,7 @@ def test_other_atoms_fail_the_forward_pass(monkeypatch):
     assert first_failure(MEMBERS["c51"]) == "forward"
 
 
-@pytest.mark.parametrize("member", ["dqn", "rainbow", "qrdqn"])
+@pytest.mark.parametrize("member", ["dqn", pytest.param("rainbow", marks=pytest.mark.slow), "qrdqn"])
 def test_a_discount_applied_twice_fails_the_loss(member, monkeypatch):
     losses = TorchLearner.losses
 

@@ -212,6 +212,7 @@ def test_one_seed_is_one_run_on_every_jax_rung(outcomes, rung):
     assert bool(found[rung].priorities) == config.learner.prioritised
 
 
+@pytest.mark.slow
 def test_a_world_of_gymnasium_stepped_while_the_device_learns_makes_the_same_run(gym_outcomes):
     _, found = gym_outcomes
     assert isinstance(found["parallel"].run, parallel.OverlappedRun)
@@ -257,6 +258,7 @@ def test_atari_repeats_itself_from_a_seed_whatever_is_evaluated_between(pong_out
     assert not np.array_equal(other["loss"], metrics["loss"], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_a_seed_in_a_population_is_the_seed_alone(several_steps):
     config, found = several_steps
     population = fused.start(config, [SEED - 1, SEED])
@@ -265,6 +267,7 @@ def test_a_seed_in_a_population_is_the_seed_alone(several_steps):
     assert not np.array_equal(metrics["loss"][0], metrics["loss"][1], equal_nan=True), "seeds have to differ"
 
 
+@pytest.mark.slow
 def test_how_a_program_is_laid_out_does_not_change_the_learner(outcomes):
     """As for a GPU: all seeds at once, updates side by side, no branch for hard updates or the start of learning."""
     _, found = outcomes
@@ -444,6 +447,7 @@ def test_a_tick_gives_back_what_it_takes(outcomes):
 # ---- evaluations ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_evaluations_do_not_disturb_training(several_steps):
     config, found = several_steps
     asked = replace(config, evaluate_episodes=3, evaluate_every=80, evaluate_epsilon=0.5)  # every ten ticks

@@ -206,6 +206,7 @@ def test_nothing_is_read_while_nobody_looks(tmp_path, serve):
     assert served.watcher.version == seen
 
 
+@pytest.mark.slow
 def test_scenes_are_made_when_they_are_asked_for(tmp_path, serve):
     folder = write_run(tmp_path / "run")
     (folder / "lock").write_text("nobody")
@@ -309,6 +310,7 @@ def test_the_page_beside_a_run_ends_with_it(tmp_path):
     assert until_closed(port)
 
 
+@pytest.mark.slow
 def test_the_page_ends_with_a_run_that_is_killed(tmp_path):
     folder = plain_run(tmp_path / "run")
     code = (

@@ -40,6 +40,7 @@ def test_both_worlds_give_the_same_account_of_every_turn(config, seed):
     assert len(np.unique(theirs.events)) > 1, "nothing happened, so nothing was compared"
 
 
+@pytest.mark.slow
 def test_observing_together_and_in_turn_differ_where_an_earlier_agent_has_moved():
     in_turn = WorldConfig(height=5, width=5, num_agents=4, radius=1, max_turns=12)
     together = replace(in_turn, observe="together")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from xladder.core.state import flatten
-from xladder.errors import DamagedRun, UsageError
+from xladder.errors import UsageError
 from xladder.registry import find_workload
+from xladder.runs.metrics import Table, read_table
 from xladder.runs.plan_files import read_run_settings
-from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside, read_json
+from xladder.runs.reading import Unreadable, read_json
 
 Row = tuple[int, int]
 """A tick and a seed; rows sort in the order of training."""
@@ -62,21 +64,37 @@ def compare_runs(a: Path, b: Path) -> Difference:
     tick = find_workload(workloads[0]).tick
     config = _differences(*(_flat(plan, folder) for plan, folder in zip(plans, (a, b), strict=True)))
     environment = _differences(_environment(a), _environment(b))
-    ours, theirs = (_read(folder / "metrics.csv", tick) for folder in (a, b))
-    both = sorted(ours.keys() & theirs.keys())
-    missing = len(ours) + len(theirs) - 2 * len(both)
-    only: dict[str, Pair] = {}
-    if both and plans[0]["rung"] != plans[1]["rung"]:  # rungs may report different columns
-        has = [set().union(*table.values()) for table in (ours, theirs)]
-        only = {name: (name in has[0], name in has[1]) for name in sorted(has[0] ^ has[1])}
-    for table in (ours, theirs):
-        for row in table.values():
-            for name in only:
-                row.pop(name, None)
-    parting = next((place for place in both if _differences(ours[place], theirs[place])), None)
-    columns = _differences(ours[parting], theirs[parting]) if parting else {}
-    lasts = _lasts(ours), _lasts(theirs)
-    return Difference(tick, len(both), missing, parting, columns, _differences(*lasts), config, environment, only)
+    tables = _table(a / "metrics.csv", tick), _table(b / "metrics.csv", tick)
+    has = [{name for name in table.columns if not _is_timing(name)} for table in tables]
+    names, only = sorted(has[0] | has[1]), {}
+    if all(has) and plans[0]["rung"] != plans[1]["rung"]:  # rungs may report different columns
+        names, only = sorted(has[0] & has[1]), {name: (name in has[0], name in has[1]) for name in has[0] ^ has[1]}
+    found = [_compare(tables, seed, names) for seed in sorted({*tables[0].seeds, *tables[1].seeds})]
+    rows, missing = sum(one[0] for one in found), sum(one[1] for one in found)
+    partings = {place: columns for *_, place, columns in found if place}
+    parting = min(partings, default=None)
+    columns = partings[parting] if parting else {}
+    lasts = [{seed: int(_ends(table, seed)[-1]) - 1 for seed in table.seeds} for table in tables]
+    return Difference(
+        tick, rows, missing, parting, columns, _differences(*lasts), config, environment, dict(sorted(only.items()))
+    )
+
+
+def _compare(tables: tuple[Table, Table], seed: int, names: list[str]) -> tuple[int, int, Row | None, dict[str, Pair]]:
+    """Rows of a seed in both tables and in only one, the first row that differs, and what differs in it."""
+    ends = _ends(tables[0], seed), _ends(tables[1], seed)
+    both, at, other = np.intersect1d(ends[0], ends[1], assume_unique=True, return_indices=True)
+    missing = len(ends[0]) + len(ends[1]) - 2 * len(both)
+    places = zip(tables, (at, other), strict=True)
+    values = [{name: _values(table, seed, name)[rows] for name in names} for table, rows in places]
+    unequal = np.zeros(len(both), bool)
+    for ours, theirs in zip(values[0].values(), values[1].values(), strict=True):
+        unequal |= (ours != theirs) & ~(np.isnan(ours) & np.isnan(theirs))
+    if not unequal.any():
+        return len(both), missing, None, {}
+    first = int(unequal.argmax())
+    cells = [{name: _cell(column[first]) for name, column in one.items()} for one in values]
+    return len(both), missing, (int(both[first]) - 1, seed), _differences(*cells)
 
 
 def _flat(plan: Mapping[str, Any], folder: Path) -> dict[str, Any]:
@@ -88,29 +106,25 @@ def _flat(plan: Mapping[str, Any], folder: Path) -> dict[str, Any]:
         ) from None
 
 
-def _read(path: Path, tick: str) -> dict[Row, dict[str, float | None]]:
-    """Read a table of metrics without its timings; None is an empty cell."""
-    try:
-        inside(path.parent, path.name, MOST_TABLE_BYTES)
-    except Unreadable as error:
-        if path.exists():
-            raise DamagedRun(f"`{path}` is not a valid table of metrics: {error}.") from None
-        return {}
-    rows: dict[Row, dict[str, float | None]] = {}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            for row in csv.DictReader(file, strict=True):
-                place = int(row.pop(tick)), int(row.pop("seed"))
-                rows[place] = {
-                    name: float(text) if text else None for name, text in row.items() if not _is_timing(name)
-                }
-                if any(text is None for text in row.values()):
-                    raise ValueError("a row is incomplete")
-    except (ValueError, KeyError, TypeError, AttributeError, csv.Error) as error:
-        raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
-    except OSError as error:
-        raise DamagedRun(f"`{path}` cannot be read: {error.strerror or error}.") from None
-    return rows
+def _table(path: Path, tick: str) -> Table:
+    """Read a table of metrics; one that is not there yet is empty."""
+    return read_table(path, tick) if os.path.lexists(path) else Table([], {})
+
+
+def _ends(table: Table, seed: int) -> np.ndarray:
+    """Ticks at the ends of a seed's rows."""
+    ends = table.ends[table.seeds.index(seed)] if seed in table.seeds else np.zeros(0, int)
+    return ends[ends > 0]
+
+
+def _values(table: Table, seed: int, name: str) -> np.ndarray:
+    """A seed's column; nan where cells are empty, and everywhere if the table has no such column."""
+    found = table.columns.get(name) if seed in table.seeds else None
+    return np.full(len(_ends(table, seed)), np.nan) if found is None else found[table.seeds.index(seed)]
+
+
+def _cell(value: np.floating) -> float | None:
+    return None if np.isnan(value) else float(value)
 
 
 def _is_timing(name: str) -> bool:
@@ -120,16 +134,7 @@ def _is_timing(name: str) -> bool:
 def _differences(ours: Mapping[Any, Any], theirs: Mapping[Any, Any]) -> dict[Any, Pair]:
     """Entries that differ or are in only one of the mappings."""
     names = [*ours, *(name for name in theirs if name not in ours)]
-    return {name: pair for name in names if not _equal(*(pair := (ours.get(name), theirs.get(name))))}
-
-
-def _equal(a: Any, b: Any) -> bool:
-    return a == b or (isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b))
-
-
-def _lasts(rows: Mapping[Row, Any]) -> dict[int, int]:
-    """The last tick of every seed."""
-    return {seed: tick for tick, seed in sorted(rows)}
+    return {name: pair for name in names if (pair := (ours.get(name), theirs.get(name)))[0] != pair[1]}
 
 
 def _environment(folder: Path) -> dict[str, Any]:

@@ -230,11 +230,11 @@ def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
 
 def arrange(header: Sequence[str], numbers: np.ndarray, tick: str) -> Table:
     """Arrange rows by seed and tick; a `ValueError` if that is not possible."""
-    if not len(numbers):
-        return Table([], {})
     place = {name: i for i, name in enumerate(header)}
     if missing := {"seed", tick} - place.keys():
         raise ValueError(f"there is no column {min(missing)!r}")
+    if not len(numbers):
+        return Table([], {})
     with np.errstate(invalid="ignore"):  # nan and infinity become numbers that are refused below
         seed, when = (numbers[:, place[name]].astype(np.int64) for name in ("seed", tick))
     seeds, found, row = np.unique(seed, return_index=True, return_inverse=True)
