@@ -203,7 +203,7 @@ def test_a_device_that_is_not_there_is_named(tmp_path, capsys):
     [
         ("train hypergrid --loss nope", "`--loss` is nope, but it has to be one of tb, db, subtb, fm, "),
         ("train cartpole --steps 1.5e0", "`--steps` is 1.5e0, but it has to be a whole number."),
-        ("train cartpole --seed 1e30", "`--seed` is 1e30, but it has to be a whole number."),
+        ("train cartpole --seed 1e30", f"`--seed` is {10**30}, but seeds lie in [0, 2³¹)."),
         ("train cartpole --learner.lr=x", "`--learner.lr` is x, but it has to be a number."),
         ("train cartpole --outt b", "There is no `--outt` here: did you mean `--out`?"),
         ("train treasurehunt --world.shared", "There is no `--world.shared` here: `xladder train treasurehunt --help`"),
@@ -214,6 +214,10 @@ def test_a_device_that_is_not_there_is_named(tmp_path, capsys):
         ("train hypergrid --device npu", "`--device` is npu, but it has to be one of cpu, gpu, tpu."),
         ("export run --to onnx --out f", "`--to` is onnx, but it has to be one of torch, safetensors, sorrel."),
         ("export run", "`xladder export` needs `--to {torch,safetensors,sorrel}` and `--out PATH`."),
+        (
+            "train cartpole --learner.memory 1e30",
+            f"`--learner.memory` is {10**30}, but it has to be 2,147,483,647 or less.",
+        ),
         ("sample run -n many", "`--n` is many, but it has to be a whole number."),
         ("check", "`xladder check` needs `WORLD`."),
         ("runs --sort", "`--sort` needs a value after it."),

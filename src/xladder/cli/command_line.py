@@ -21,7 +21,6 @@ from xladder.errors import UsageError
 WIDE = "10000"  # columns: no line of a box is broken
 RULE = re.compile("[─-]{3}")
 POWER = re.compile(r"\d+(\.\d+)?[eE]\+?\d\d?")
-LARGEST = 2**53  # a float beyond it is not one whole number
 KINDS = {"int()": "a whole number", "string to float": "a number"}
 
 
@@ -115,11 +114,12 @@ def _whole_numbers(options: Any, words: Sequence[str]) -> list[str]:
     """A command line with `1e7` as 10000000 after flags that take whole numbers."""
     flags, found, flag = set(_integer_flags(options)), [], ""
     for word in words:
-        name, equals, value = word.partition("=") if word.startswith("--") else (flag, "", word)
-        name = name.replace("_", "-")
-        if name in flags and POWER.fullmatch(value) and (number := Decimal(value)) == int(number) < LARGEST:
+        is_flag = (word.startswith("-") and word[1:2].isalpha()) or word.startswith("--")
+        name, equals, value = word.partition("=") if is_flag else (flag, "", word)
+        name = f"--{name.lstrip('-').replace('_', '-')}"  # `-n` is `--n`
+        if name in flags and POWER.fullmatch(value) and (number := Decimal(value)) == int(number):
             word = f"{word.partition('=')[0]}={int(number)}" if equals else str(int(number))
-        flag = name if word.startswith("--") and not equals else ""
+        flag = name if is_flag and not equals else ""
         found.append(word)
     return found
 
