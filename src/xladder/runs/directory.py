@@ -47,6 +47,7 @@ from xladder.runs.reading import MOST_ARRAY_BYTES, Unreadable, inside, links_bel
 from xladder.settings import MOST_COUNT, to_dict
 from xladder.trainer import OnNan
 
+RUNS = Path("runs")  # where runs go that are given no folder
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
@@ -116,8 +117,8 @@ class RunDirectory:
         """Create and lock the folder of a new run, and write its config. Fast, so a bad path is reported at once."""
         if keeping and keeping.record_every and plan.rung == "hosts":
             raise UsageError("`--record-every` is not possible on `hosts`, where the agents are on several machines.")
-        if not _is_utf8(str(Path(path or "runs").absolute())):
-            raise UsageError(f"`{Path(path or 'runs')}` is not valid UTF-8: choose another `--out`.")
+        if not _is_utf8(str(Path(path or RUNS).absolute())):
+            raise UsageError(f"`{Path(path or RUNS)}` is not valid UTF-8: choose another `--out`.")
         folder = Path(path) if path else new_folder(f"{file_name(plan.workload.name)}-{plan.rung}")
         was_there, directory = folder.is_dir() and path is not None, None
         try:
@@ -180,6 +181,9 @@ class RunDirectory:
                 entry.unlink(missing_ok=True)
         if not self.was_there:
             self.path.rmdir()
+        if self.path.parent == RUNS:
+            with suppress(OSError):  # other runs are in it
+                self.path.parent.rmdir()
 
     def log(self, text: str) -> None:
         """Append a line to log.txt; failures are ignored, because a log is not worth ending a run for."""
@@ -339,7 +343,7 @@ def new_folder(name: str) -> Path:
     """Make a folder in `runs`, called after the time; numbered if another run has begun in the same second."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for number in itertools.count(1):
-        folder = Path("runs") / f"{name}-{stamp}{f'-{number}' * (number > 1)}"
+        folder = RUNS / f"{name}-{stamp}{f'-{number}' * (number > 1)}"
         try:
             folder.mkdir(parents=True)
         except FileExistsError as error:
@@ -366,7 +370,7 @@ def folder_for(name: str | None, out: str | Path | None, existing: bool = False)
             f"`--name` is {printable(name)}, but a name has up to 100 of the characters a–z, A–Z, 0–9, `.`, `_` and "
             "`-`, and starts with a letter or digit."
         )
-    folder = Path("runs") / name
+    folder = RUNS / name
     if folder.exists() and not existing:
         raise UsageError(f"`{folder}` is there already: choose another `--name`, nothing is overwritten.")
     return folder
