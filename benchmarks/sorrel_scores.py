@@ -34,11 +34,11 @@ def theirs(run: Path, files: list[Path], episodes: int, seed: int, epsilon: floa
     import no_notebook  # noqa: F401
     import torch
 
-    from xladder.runs import directory
+    from xladder.runs import loading
     from xladder.sorrel.examples import example_env, load_agents, score
 
     torch.set_num_threads(1)
-    env = example_env(directory.load(run).config)
+    env = example_env(loading.load(run).config)
     load_agents(env, files)
     return score(env, episodes, seed, epsilon)
 
@@ -48,7 +48,7 @@ def measure(world: str, options, folder: Path, pool: ProcessPoolExecutor) -> Cal
     from xladder.cli.main import main as xladder
     from xladder.core.compiling import compiled
     from xladder.families.multi_agent.evaluation import evaluate
-    from xladder.runs import directory
+    from xladder.runs import loading
 
     run, agents = folder / world, folder / f"{world}-agents"
     length = ["--epochs", str(options.epochs)] if options.epochs else []
@@ -57,7 +57,7 @@ def measure(world: str, options, folder: Path, pool: ProcessPoolExecutor) -> Cal
         sys.exit("the run failed")
     if xladder(["export", str(run), "--to", "sorrel", "--out", str(agents)]):
         sys.exit("the export failed")
-    loaded = directory.load(run)
+    loaded = loading.load(run)
     files = [agents / f"seed0-agent{i}.pkl" for i in range(loaded.config.world.num_agents)]
     each = -(-options.episodes // options.workers)
     jobs = {

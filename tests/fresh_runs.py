@@ -9,7 +9,8 @@ import numpy as np
 from xladder.core import keys
 from xladder.plans import plan
 from xladder.results import Result
-from xladder.runs.directory import RunDirectory, load
+from xladder.runs.directory import RunDirectory
+from xladder.runs.loading import load
 
 
 def make(folder: Path, workload: str, config: Any, seeds: int = 1, seed: int = 0) -> Result:

@@ -26,7 +26,7 @@ from xladder.families.multi_agent.program import Program
 from xladder.families.value import presets as named
 from xladder.parity.levels import Level
 from xladder.registry import RUNGS
-from xladder.runs import directory, exchange, nets, start_files, state_files
+from xladder.runs import exchange, loading, nets, start_files, state_files
 from xladder.runs.starting import find_beginning
 
 CONFIGS = {"treasurehunt": TINY, "hypergrid": TINY_GRID, "cartpole": TINY_CART}
@@ -74,7 +74,7 @@ def bring(file, run, out, *more, files=()):
 @pytest.mark.parametrize("workload", CONFIGS)
 def test_what_goes_out_comes_back_with_every_bit(workload, form, runs, files, tmp_path):
     assert bring(files[workload, form], runs[workload], tmp_path / "run") == 0
-    returned, original = directory.load(tmp_path / "run"), directory.load(runs[workload])
+    returned, original = loading.load(tmp_path / "run"), loading.load(runs[workload])
     assert_trees_equal(returned.params, original.params)
     assert returned.plan == original.plan
 
@@ -96,7 +96,7 @@ def test_an_export_says_how_far_both_sides_are_apart_and_an_imported_run_is_play
     assert bring(one, runs["treasurehunt"], tmp_path / "run", "--seed", "7") == 0
     assert "all 2 agents use it" in capsys.readouterr().out
     assert main(["eval", str(tmp_path / "run"), "--episodes", "2"]) == 0
-    found, original = directory.load(tmp_path / "run"), directory.load(runs["treasurehunt"])
+    found, original = loading.load(tmp_path / "run"), loading.load(runs["treasurehunt"])
     assert found.plan.seeds == (7,)
     for agent in (0, 1):
         assert_trees_equal(nets.take(found, (7, agent)), nets.take(original, (4, 1)))
@@ -137,7 +137,7 @@ def test_sorrels_state_dicts_and_files_are_taken(whole, runs, tmp_path):
     content = {"local": net.state_dict(), "target": target.state_dict(), "optim": optimiser.state_dict()}
     torch.save(content if whole else content["local"], tmp_path / "sorrel.pkl")
     assert bring(tmp_path / "sorrel.pkl", runs["treasurehunt"], tmp_path / "run") == 0
-    found = nets.take(directory.load(tmp_path / "run"), (3, 1))
+    found = nets.take(loading.load(tmp_path / "run"), (3, 1))
     state = {name: values.numpy() for name, values in net.state_dict().items()}
     assert_trees_equal(found, parameters.to_tree("iqn", state))
 
@@ -161,7 +161,7 @@ def test_every_kind_of_network_goes_out_and_comes_back(member, tmp_path):
     result = fresh_runs.make(tmp_path / "run", workload, config)
     assert main(["export", str(tmp_path / "run"), "--to", "torch", "--out", str(tmp_path / "net")]) == 0
     assert bring(tmp_path / "net", tmp_path / "run", tmp_path / "again") == 0
-    assert_trees_equal(directory.load(tmp_path / "again").params, result.params)
+    assert_trees_equal(loading.load(tmp_path / "again").params, result.params)
 
 
 def test_pqn_has_no_twin(tmp_path, capsys):
@@ -183,7 +183,7 @@ def test_nothing_is_left_where_the_two_sides_differ(runs, tmp_path, capsys, monk
 
 @pytest.mark.parametrize("workload", CONFIGS)
 def test_a_network_of_other_weights_says_something_else(workload, runs):
-    result = directory.load(runs[workload])
+    result = loading.load(runs[workload])
     params, names = nets.take(result, nets.places(result)[0]), result.config.family.layer_names
     forward = result.config.family.parity_forward
     state = parameters.to_state(names, params)
@@ -440,8 +440,8 @@ def test_safetensors_need_no_pytorch(runs, tmp_path):
         "import sys; sys.modules['torch'] = None\n"
         "from pathlib import Path\n"
         "from xladder.errors import UsageError\n"
-        "from xladder.runs import directory, exchange\n"
-        f"result, file = directory.load({str(runs['hypergrid'])!r}), Path({str(tmp_path / 'net.safetensors')!r})\n"
+        "from xladder.runs import loading, exchange\n"
+        f"result, file = loading.load({str(runs['hypergrid'])!r}), Path({str(tmp_path / 'net.safetensors')!r})\n"
         "print(exchange.export(result, 'safetensors', file).level)\n"
         "imported = exchange.arrange(file, result.plan, exchange.read(file, result.plan))\n"
         "print(exchange.write_run(file.parent / 'run', result.plan, imported, [file]).name)\n"
@@ -451,7 +451,7 @@ def test_safetensors_need_no_pytorch(runs, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     level, run, error = done.stdout.splitlines()
     assert (level, run) == ("None", "run") and "[torch]'" in error
-    assert_trees_equal(directory.load(tmp_path / "run").params, directory.load(runs["hypergrid"]).params)
+    assert_trees_equal(loading.load(tmp_path / "run").params, loading.load(runs["hypergrid"]).params)
 
 
 def content_of_agent(seed):
@@ -494,7 +494,7 @@ def test_whole_agents_come_in_one_file_each_and_go_out_again(agents, runs, tmp_p
 
 
 def test_an_agents_file_alone_serves_all_agents_with_its_optimiser(agents, runs):
-    begun = find_beginning(agents[1], directory.load(runs["treasurehunt"]).plan)
+    begun = find_beginning(agents[1], loading.load(runs["treasurehunt"]).plan)
     count = begun.optimiser["state.runs.agents.opt_state.count"]
     assert count.shape == (2, 2) and (count == 2).all()
     for leaf in jax.tree.leaves(begun.params):
@@ -509,7 +509,7 @@ def test_a_trained_run_gives_its_agents_with_their_state_and_another_goes_on_fro
     files, out = sorted((tmp_path / "agents").iterdir()), tmp_path / "imported"
     assert [file.name for file in files] == ["seed0-agent0.pkl", "seed0-agent1.pkl"]
     assert bring(files[0], tmp_path / "run", out, files=files[1:]) == 0
-    ours, theirs = directory.load(out), directory.load(tmp_path / "run")
+    ours, theirs = loading.load(out), loading.load(tmp_path / "run")
     assert_trees_equal(ours.params, theirs.params)
     kept, original = start_files.states_of_run(ours), start_files.states_of_run(theirs)
     assert kept.keys() == original.keys() and any(".target." in name for name in kept)

@@ -20,7 +20,8 @@ from xladder.report import curves
 from xladder.report.build import make_page, make_report, to_json
 from xladder.report.source import Source, find_runs
 from xladder.results import Snapshot
-from xladder.runs.directory import Keeping, RunDirectory, load, writer_of
+from xladder.runs.directory import Keeping, RunDirectory, writer_of
+from xladder.runs.loading import load
 from xladder.runs.plan_files import read_run_plan
 
 SCORE = {"mean_return": 12.5, "ci95": 1.5, "per_agent": [6.0, 6.5], "episodes": 20, "seeds": 2}

@@ -21,7 +21,8 @@ from xladder.registry import RungOptions, find_workload
 from xladder.runs import disk
 from xladder.runs import environment as environment_module
 from xladder.runs.checkpoints import Checkpoint
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory
+from xladder.runs.folders import command
 from xladder.runs.resuming import ticks_left
 
 ON_TORCH = {"config": TINY_GRID, "options": RungOptions(threads=1)}

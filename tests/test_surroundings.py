@@ -14,7 +14,8 @@ from xladder import devices, program_cache
 from xladder.cli import startup
 from xladder.cli.main import main
 from xladder.plans import plan
-from xladder.runs.directory import RunDirectory, new_folder
+from xladder.runs.directory import RunDirectory
+from xladder.runs.folders import new_folder
 from xladder.training import train
 
 TINY_RUN = ["train", "hypergrid", "--world.dim=2", "--world.side=5", "--learner.width=16", "--iterations=60"]

@@ -20,7 +20,8 @@ from xladder.cli.main import COMMANDS, main, typed_names
 from xladder.errors import DamagedRun, UsageError
 from xladder.fingerprints import fingerprint
 from xladder.plans import plan
-from xladder.runs.directory import RunDirectory, command
+from xladder.runs.directory import RunDirectory
+from xladder.runs.folders import command
 from xladder.runs.plan_files import read_run_plan
 from xladder.worlds import gymnax_world, own_rewards
 from xladder.worlds.names import locate, name_of

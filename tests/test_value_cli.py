@@ -28,7 +28,7 @@ from xladder.registry import RUNGS, SOURCES, WORKLOADS, find_workload
 from xladder.results import Result
 from xladder.rungs.running import the_rest
 from xladder.runs import measure
-from xladder.runs.directory import load
+from xladder.runs.loading import load
 from xladder.runs.plan_files import read_run_plan
 from xladder.worlds import names
 

@@ -32,7 +32,7 @@ if _typing.TYPE_CHECKING:
     from xladder.registry import RUNGS, WORKLOADS
     from xladder.results import Result
     from xladder.runs.compare import compare
-    from xladder.runs.directory import evaluate, load
+    from xladder.runs.loading import evaluate, load
     from xladder.sweeps.api import sweep
     from xladder.training import resume, train
 
@@ -70,8 +70,8 @@ _HOMES = {
     "UserCodeFailed": "xladder.errors",
     "XladderError": "xladder.errors",
     "compare": "xladder.runs.compare",
-    "evaluate": "xladder.runs.directory",
-    "load": "xladder.runs.directory",
+    "evaluate": "xladder.runs.loading",
+    "load": "xladder.runs.loading",
     "make": "xladder.apis.making",
     "plan": "xladder.plans",
     "resume": "xladder.training",

@@ -21,9 +21,11 @@ from xladder.progress import Drawing, drawing
 from xladder.registry import RungOptions
 from xladder.results import Result
 from xladder.runs import resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for, load
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory
 from xladder.runs.disk import write_json
+from xladder.runs.folders import folder_for
 from xladder.runs.keeping import DiskCheckpointer
+from xladder.runs.loading import load
 from xladder.runs.plan_files import run_metadata
 from xladder.runs.recording import Recorder, episodes_of, headline
 from xladder.runs.replays import ReplayRecorder

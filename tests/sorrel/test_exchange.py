@@ -14,7 +14,7 @@ from tests.sorrel.test_dropin import arrays
 from xladder import parameters
 from xladder.cli.main import main
 from xladder.core.state import flatten
-from xladder.runs import directory, nets, start_files
+from xladder.runs import loading, nets, start_files
 from xladder.sorrel import JaxIQN
 
 SETTINGS = ["--learner.width", "16", "--learner.batch-size", "8", "--learner.memory", "64", "--world.num-agents", "2"]
@@ -34,7 +34,7 @@ def trained(tmp_path_factory):
 def test_sorrels_model_loads_what_a_run_has_learned_and_gives_it_back(trained, tmp_path):
     files = sorted((trained / "agents").iterdir())
     assert [file.name for file in files] == [f"seed{s}-agent{a}.pkl" for s in range(2) for a in range(2)]
-    run = directory.load(trained / "run")
+    run = loading.load(trained / "run")
     kept = start_files.states_of_run(run)
     for file in files:
         seed, agent = int(file.name[4]), int(file.name[11])

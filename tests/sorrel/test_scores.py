@@ -14,7 +14,7 @@ from xladder.core.statistics import mean_and_interval
 from xladder.errors import UsageError
 from xladder.families.multi_agent.evaluation import evaluate
 from xladder.plans import plan
-from xladder.runs import directory
+from xladder.runs import loading
 from xladder.sorrel import JaxIQN, example_env
 from xladder.sorrel.examples import load_agents, run_epoch, score
 
@@ -54,7 +54,7 @@ def test_trained_agents_score_the_same_in_sorrel(world, tmp_path):
     words = ["train", world, "--rung", "fused", "--epochs", str(epochs), *QUICK, *settings, "--eval-episodes", "0"]
     assert main([*words, "--out", str(tmp_path / "run")]) == 0
     assert main(["export", str(tmp_path / "run"), "--to", "sorrel", "--out", str(tmp_path / "agents")]) == 0
-    run = directory.load(tmp_path / "run")
+    run = loading.load(tmp_path / "run")
     env = example_env(run.config)
     files = [tmp_path / "agents" / f"seed0-agent{i}.pkl" for i in range(len(env.agents))]
     load_agents(env, files)

@@ -24,7 +24,7 @@ from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.protocols import Config
 from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
-from xladder.runs.directory import file_name
+from xladder.runs.folders import file_name
 
 
 @dataclass(frozen=True)

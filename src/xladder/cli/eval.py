@@ -43,7 +43,7 @@ def run(words: Sequence[str]) -> int:
     if not 0 <= options.seed < 2**31:
         raise UsageError(f"`--seed` is {options.seed}, but seeds lie in [0, 2³¹).")
     check_writable(options.json)
-    from xladder.runs.directory import load
+    from xladder.runs.loading import load
     from xladder.runs.plan_files import read_run_plan
 
     family = read_run_plan(options.run_dir).workload.family

@@ -36,7 +36,7 @@ def run(words: Sequence[str]) -> int:
     options = parse(
         ExportOptions, words, "xladder export", "Write the trained networks of a run as a file for PyTorch."
     )
-    from xladder.runs.directory import load
+    from xladder.runs.loading import load
     from xladder.runs.plan_files import read_run_plan
 
     read_run_plan(options.run_dir)  # report a wrong path before importing JAX
@@ -66,7 +66,7 @@ def run(words: Sequence[str]) -> int:
 
 def _export_agents(options: ExportOptions, console: Console) -> int:
     """Export one file per agent."""
-    from xladder.runs.directory import load
+    from xladder.runs.loading import load
     from xladder.runs.sorrel_agents import export_agents
 
     with cleaned_up(), console.status("exporting"):

@@ -27,8 +27,9 @@ from xladder.plans import Plan
 from xladder.registry import RungOptions
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoints, Damaged
-from xladder.runs.directory import Keeping, RunDirectory, typed
+from xladder.runs.directory import Keeping, RunDirectory
 from xladder.runs.environment import versions
+from xladder.runs.folders import typed
 from xladder.runs.plan_files import describe_plan, parse_plan, run_metadata
 from xladder.trainer import Checkpointer, Observer, ResumeState
 

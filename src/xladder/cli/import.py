@@ -48,7 +48,7 @@ def run(words: Sequence[str]) -> int:
 
     startup.prepare("cpu")
     from xladder.runs import exchange
-    from xladder.runs.directory import command
+    from xladder.runs.folders import command
     from xladder.runs.nets import check_twin, format_numbers
 
     check_twin(plan)

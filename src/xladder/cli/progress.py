@@ -16,7 +16,8 @@ from xladder.cli.signals import Debounce, end_at_once
 from xladder.plans import Plan
 from xladder.progress import ProgressBar
 from xladder.rungs.running import Running
-from xladder.runs.directory import AGENTS, RunDirectory, command
+from xladder.runs.directory import AGENTS, RunDirectory
+from xladder.runs.folders import command
 
 
 class Screen(ProgressBar):

@@ -50,7 +50,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--out` is {options.out}, which is a folder: name a file.")
     if not options.force and options.out.is_file():
         raise UsageError(f"`{options.out}` exists: name another file with `--out`, or add `--force` to overwrite it.")
-    from xladder.runs.directory import load
+    from xladder.runs.loading import load
     from xladder.runs.plan_files import read_run_plan
 
     plan = read_run_plan(options.run_dir)

@@ -132,7 +132,7 @@ def take_space(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 def default_folder(plan: Plan) -> Path:
     """Where a sweep goes if the user does not say."""
-    from xladder.runs.directory import file_name, new_folder
+    from xladder.runs.folders import file_name, new_folder
 
     return new_folder(f"{file_name(plan.workload.name)}-sweep")
 

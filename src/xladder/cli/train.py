@@ -25,7 +25,8 @@ from xladder.errors import UsageError, UserCodeFailed
 from xladder.plans import plan as make_plan
 from xladder.registry import RungOptions, find_workload
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, folder_for
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory
+from xladder.runs.folders import folder_for
 from xladder.runs.trackers import check_trackers
 from xladder.stopwatch import command_begun
 from xladder.trainer import ResumeState

@@ -24,8 +24,9 @@ from xladder.plans import Plan, format_seeds
 from xladder.report import files
 from xladder.report.curves import make_panels, make_times, numbers, points_per_line
 from xladder.results import Result
-from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS, read_snapshots
+from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS
 from xladder.runs.listing import search
+from xladder.runs.loading import read_snapshots
 from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
 from xladder.runs.plan_files import describe_plan, parse_plan
 
@@ -195,7 +196,7 @@ class Source:
         if not files.check_inside(self.folder, AGENTS, files.LARGEST_AGENTS):
             raise DamagedRun("The run has no trained agents yet: they are saved when training ends.")
         snapshots = files.check_inside(self.folder, SNAPSHOTS, files.LARGEST_AGENTS)
-        from xladder.runs.directory import load_agents
+        from xladder.runs.loading import load_agents
 
         params = load_agents(self.folder, self.plan)
         pictures = read_snapshots(self.folder) if snapshots else []

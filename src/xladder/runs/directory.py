@@ -15,10 +15,7 @@ lock              held by the process that writes here
 
 from __future__ import annotations
 
-import itertools
 import json
-import re
-import shlex
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -29,30 +26,27 @@ from typing import Any, get_args
 
 import numpy as np
 
-from xladder import user_code
 from xladder.bad_numbers import first_bad
 from xladder.core.metric_rows import row_ends
-from xladder.core.state import capture, flatten, unflatten
+from xladder.core.state import capture, flatten
 from xladder.core.types import Params
-from xladder.errors import DamagedRun, UsageError, printable
-from xladder.plans import Plan, allow_imports, fit_length
+from xladder.errors import UsageError, printable
+from xladder.plans import Plan, fit_length
 from xladder.results import Result, Snapshot
 from xladder.runs import metrics
 from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.disk import replace_synced, write_json
 from xladder.runs.environment import environment
+from xladder.runs.folders import RUNS, WORD, command, file_name, new_folder
 from xladder.runs.locks import Lock
 from xladder.runs.plan_files import describe_plan, read_config, read_run_plan, run_metadata
-from xladder.runs.reading import MOST_ARRAY_BYTES, Unreadable, inside, links_below, read_json
-from xladder.settings import MOST_COUNT, to_dict
+from xladder.runs.reading import Unreadable, links_below, read_json
+from xladder.settings import MOST_COUNT
 from xladder.trainer import OnNan
 
-RUNS = Path("runs")  # where runs go that are given no folder
 AGENTS = "checkpoints/agents.safetensors"
 FINISHED = "finished.json"
 SNAPSHOTS = "checkpoints/snapshots.safetensors"
-WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # a name or tag of a run
-MOST_SNAPSHOT_BYTES = 2**31  # a run keeps far less
 FEWEST_KEPT = 2  # checkpoints, in case one is damaged
 MOST_SESSIONS = 20  # environments of earlier sessions to keep, for a run that is resumed often
 
@@ -339,64 +333,8 @@ def refuse_links(folder: Path) -> None:
         raise UsageError(f"`{link}` is a link, and a run writes to its own folder only: remove it.")
 
 
-def new_folder(name: str) -> Path:
-    """Make a folder in `runs`, called after the time; numbered if another run has begun in the same second."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    for number in itertools.count(1):
-        folder = RUNS / f"{name}-{stamp}{f'-{number}' * (number > 1)}"
-        try:
-            folder.mkdir(parents=True)
-        except FileExistsError as error:
-            if not folder.is_dir():  # a file is called `runs`
-                raise UsageError(f"`{folder}` cannot be written: {error.strerror}.") from None
-        except OSError as error:
-            raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
-        else:
-            return folder
-    raise AssertionError("unreachable")
-
-
-def folder_for(name: str | None, out: str | Path | None, existing: bool = False) -> Path | None:
-    """The folder of a run with a name of its own, which is `runs/NAME`, else `out`; None to make one up.
-
-    A folder that exists already is refused, unless `existing`.
-    """
-    if name is None:
-        return None if out is None else Path(out)
-    if out is not None:
-        raise UsageError("`--name` and `--out` both say where the run is written: give one of them.")
-    if not isinstance(name, str) or not WORD.fullmatch(name):
-        raise UsageError(
-            f"`--name` is {printable(name)}, but a name has up to 100 of the characters a–z, A–Z, 0–9, `.`, `_` and "
-            "`-`, and starts with a letter or digit."
-        )
-    folder = RUNS / name
-    if folder.exists() and not existing:
-        raise UsageError(f"`{folder}` is there already: choose another `--name`, nothing is overwritten.")
-    return folder
-
-
 def _listed(tags: Any) -> str:
     return printable(tags if isinstance(tags, str) else ", ".join(map(str, tags)))
-
-
-def file_name(workload: str) -> str:
-    """The name of a workload as part of a file name."""
-    return re.sub(r"[^\w.-]+", "-", workload)
-
-
-def command(name: str, folder: Path, plan: Plan | None = None) -> str:
-    """The line that runs a command on a run directory; code of the user's own has to be named or passed again."""
-    settings = to_dict(plan.config) if plan else {}
-    if user_code.objects_in(settings):  # no command line can name them
-        return f"xladder.{ {'eval': 'evaluate'}.get(name, name) }({str(folder)!r}, objects=[…])"
-    modules = user_code.modules_in(settings)
-    return f"xladder {name} {typed(folder)}" + "".join(f" --import {module}" for module in modules)
-
-
-def typed(folder: Path) -> str:
-    """Quote a folder for a command line; one that starts with a dash would be taken for an option."""
-    return shlex.quote(f"./{folder}" if str(folder).startswith("-") else str(folder))
 
 
 def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
@@ -405,112 +343,6 @@ def writer_of(folder: Path, plan: Plan) -> metrics.MetricsWriter:
     steps, measured = config.env_steps_per_tick, workload.family.measured(config)
     rows = -(-config.ticks // plan.ticks_per_row)
     return metrics.MetricsWriter(folder, workload.tick, plan.seeds, rows, steps, measured)
-
-
-def load(
-    path: str | Path, *, imports: Sequence[str] = (), objects: Sequence[Any] = (), changed_code: bool = False
-) -> Result:
-    """Load a run directory: its config, metrics and trained agents.
-
-    Args:
-        path: The run directory.
-        imports: Modules of your own that the run needs; nothing is imported just because a run names it.
-        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
-        changed_code: Whether to use them even if they have changed since the run was made.
-
-    Returns:
-        The run as `xladder.train` returned it; it can be evaluated, used as a policy and saved elsewhere.
-    """
-    folder = Path(path)
-    allow_imports(imports, objects)
-    with user_code.accepting_changes(changed_code):
-        found = read_run_plan(folder)
-    table = folder / "metrics.csv"
-    values, done = metrics.read(table, found.workload.tick) if table.is_file() else ({}, None)
-    compile_seconds, tick_seconds = read_timings(folder, found)
-    params = load_agents(folder, found)
-    snapshots = read_snapshots(folder)
-    return Result(found, values, params, compile_seconds, tick_seconds, snapshots, folder, ticks_done=done)
-
-
-def evaluate(
-    run: str | Path | Result,
-    episodes: int | None = None,
-    seed: int = 0,
-    *,
-    imports: Sequence[str] = (),
-    objects: Sequence[Any] = (),
-    changed_code: bool = False,
-) -> dict[str, Any]:
-    """Evaluate the greedy agents of a run, and a random policy for comparison.
-
-    Args:
-        run: A run directory, or a result.
-        episodes: Episodes per seed, or number of sampled objects; 100 or 10,000 if not given.
-        seed: Random seed of the evaluation; independent of the training seeds.
-        imports: Modules of your own that the run needs; nothing is imported just because a run names it.
-        objects: Worlds, torsos and rewards that were passed as objects when the run was trained, made the same way.
-        changed_code: Whether to use them even if they have changed since the run was made.
-
-    Returns:
-        The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
-    """
-    result = run if isinstance(run, Result) else load(run, imports=imports, objects=objects, changed_code=changed_code)
-    return result.evaluate(episodes or result.plan.workload.family.episodes, seed)
-
-
-def read_timings(folder: Path, plan: Plan) -> tuple[float, list[float]]:
-    """Read compile seconds and seconds per tick; nothing if they cannot be read, because they are only informative."""
-    try:
-        data = read_json(folder / "timings.json")
-        compile_seconds, each = data["compile_seconds"], data[f"seconds_per_{plan.workload.tick}"]
-        return float(compile_seconds), [] if each is None else [float(each)]
-    except (Unreadable, ValueError, KeyError, TypeError, OverflowError):
-        return 0.0, []
-
-
-def read_snapshots(folder: Path) -> list[Snapshot]:
-    """Read the pictures of the seeds; none if they cannot be read, because they are only drawn."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(inside(folder, SNAPSHOTS, MOST_SNAPSHOT_BYTES), framework="numpy") as file:
-            labels = json.loads(file.metadata()["snapshots"])
-            return [
-                Snapshot(int(tick), file.get_tensor(str(i)), str(label), *(int(one) for one in seed if one is not None))
-                for i, (tick, label, *seed) in enumerate(labels)
-            ]
-    except (SafetensorError, Unreadable, OSError, ValueError, KeyError, TypeError, RecursionError):
-        return []
-
-
-def load_agents(folder: Path, plan: Plan) -> Params:
-    """Load the agents of a run, after checking what the file declares against the run's config."""
-    from xladder.runs import state_files
-    from xladder.runs.nets import shapes_of_one_seed  # imports JAX
-
-    try:
-        file = inside(folder, AGENTS, MOST_ARRAY_BYTES)
-    except Unreadable as error:
-        if (folder / AGENTS).is_file():
-            raise DamagedRun(f"`{folder}` holds no trained agents that can be read: {error}.") from None
-        raise DamagedRun(
-            f"`{folder}` holds no trained agents ({AGENTS}): the run ended before they were saved."
-        ) from None
-    expected = {name: leaf.shape[1:] for name, leaf in flatten(shapes_of_one_seed(plan))}
-    try:
-        declared = state_files.declared(file)
-        seeds = {shape[:1] for _, shape in declared.values()}
-        sound = len(seeds) == 1 and min(seeds) > (0,) and max(seeds) <= (len(plan.seeds),)
-        sound = sound and all(dtype == "float32" for dtype, _ in declared.values())
-        if not sound or {name: shape[1:] for name, (_, shape) in declared.items()} != expected:
-            raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
-        found = state_files.read(file, expected)
-    except UsageError as error:
-        raise DamagedRun(str(error)) from None
-    if not all(np.isfinite(leaf).all() for leaf in found.values()):
-        raise DamagedRun(f"`{file}` holds nan or infinite parameters.")
-    return unflatten(found)
 
 
 def read_keeping(file: Path) -> Keeping:

@@ -10,7 +10,8 @@ from xladder.plans import Plan, seed_groups
 from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
-from xladder.runs.directory import AGENTS, RunDirectory, typed
+from xladder.runs.directory import AGENTS, RunDirectory
+from xladder.runs.folders import typed
 from xladder.settings import as_whole
 from xladder.trainer import ResumeState
 

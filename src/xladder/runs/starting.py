@@ -14,7 +14,8 @@ from xladder.core.types import Params
 from xladder.errors import UsageError
 from xladder.plans import Plan
 from xladder.results import Result
-from xladder.runs.directory import RunDirectory, load
+from xladder.runs.directory import RunDirectory
+from xladder.runs.loading import load
 from xladder.runs.resuming import EXCHANGEABLE
 from xladder.runs.start_files import START, has_agents_only, last_state, read_start, save_start
 

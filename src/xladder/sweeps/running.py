@@ -30,8 +30,9 @@ from xladder.plans import Plan
 from xladder.progress import Drawing
 from xladder.results import Result
 from xladder.runs import metrics, resuming
-from xladder.runs.directory import AGENTS, Keeping, RunDirectory, command, refuse_links
+from xladder.runs.directory import AGENTS, Keeping, RunDirectory, refuse_links
 from xladder.runs.disk import write_json
+from xladder.runs.folders import command
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.listing import BEST, SWEEP
 from xladder.runs.locks import Lock
