@@ -369,8 +369,8 @@ def test_rungs_shows_the_families_and_why_not(capsys):
         marks = next(line for line in lines if line.startswith(name)).split()[-len(RUNGS) :]
         assert marks == ["–" if rung in family.missing else "yes" for rung in RUNGS]
     text = " ".join(lines)
-    assert "gym/ID has no fused: it needs a world inside the compiled program" in text
-    assert "`--preset pqn` has no torch, compiled, hybrid or sequential" in text
+    assert "gym/ID cannot run on fused: the world has to be inside the compiled program" in text
+    assert "`--preset pqn` cannot run on torch, compiled, hybrid or sequential" in text
 
 
 BAD = {
@@ -385,7 +385,7 @@ BAD = {
     "gym/NoSuch-v0": "Gymnasium has no world `NoSuch-v0`",
     "gym/": "`gym/` does not name a world",
     "gym/Pendulum-v1": "learned by other libraries: Stable-Baselines3 or CleanRL",
-    "gym/CartPole-v1 --rung fused": "The nearest is `parallel`",
+    "gym/CartPole-v1 --rung fused": "Use `parallel`",
     "cartpole --preset rainbw": "Did you mean `rainbow`",
     "atari/pong --protocol dopamin": "Did you mean `dopamine`",
     "atari/pong --preset pqn": "There is no preset `pqn`",

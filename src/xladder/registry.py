@@ -212,7 +212,7 @@ RUNGS = {
     ]
 }
 
-_CHEAP = "its trajectories are too cheap to be worth sending between processes"
+_CHEAP = "trajectories are too cheap to be worth sending between processes"
 WORKLOADS = {
     workload.name: workload
     for workload in [
@@ -222,7 +222,7 @@ WORKLOADS = {
                 summary,
                 MULTI_AGENT,
                 length="epochs",
-                missing={"actors": ("its agents act in one shared world, step by step", "fused")},
+                missing={"actors": ("agents act in one shared world, step by step", "fused")},
             )
             for name, summary in {
                 "treasurehunt": "several IQN agents share a gridworld, each with its own network and replay memory",
@@ -238,8 +238,8 @@ WORKLOADS = {
     ]
 }
 
-_ON_HOST_ZOO = "it needs a world inside the compiled program, and PettingZoo's run on the host"
-_ON_HOST = "it needs a world inside the compiled program, and Gymnasium's run on the host"
+_ON_HOST_ZOO = "the world has to be inside the compiled program, and PettingZoo's run on the host"
+_ON_HOST = "the world has to be inside the compiled program, and Gymnasium's run on the host"
 SOURCES = {
     "gymnax": Workload(
         "cartpole",
@@ -281,7 +281,7 @@ SOURCES = {
         "independent value learners in a shared world, with JaxMARL's API",
         VALUE,
         length="steps",
-        missing={"actors": ("its agents act in one shared world, step by step", "fused")},
+        missing={"actors": ("agents act in one shared world, step by step", "fused")},
         package="jaxmarl",
         extra="jaxmarl",
     ),
@@ -292,7 +292,7 @@ SOURCES = {
         length="steps",
         missing={
             "fused": (_ON_HOST_ZOO, "parallel"),
-            "actors": ("its agents act in one shared world, step by step", "parallel"),
+            "actors": ("agents act in one shared world, step by step", "parallel"),
         },
         package="pettingzoo",
         extra="zoo",
@@ -334,7 +334,7 @@ def find_rung(name: str, workload: Workload) -> Rung:
         raise unknown("rung", name, RUNGS)
     if name in workload.missing:
         why, nearest = workload.missing[name]
-        raise UsageError(f"`{workload.name}` has no `{name}` rung: {why}. The nearest is `{nearest}`.")
+        raise UsageError(f"`{workload.name}` has no `{name}` rung: {why}. Use `{nearest}`.")
     extra = RUNGS[name].extra
     if extra and not is_installed(extra):
         raise missing_extra(extra, extra)

@@ -63,8 +63,7 @@ def reasons(missing: Mapping[str, Missing]) -> Iterator[str]:
             rungs = tuple(rung for rung in reason_of if reason_of[rung] == reason)
             gaps.setdefault((rungs, reason), []).append(name)
     for (rungs, (why, nearest)), names in gaps.items():
-        have = "have" if len(names) > 1 or "," in names[0] else "has"
-        yield f"{join(names, 'and')} {have} no {join(rungs, 'or')}: {why}; the nearest is {nearest}."
+        yield f"{join(names, 'and')} cannot run on {join(rungs, 'or')}: {why}. Use {nearest}."
 
 
 def join(names: Sequence[str], word: str) -> str:
