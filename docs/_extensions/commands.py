@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import re
 from pathlib import Path
 
 from xladder.cli.main import COMMANDS, main, overview
@@ -17,6 +18,8 @@ WORKLOADS = {
 }
 """The workload whose settings are shown; `xladder train NAME --help` shows those of another."""
 COLUMNS = "100"
+SETTINGS = re.compile(r"^presets:$.*?(?=^this run:$)", re.MULTILINE | re.DOTALL)
+"""Flags that all commands for a workload share."""
 
 
 def shown(*words: str) -> str:
@@ -34,13 +37,16 @@ def page() -> str:
     try:
         parts = [
             "# Every command",
-            "What `--help` prints. Commands for a workload show CartPole's settings here, `train` with its rare flags\n"
-            "(`--help-all`). `python docs/_extensions/commands.py` writes this page.",
+            "What `--help` prints. `train` is shown with CartPole's settings and its rare flags (`--help-all`); other\n"
+            "workloads have other settings, which `xladder train NAME --help` shows. `python\n"
+            "docs/_extensions/commands.py` writes this page.",
             f"```text\n{overview()}\n```",
         ]
         for name, summary in COMMANDS.items():
             words = [name, *([WORKLOADS[name]] if name in WORKLOADS else [])]
             text = shown(*words, "--help-all" if name == "train" else "--help")
+            if name in WORKLOADS and name != "train":
+                text = SETTINGS.sub("presets and settings: as for `train`\n\n", text)
             parts.append(f"## {name}\n\n{summary[0].upper()}{summary[1:]}.\n\n```text\n{text}\n```")
         return "\n\n".join(parts) + "\n"
     finally:

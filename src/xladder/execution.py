@@ -34,7 +34,7 @@ def execute(
         observer: Is notified of progress, and may stop the run.
         checkpointer: Saves checkpoints; none are saved if not given.
         resume_state: The checkpoint to continue from; start afresh if not given.
-        on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
+        on_nan: `"stop"` or `"continue"` when a loss or parameter is NaN or infinite.
         around: Wraps the rung's `start`, to debug or profile what it runs.
         until: The tick to stop at; the end of the run if not given.
 

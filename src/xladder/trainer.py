@@ -367,7 +367,7 @@ class Trial:
         self.learning = bool(started[:, -1].all())
 
     def check_arrays(self, arrays: Arrays) -> None:
-        """Raise `Diverged` if a parameter is nan or infinite, so that it is not saved."""
+        """Raise `Diverged` if a parameter is NaN or infinite, so that it is not saved."""
         leaf = first_bad(arrays)
         if leaf:
             self.check_world(arrays)

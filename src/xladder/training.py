@@ -92,7 +92,7 @@ def train(
         resume: Resume the run in `out` if there is one.
         checkpoint_every: Ticks between checkpoints; about once a minute if not given, never if 0.
         keep: Number of checkpoints to keep, besides the best.
-        on_nan: `"stop"` or `"continue"` when a loss or parameter is nan or infinite.
+        on_nan: `"stop"` or `"continue"` when a loss or parameter is NaN or infinite.
         eval_episodes: Episodes of the evaluation at the end, if `out` is given; with 0, no score and no replay.
         record_every: Save a replay every so many epochs, steps, frames or iterations, if `out` is given.
         ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 100,000 rows.

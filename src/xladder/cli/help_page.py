@@ -129,7 +129,7 @@ def _presets(presets: Mapping[str, Any], config: Any) -> list[str]:
     lines = ["presets:"]
     for name, preset in presets.items():
         changes = [f"{key} {as_text(value)}" for key, value in flat(preset).items() if before.get(key) != value]
-        lines.append(_short(f"  {name:14}{', '.join(changes) or 'where no preset is named'}"))
+        lines.append(_short(f"  {name:14}{', '.join(changes) or 'used if no preset is named'}"))
     return [*lines, ""]
 
 

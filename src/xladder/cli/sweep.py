@@ -43,7 +43,7 @@ class SweepOptions:
     test_seeds: int | None = None
     """Number of seeds that the best trial and the base settings are tested on; as many as `--seeds` if not given."""
     halve: int = 0
-    """Successive halving: at each comparison one in so many trials goes on, for so many times as long."""
+    """Successive halving: at each comparison the best 1/N of the trials go on, N times as long; 0 for none."""
     pbt: bool = False
     """Population-based training: bad trials copy good ones, and go on with settings changed a little."""
     metric: str | None = None
@@ -69,7 +69,8 @@ def run(words: Sequence[str]) -> int:
     name, rest = split_workload(words, "sweep")
     workload = find_workload(name)
     space, rest = take_space(rest)
-    options, config = parse_with_config(SweepOptions, workload, rest, "xladder sweep", f"{workload.summary} {ABOUT}")
+    about = f"Sweep {workload.name}: {workload.summary}. {ABOUT}"
+    options, config = parse_with_config(SweepOptions, workload, rest, "xladder sweep", about)
     plan = make_plan(
         name,
         "mesh" if options.mesh else options.rung,

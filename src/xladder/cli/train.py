@@ -67,7 +67,7 @@ class TrainOptions:
     keep: int = 2
     """Number of checkpoints to keep, besides the best."""
     on_nan: Literal["stop", "continue"] = "stop"
-    """What to do when a loss or parameter is nan or infinite."""
+    """What to do when a loss or parameter is NaN or infinite."""
     mesh: str | None = None
     """Shard seeds, or the work of each, over devices: seeds=4, data=2 or both with a comma (implies `--rung mesh`)."""
     threads: int | None = None

@@ -60,7 +60,7 @@ class Keeping:
     keep: int = 2
     """Number of checkpoints to keep, besides the best."""
     on_nan: OnNan = "stop"
-    """What to do when a loss or parameter is nan or infinite."""
+    """What to do when a loss or parameter is NaN or infinite."""
     eval_episodes: int | None = None
     """Episodes of the evaluation at the end."""
     record_every: int | None = None

@@ -47,7 +47,7 @@ def sweep(
         seed: The first tuning seed, and the random seed of the trials.
         seeds: Number of seeds of each trial.
         test_seeds: Number of seeds to test the winner and the base settings on; as many as `seeds` if not given.
-        halve: Successive halving: one in so many trials goes on at each comparison.
+        halve: Successive halving: the best 1 / `halve` of the trials go on at each comparison; 0 for none.
         pbt: Population-based training.
         metric: The column of metrics.csv to compare trials by.
         mesh: A device mesh to spread the trials over, such as `"seeds=4"`.

@@ -86,7 +86,7 @@ class LearnerConfig:
     epsilon_schedule: Literal["linear", "exponential"] = "linear"
     """How ε decays."""
     explore_repeat: int = 1
-    """Steps for which exploration goes on with one random action, where single ones get nowhere."""
+    """Steps for which a random action is repeated, for worlds in which single random actions get nowhere."""
     atoms: int = 51
     """Atoms of a categorical head."""
     v_min: float = -10.0
