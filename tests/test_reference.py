@@ -49,3 +49,11 @@ def test_messages_are_read_from_the_code(monkeypatch):
     assert {name: getattr(errors, name).exit_code for name in messages.CODES} == messages.CODES
     text = messages.tables()
     assert "There is no … `…`." in text and "but it has to be one of" in text
+
+
+def test_fractions_without_braces_are_drawn_as_latex_reads_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(REFERENCE.parent / "_extensions"))
+    import mathml
+
+    text = re.sub(r"\s", "", mathml.mathml(r"\tfrac12 e^2 + \frac1N", False))
+    assert "<mn>1</mn><mn>2</mn></mfrac>" in text and "<mn>1</mn><mi>N</mi></mfrac>" in text

@@ -1,5 +1,6 @@
 """Equations as MathML, which browsers draw themselves: no script, no fonts, nothing to download."""
 
+import re
 from typing import Any
 
 from docutils import nodes
@@ -9,12 +10,20 @@ from sphinx.application import Sphinx
 from sphinx.util import logging
 
 LOG = logging.getLogger(__name__)
+FRACTION = re.compile(r"(\\[td]?frac)\s*(\w)\s*(\w)")
+"""A fraction without braces, such as `\\tfrac12`: docutils would read the number twelve."""
+PRIME = "<mo>'</mo>", '<mo lspace="0" rspace="0">′</mo>'
+
+
+def mathml(text: str, block: bool) -> str:
+    """MathML for some LaTeX; a `MathError` if it is not understood."""
+    return str(tex2mathml(FRACTION.sub(r"\1{\2}{\3}", text), as_block=block)).replace(*PRIME)
 
 
 def convert(node: nodes.Element, block: bool) -> str:
     """The MathML of a node; a warning if its LaTeX is not understood."""
     try:
-        return str(tex2mathml(node.astext(), as_block=block))
+        return mathml(node.astext(), block)
     except MathError as error:
         LOG.warning("The equation %r is not understood: %s", node.astext(), error, location=node)
         return f"<code>{node.astext()}</code>"
