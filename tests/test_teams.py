@@ -208,7 +208,7 @@ def test_trained_agents_act_each_on_its_own(shared, tmp_path):
     path = result.save(tmp_path / "run")
     from xladder.cli.main import main
 
-    assert main(["export", str(path), "--out", str(tmp_path / "team.safetensors")]) == 0
+    assert main(["export", str(path), "--to", "safetensors", "--out", str(tmp_path / "team.safetensors")]) == 0
     again = xladder.train(RACE, "fused", start_from=tmp_path / "team.safetensors", seeds=2, **options | {"steps": 8})
     assert jax.tree.leaves(again.params)[0].shape == jax.tree.leaves(result.params)[0].shape
 
