@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xladder import devices, program_cache, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
@@ -34,6 +34,9 @@ from xladder.runs.trackers import check_trackers, make_trackers
 from xladder.stopwatch import Stopwatch
 from xladder.trainer import Observer, OnNan, ResumeState
 
+if TYPE_CHECKING:
+    from xladder.protocols import Config
+
 
 def train(
     workload: str | object,
@@ -43,7 +46,7 @@ def train(
     seeds: int | Sequence[int] = 1,
     preset: str = "default",
     protocol: str | None = None,
-    config: Any = None,
+    config: Config | None = None,
     device: devices.DeviceName | None = None,
     out: str | Path | None = None,
     name: str | None = None,

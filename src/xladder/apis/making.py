@@ -46,7 +46,7 @@ def make(
     api: Api,
     *,
     preset: str = "default",
-    config: Any = None,
+    config: Config | None = None,
     observations: Observations = "encoded",
     render_mode: str | None = None,
     imports: Sequence[str] = (),

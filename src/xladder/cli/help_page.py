@@ -12,12 +12,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import tyro
 
 from xladder.registry import Workload
 from xladder.settings import as_text, flat
+
+if TYPE_CHECKING:
+    from xladder.protocols import Config
 
 ASKED = {"-h", "--help", "--help-all"}
 RUN = "this run"
@@ -74,7 +77,7 @@ def page(
     workload: Workload,
     presets: Mapping[str, Any],
     options: Any,
-    config: Any,
+    config: Config,
     words: Sequence[str],
 ) -> str:
     """The help text.
@@ -123,7 +126,7 @@ def short_page(program: str, about: str, options: type) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _presets(presets: Mapping[str, Any], config: Any) -> list[str]:
+def _presets(presets: Mapping[str, Any], config: Config) -> list[str]:
     """A line for each preset: what it changes first."""
     before = flat(presets.get("default", config))
     lines = ["presets:"]

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 
 import tyro
 from rich.console import Console
@@ -22,6 +22,9 @@ from xladder.foreign_names import field_names, flag_elsewhere, own_name
 from xladder.plans import MOST_EPISODES, fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import chosen
+
+if TYPE_CHECKING:
+    from xladder.protocols import Config
 
 Options = TypeVar("Options")
 
@@ -125,7 +128,7 @@ def _flags_of(options: Any) -> Iterator[str]:
         yield name
 
 
-def check_flags(words: Sequence[str], options: Collection[str], config: Any) -> None:
+def check_flags(words: Sequence[str], options: Collection[str], config: Config) -> None:
     """Raise a `UsageError` for a flag that has another name here; the error gives it."""
     fields = set(field_names(config))
     for word in words:

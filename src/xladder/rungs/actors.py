@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -30,14 +30,25 @@ from xladder.errors import UsageError
 from xladder.rungs.running import USUAL, Compiler, Metrics, stack_seeds
 from xladder.settings import to_dict
 
+if TYPE_CHECKING:
+    from xladder.families.value.config import ValueConfig
+
 MOST_ACTORS = 8  # by default
 
 
 class ActorsRun:
     """A run distributed over processes, one seed."""
 
-    def __init__(self, config: Any, seed: int, device: Any, compiler: Compiler, engine: Engine, layout: ActorLayout,
-                 lock_step: bool):  # fmt: skip
+    def __init__(
+        self,
+        config: ValueConfig,
+        seed: int,
+        device: Any,
+        compiler: Compiler,
+        engine: Engine,
+        layout: ActorLayout,
+        lock_step: bool,
+    ):
         self.device, self.engine, self.lines = device, engine, list[str]()
         with jax.default_device(device):
             begun = time.perf_counter()
@@ -99,7 +110,7 @@ def cpu_and_device(device: Any) -> tuple[Callable[..., Any], Callable[[Any], Any
     return on_cpu, lambda tree: jax.device_put(tree, device)
 
 
-def make_actor(imports: Sequence[str], folder: str, config: Any, seed: int, first: int, count: int) -> Actor:
+def make_actor(imports: Sequence[str], folder: str, config: ValueConfig, seed: int, first: int, count: int) -> Actor:
     """Make an actor; runs in the actor's process and allows there the same imports of user code as here."""
     if imports and folder not in sys.path:
         sys.path.insert(0, folder)
@@ -118,7 +129,7 @@ def format_layout(layout: ActorLayout, lock_step: bool) -> str:
 
 
 def start(
-    config: Any,
+    config: ValueConfig,
     seeds: Sequence[int],
     device: Any = None,
     compiler: Compiler = USUAL,

@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xladder import user_code
 from xladder.devices import DeviceName
@@ -21,6 +21,9 @@ from xladder.runs.environment import versions
 from xladder.runs.plan_files import describe_plan
 from xladder.settings import to_dict
 from xladder.worlds import names
+
+if TYPE_CHECKING:
+    from xladder.protocols import Config
 
 
 def compare(
@@ -33,7 +36,7 @@ def compare(
     seeds: int | Sequence[int] = 1,
     preset: str = "default",
     protocol: str | None = None,
-    config: Any = None,
+    config: Config | None = None,
     device: DeviceName | None = None,
     imports: Sequence[str] = (),
     **fields: Any,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from xladder.runs.directory import RunDirectory
 from xladder.runs.loading import load
 from xladder.runs.resuming import EXCHANGEABLE
 from xladder.runs.start_files import START, has_agents_only, last_state, read_start, save_start
+
+if TYPE_CHECKING:
+    from xladder.protocols import Config
 
 OPTIMISER = ".opt_state."
 
@@ -37,7 +40,7 @@ class Beginning:
     def around(self, plan: Plan, start: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a rung's `start`, so that what it starts has these agents."""
 
-        def begin(config: Any, seeds: Sequence[int], device: Any, **options: Any) -> Any:
+        def begin(config: Config, seeds: Sequence[int], device: Any, **options: Any) -> Any:
             import jax
 
             running = start(config, seeds, device, **options)

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,9 @@ from xladder.sweeps.schedule import Scores, exploit
 from xladder.sweeps.sweep import Sweep, describe_sweep, parse_sweep
 from xladder.trainer import Observer, ResumeState
 
+if TYPE_CHECKING:
+    from xladder.protocols import Config
+
 RESULT = "result.json"
 SHARE_OF_MEMORY = 0.5
 Watch = Callable[[Plan, RunDirectory], AbstractContextManager[tuple[Drawing, Sequence[Observer]]]]
@@ -53,7 +56,7 @@ class Member:
 
     number: int
     values: dict[str, Any]
-    config: Any
+    config: Config
     leg: int = -1
     """The leg that it was trained in last; −1 if not at all."""
     row: int = 0
@@ -305,7 +308,7 @@ class SweepRun:
             groups.setdefault(self._shared(member.config), []).append(member)
         return groups
 
-    def _shared(self, config: Any) -> Any:
+    def _shared(self, config: Config) -> Any:
         from xladder.sweeps.population import shared_config
 
         return shared_config(config, self.sweep.training)
