@@ -67,9 +67,10 @@ def iterations(name: str, world: str, count: int, **changes: object) -> Row:
     return Row(name, world, ("iterations", count), changes={k.replace("__", "."): v for k, v in changes.items()})
 
 
-def value_rows(world: str, count: int) -> list[Row]:
+def value_rows(world: str, count: int, **seeds: int) -> list[Row]:
     """Every value preset in one world; PQN, which learns from each step once, is given as many as its preset has."""
-    return [steps(name, world, 409_600 if name == "pqn" else count, name) for name in VALUE]
+    lengths = {name: 409_600 if name == "pqn" else count for name in VALUE}
+    return [steps(name, world, length, name, seeds=seeds.get(name, SEEDS)) for name, length in lengths.items()]
 
 
 def ingredient_rows() -> list[Row]:
@@ -88,7 +89,7 @@ def ingredient_rows() -> list[Row]:
 
 PIECES = {
     "catch": value_rows("catch", 30_000),
-    "cartpole": value_rows("cartpole", 40_000),
+    "cartpole": value_rows("cartpole", 40_000, iqn=4),
     "hypergrid": [iterations(loss, "hypergrid", 2000, loss=loss) for loss in LOSSES],
     "ingredients": ingredient_rows(),
     "memory": [steps(preset, "memorychain", 20_000, preset, seeds=4) for preset in ("r2d2", "dueling")],
