@@ -46,7 +46,7 @@ _FLOW_NAMES = re.compile(
 )
 _VALUE_NAMES = re.compile(
     r"torso\.((hidden|conv|norm)_\d+\.)?(weight|bias)"
-    r"|memory\.(input|state)\.(weight|bias)"
+    r"|memory\.(input|state)\.(weight|bias)|normaliser\.(mean|variance|count)"
     r"|head\.(embedding|hidden|advantage|value|value_hidden)\.(sigma_)?(weight|bias)"
 )
 LEARNERS = ("iqn", "dqn", "value", "gflownet")

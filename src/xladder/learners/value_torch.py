@@ -80,6 +80,8 @@ class TorchLearner(TorchState):
         self.team = team
         self.net = net.to(device)
         self.target = copy.deepcopy(self.net).requires_grad_(False)
+        if getattr(self.net, "normaliser", None) is not None:
+            self.target.normaliser = self.net.normaliser  # the same statistics for both
         self.optimiser = make_optimiser(config, self.net.parameters(), config.lr)
         self._targets: list[Tensor] = list(self.target.parameters())
         self._params: list[Tensor] = list(self.net.parameters())
@@ -124,7 +126,8 @@ class TorchLearner(TorchState):
         state = {name: torch.from_numpy(values) for name, values in found.items()}
         if self.torso_names is not None:  # it may have buffers, or parameters under two names
             by_id = {id(param): state[name] for name, param in net.named_parameters()}
-            state = {name: by_id.get(id(x), x.detach()) for name, x in net.state_dict(keep_vars=True).items()}
+            whole = net.state_dict(keep_vars=True).items()
+            state = {name: by_id.get(id(x), state.get(name, x.detach())) for name, x in whole}
         net.load_state_dict(state)
 
     def tensor(self, values: np.ndarray | Tensor) -> Tensor:
@@ -154,6 +157,11 @@ class TorchLearner(TorchState):
     ) -> tuple[np.ndarray, Any]:
         """`values`, and the hidden states after this step; without memory, `hidden` is empty."""
         return self.values(states, taus, noise), hidden
+
+    def see(self, frames: np.ndarray) -> None:
+        """Add frames [N, *frame] of training to the statistics that normalise observations."""
+        seen, _ = self.split_mask(torch.from_numpy(np.array(frames)).to(self.device)[:, None])
+        self.net.normaliser.merge(seen[:, 0])
 
     def split_mask(self, states: Tensor) -> tuple[Tensor, Tensor | None]:
         """The network's input states, and which actions are available, bool [B, A]; None if all are."""

@@ -65,6 +65,8 @@ class RecurrentNet(nn.Module):
     head: Head
     fields: Fields = ()
     """How a flat frame splits into named parts, for a torso that takes those; empty if it takes the frame."""
+    normaliser: nn.Module | None = None
+    """Normalises states before anything else sees them."""
 
     def __call__(self, states: jax.Array, taus: jax.Array | None = None, noise: Any = None) -> jax.Array:
         """float32 […, Z, A] from states […, F, …] that begin an episode."""
@@ -116,4 +118,6 @@ class RecurrentNet(nn.Module):
         return self.head.embed(taus)
 
     def _features(self, states: jax.Array) -> jax.Array:
+        if self.normaliser is not None:
+            states = self.normaliser(states)
         return self.torso(unflatten(states, self.fields) if self.fields else states)

@@ -40,10 +40,16 @@ class RecurrentNet(nn.Module):
     """A torso, a GRU and a head: the head sees the GRU's state."""
 
     def __init__(
-        self, torso: nn.Module, memory: Gru, head: Head, fields: Sequence[tuple[str, tuple[int, ...], Any]] = ()
+        self,
+        torso: nn.Module,
+        memory: Gru,
+        head: Head,
+        fields: Sequence[tuple[str, tuple[int, ...], Any]] = (),
+        normaliser: nn.Module | None = None,
     ):
         super().__init__()
         self.torso, self.memory, self.head, self.fields = torso, memory, head, tuple(fields)
+        self.normaliser = normaliser
 
     @property
     def width(self) -> int:
@@ -79,4 +85,5 @@ class RecurrentNet(nn.Module):
         return torch.stack(found, 1)
 
     def _gates(self, states: Tensor) -> Tensor:
-        return self.memory.input(self.torso(unflatten(states, self.fields) if self.fields else states))
+        seen = states if self.normaliser is None else self.normaliser(states)
+        return self.memory.input(self.torso(unflatten(seen, self.fields) if self.fields else seen))

@@ -21,6 +21,8 @@ class ValueNet(nn.Module):
     head: Head
     fields: Fields = ()
     """How a flat frame splits into named parts, for a torso that takes those; empty if it takes the frame."""
+    normaliser: nn.Module | None = None
+    """Normalises states before anything else sees them."""
 
     def __call__(self, states: jax.Array, taus: jax.Array | None = None, noise: Any = None) -> jax.Array:
         """float32 […, Z, A] from states […, F, …]."""
@@ -40,4 +42,6 @@ class ValueNet(nn.Module):
         return self.head.mean_of_embedded(features, embedding)
 
     def _parts(self, states: jax.Array) -> Any:
+        if self.normaliser is not None:
+            states = self.normaliser(states)
         return unflatten(states, self.fields) if self.fields else states

@@ -91,11 +91,17 @@ class Head(nn.Module):
 class ValueNet(nn.Module):
     """A torso and a head: from a batch of states to outputs that describe the return of every action."""
 
-    def __init__(self, torso: nn.Module, head: Head, fields: Sequence[tuple[str, tuple[int, ...], Any]] = ()):
+    def __init__(
+        self,
+        torso: nn.Module,
+        head: Head,
+        fields: Sequence[tuple[str, tuple[int, ...], Any]] = (),
+        normaliser: nn.Module | None = None,
+    ):
         super().__init__()
-        self.torso, self.head, self.fields = torso, head, tuple(fields)
+        self.torso, self.head, self.fields, self.normaliser = torso, head, tuple(fields), normaliser
 
     def forward(self, states: Tensor, taus: Tensor | None = None, noise: Any = None) -> Tensor:
         """float32 [B, Z, A] from states [B, F, …]."""
-        inputs = unflatten(states, self.fields) if self.fields else states
-        return self.head(self.torso(inputs), taus, noise)
+        seen = states if self.normaliser is None else self.normaliser(states)
+        return self.head(self.torso(unflatten(seen, self.fields) if self.fields else seen), taus, noise)

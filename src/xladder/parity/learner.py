@@ -68,7 +68,7 @@ def levels(
         name: torch.zeros_like(param) if param.grad is None else param.grad
         for name, param in other.net.named_parameters()
     }
-    yield compare("gradients", GRADIENTS, as_vector(gradient), as_vector(other.to_jax(grads)))
+    yield compare("gradients", GRADIENTS, as_vector(learned(gradient)), as_vector(other.to_jax(grads)))
 
     other = to_torch(agent, twin)
     updated = learn_both(learner, agent, other, batches[:1], draws[:1])
@@ -92,6 +92,11 @@ def forward(learner: ValueLearner, params: Params, other: value_torch.TorchLearn
         noise = other.net.head.split_noise(torch.from_numpy(normals))
         theirs = [_step_torch(other, other.net, states, hidden, torch.from_numpy(taus), one) for one in (noise, None)]
     return compare("forward", TRAINED, ours, tuple(outputs.numpy() for outputs in theirs))
+
+
+def learned(params: Params) -> Params:
+    """The parameters that have a gradient: all but the statistics of observations."""
+    return {name: part for name, part in params.items() if name != "normaliser"}
 
 
 def fresh_agent(learner: ValueLearner, params: Params, target: Params) -> Agent:
@@ -195,7 +200,7 @@ def _sync(learner: ValueLearner, agent: Agent) -> Agent:
 def _opt_state(agent: Agent) -> Any:
     """Adam's moments: mean gradient and root mean square gradient."""
     opt_state: Any = agent.opt_state
-    return as_vector(opt_state.mu), np.sqrt(as_vector(opt_state.nu))
+    return as_vector(learned(opt_state.mu)), np.sqrt(as_vector(learned(opt_state.nu)))
 
 
 def _opt_state_torch(other: value_torch.TorchLearner) -> Any:

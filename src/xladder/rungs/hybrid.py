@@ -35,6 +35,10 @@ class ParamMirror(Stateful):
         self.actor.take(agent, self.learner.give(agent))
         return outputs
 
+    def see(self, agent: int, frames: Any) -> None:
+        """Add frames to the statistics that normalise observations; the actor adds them to its own."""
+        self.learner.see(agent, frames)
+
     def take(self, agent: int, params: Any) -> None:
         """Set the parameters of one agent, on both sides."""
         self.learner.take(agent, params)

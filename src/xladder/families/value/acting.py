@@ -29,6 +29,7 @@ from xladder.learners.value import ValueLearner
 from xladder.losses.heads import make_head
 from xladder.nets.fields import unflatten
 from xladder.nets.heads import Head
+from xladder.nets.normaliser import Normaliser, Scaling, merge
 from xladder.nets.recurrent import Gru, RecurrentNet
 from xladder.nets.team import TeamNet
 from xladder.nets.torsos import MinAtarCnn, Mlp, NatureCnn
@@ -147,7 +148,8 @@ class ActingProgram(Portable):
     @property
     def learner(self) -> ValueLearner:
         """The learner, sized for the world's frames."""
-        learner = build(self.config.learner, self.spec, self.config.world.stack, self.patches, self.norm)
+        c = self.config
+        learner = build(c.learner, self.spec, c.world.stack, self.patches, self.norm, c.world.scaling)
         return replace(learner, data_parallel=self.data_parallel)
 
     @property
@@ -270,6 +272,21 @@ class ActingProgram(Portable):
             hyperparams = jax.tree.map(lambda x: jnp.repeat(x[:, None], self.num_agents, axis=1), hyperparams)
         return runs._replace(agent=runs.agent._replace(hyperparams=hyperparams))
 
+    def with_frames(self, agent: Any, frames: jax.Array, data_parallel: DataParallel = SINGLE) -> Any:
+        """The agent after frames [N, *frame] of training; unchanged unless running statistics normalise them.
+
+        Online and target networks have the same statistics.
+        """
+        if self.config.world.scaling is None:
+            return agent
+        seen, _ = self.learner.split_mask(frames[:, None])
+        found = merge(agent.params["normaliser"], seen[:, 0], data_parallel)
+        agent = agent._replace(params=agent.params | {"normaliser": found})
+        if not hasattr(agent, "target"):
+            return agent
+        # A copy, not an alias: a donated state must not hold one buffer twice.
+        return agent._replace(target=agent.target | {"normaliser": jax.tree.map(jnp.copy, found)})
+
     def random_actions(self, stack: jax.Array, draws: ActDraws) -> jax.Array:
         """int32 [N]: random actions, uniform over those that are available."""
         if not self.spec.masked:
@@ -343,8 +360,15 @@ def random_available(available: jax.Array, uniforms: jax.Array) -> jax.Array:
 
 
 @cache
-def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True, norm: bool = False) -> ValueLearner:
-    """Build the learner for a world's frames; with `norm`, hidden layers are normalised."""
+def build(
+    config: LearnerConfig,
+    spec: EnvSpec,
+    stack: int,
+    patches: bool = True,
+    norm: bool = False,
+    scaling: tuple[float, float] | None = None,
+) -> ValueLearner:
+    """Build the learner for a world's frames; with `norm`, hidden layers are normalised, with `scaling`, its inputs."""
     team, shared, spec = spec.team, spec.shared, spec.of_one
     dtype = jnp.bfloat16 if config.precision == "bfloat16" else jnp.float32
     torso: Any
@@ -378,7 +402,8 @@ def build(config: LearnerConfig, spec: EnvSpec, stack: int, patches: bool = True
         dtype=dtype,
     )
     axes = len(spec.shape)
-    net: Any = RecurrentNet(torso, Gru(width, dtype), head, fields) if width else ValueNet(torso, head, fields)
+    given = fields, Normaliser(spec.seen, Scaling(*scaling)) if scaling else None
+    net: Any = RecurrentNet(torso, Gru(width, dtype), head, *given) if width else ValueNet(torso, head, *given)
     if team:
         net = TeamNet(net, team, shared, axes)
     learner = RecurrentLearner if width else ValueLearner

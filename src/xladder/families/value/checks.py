@@ -6,8 +6,12 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from xladder.errors import need
+import numpy as np
+
+from xladder.errors import UsageError, need
+from xladder.families.value import own_torsos
 from xladder.families.value.config import ValueConfig
+from xladder.families.value.torsos import is_own
 
 _COUNTS = (
     "width",
@@ -176,3 +180,24 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
     need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
     need(config.evaluate_episodes >= 0, "evaluate-episodes", config.evaluate_episodes, "it cannot be negative")
+
+
+def check_scaling(config: ValueConfig) -> None:
+    """Raise a `UsageError` if observations cannot be normalised by running statistics as they should."""
+    if config.world.scaling is None:
+        return
+    eps, clip = config.world.scaling
+    need(0.0 < eps < float("inf"), "world.normalise-eps", eps, "it has to be a positive number")
+    need(clip > 0.0, "world.normalise-clip", clip, "it has to be positive (inf for no limit)")
+    spec, name = config.world.spec(), config.world.name
+    if np.dtype(spec.dtype).kind != "f":
+        raise UsageError(
+            f"`{name}` has images, or other numbers that are not floats ({np.dtype(spec.dtype)}), which the network "
+            "scales itself: leave out `--world.normalise running`."
+        )
+    whole = [part for part, _, dtype in spec.fields if np.dtype(dtype).kind != "f"]
+    if whole and is_own(config.learner.torso) and own_torsos.is_by_key(config.learner.torso):
+        raise UsageError(
+            f"The torso `{config.learner.torso}` takes {whole[0]!r} as whole numbers, which normalised ones are not: "
+            "leave out `--world.normalise running`, or use a torso without `by_key`."
+        )

@@ -34,6 +34,14 @@ class ValueWorld:
     stack: int
 
     @property
+    def scaling(self) -> tuple[float, float] | None:
+        """ε and limit of observations that are normalised by running statistics; None if they are not."""
+        if getattr(self, "normalise", "none") != "running":
+            return None
+        own: Any = self
+        return own.normalise_eps, own.normalise_clip
+
+    @property
     def rows(self) -> int:
         """Rows that one learner sees: one per env."""
         return self.num_envs
@@ -110,6 +118,8 @@ def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
         found["actors"] = ("its replay memories keep the action of one agent, not those of a team", "fused")
     if config.learner.recurrent:
         found["actors"] = ("its replay memories keep transitions, not sequences with hidden states", "parallel")
+    if config.world.scaling is not None:
+        found["actors"] = ("its learner sees batches, not every observation that has to be counted", "parallel")
     torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
     torch = why_no_twin(config) or torch
     return found | ({rung: (torch, "sequential") for rung in ("torch", "compiled", "hybrid")} if torch else {})

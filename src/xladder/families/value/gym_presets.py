@@ -35,8 +35,13 @@ class WorldConfig(ValueWorld):
     module:Name."""
     vectorisation: Literal["sync", "async"] = "sync"
     """Whether envs are stepped one after another in this process, or each in its own (for slow ones)."""
-    normalise: Literal["none", "bounds"] = "none"
-    """bounds: scale numbers to [−1, 1] by the bounds of the observation space, where it has any."""
+    normalise: Literal["none", "bounds", "running"] = "none"
+    """bounds: scale numbers to [−1, 1] by the bounds of the observation space, where it has any. running: by the mean
+    and variance of all observations in training so far."""
+    normalise_eps: float = 1e-8
+    """Added to the running variance before its root is taken."""
+    normalise_clip: float = 10.0
+    """The largest size of a number normalised by running statistics; inf for no limit."""
     masks: bool = True
     """Take only actions that info["action_mask"] allows, where an environment has one."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld, check_torso, members
@@ -33,6 +33,12 @@ class WorldConfig(ValueWorld):
     """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
+    normalise: Literal["none", "running"] = "none"
+    """running: scale numbers by the mean and variance of all observations in training so far."""
+    normalise_eps: float = 1e-8
+    """Added to the running variance before its root is taken."""
+    normalise_clip: float = 10.0
+    """The largest size of a number normalised by running statistics; inf for no limit."""
 
     def spec(self) -> EnvSpec:
         """Frame shape, dtype and number of actions, known without starting the world."""

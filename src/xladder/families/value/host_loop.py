@@ -50,6 +50,9 @@ class HostLearner(Protocol):
         Without prioritised replay, errors may be None.
         """
 
+    def see(self, agent: int, frames: np.ndarray) -> None:
+        """Add frames [N, *frame] of training to the statistics that normalise observations."""
+
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
 
@@ -105,6 +108,8 @@ class HostLoop(Stateful):
         self.seconds: dict[str, list[float]] = {"sampling": [], "update": []}
         self.memories = [HostMemory(self.program) for _ in range(self.program.num_agents)]
         self.games = Stepper(actor.worlds, config.world.stack, config.hidden_width)
+        for agent in range(len(self.memories)):
+            self.see(agent, self.games.seen_by(agent)[:, -1])
 
     def advance(self) -> dict[str, np.ndarray]:
         """One tick: choose actions, learn (in the last step only), step the envs, store."""
@@ -120,13 +125,21 @@ class HostLoop(Stateful):
                 updating = time.perf_counter() - paused
             made = self.games.recv()
             for agent, memory in enumerate(self.memories):
-                memory.add(of_agent(made, agent, len(self.memories)))
+                own = of_agent(made, agent, len(self.memories))
+                memory.add(own)
+                self.see(agent, own.step.frame)
             ended.append(made.ended)
         self.seconds["sampling"].append(time.perf_counter() - begun - updating)
         self.seconds["update"].append(updating)
         self.tick += 1
         updates = self.config.updates_per_tick if learning else 0
         return Report(ended, losses, epsilon, updates, len(self.program.spec.agents)).columns()
+
+    def see(self, agent: int, frames: np.ndarray) -> None:
+        """Add frames to the running statistics of actor and learner, if these normalise observations."""
+        if self.config.world.scaling is not None:
+            for one in self.agents:
+                one.see(agent, frames)
 
     def choose(self, step: int, epsilon: float) -> list[Choice]:
         """What every agent's envs are to do: random actions with probability ε."""

@@ -33,7 +33,7 @@ class Backend(Stateful):
         self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
         self._draw_act, self._draw_learn = compiled(Program.draw_act), compiled(Program.draw_learn)
         self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
-        self._init = compiled(Program.init_agent)
+        self._init, self._see = compiled(Program.init_agent), compiled(Program.with_frames, donate=(1,))
         self._drawn: dict[tuple[int, int], LearnDraws] = {}  # by update and agent, until that update is done
         self.agents = [self._init(self.program, key) for key in self.keys]
 
@@ -55,6 +55,10 @@ class Backend(Stateful):
         draws = self._drawn.pop((update, agent), None) or self._draw_learn(self.program, self.keys[agent], update)
         self.agents[agent], loss, errors = self._update(self.learner, self.agents[agent], batch, draws.learner)
         return float(loss), np.asarray(errors)
+
+    def see(self, agent: int, frames: np.ndarray) -> None:
+        """Add frames [N, *frame] of training to the statistics that normalise observations."""
+        self.agents[agent] = self._see(self.program, self.agents[agent], frames)
 
     def sync(self) -> None:
         """Copy the online networks into the target networks."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -178,9 +179,10 @@ class Overlapped:
 
 def _begin(program: Program, key: jax.Array, frames: jax.Array) -> TrainState:
     """The initial states of all agents, leaves [A, …]; [1, …] for a single agent."""
+    begin = partial(program.begin, data_parallel=program.data_parallel)
     if program.spec.agents:
-        return jax.vmap(program.begin)(keys.of_agents(key, program.num_agents), frames)
-    return jax.tree.map(lambda x: x[None], program.begin(key, frames))
+        return jax.vmap(begin)(keys.of_agents(key, program.num_agents), frames)
+    return jax.tree.map(lambda x: x[None], begin(key, frames))
 
 
 def pack(answer: Step) -> tuple[np.ndarray, np.ndarray]:

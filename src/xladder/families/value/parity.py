@@ -1,6 +1,7 @@
 """Parity of the value learner: replay memories and learners of both sides, compared level by level on the same draws.
 
-Memory → forward → loss → gradients → one update → many updates. Transitions of random actions are recorded and used as
+Memory → forward → loss → gradients → one update → many updates; where running statistics normalise observations, these
+come before forward. Transitions of random actions are recorded and used as
 the input of every level. The world has no twin here, because both sides step the same one.
 
 Shapes: N envs, T steps, F frames per state, B batch, U updates.
@@ -34,6 +35,7 @@ from xladder.replay import history, history_host, priorities
 from xladder.replay.history import SampleIndices
 
 MEMORY = 1e-5  # XLA may contract a·b + c in an n-step return, and sums priorities in another order
+STATISTICS = 1e-5  # means over the recorded steps, added up in another order
 RECORDED = 2000  # steps of all envs together
 STATES = 16  # random states on which one network is compared
 
@@ -85,6 +87,9 @@ def _levels(config: ValueConfig, updates: int, seed: int) -> Iterator[Level]:
     yield compare("memory twins", MEMORY, *recall(program, cursor, memory, priority_state, host, draws[0]))
 
     agent = draw_agent(program, learner, key)
+    if config.world.scaling is not None:
+        agent, ours, theirs = count_frames(program, agent, steps)
+        yield compare("statistics", STATISTICS, ours, theirs)
     batches = [host.sample(one.indices, config.learner.gamma)[1] for one in draws]
     yield from learner_levels.levels(
         learner, agent, lambda: make_learner(config), batches, [one.learner for one in draws]
@@ -123,6 +128,15 @@ def remember(program: Program, steps: list[Transition]) -> tuple[history.Cursor,
         cursor, memory, priority_state = compiled(_add, donate=(2,))(program, cursor, memory, priority_state, row)
         host.add(made)
     return cursor, memory, priority_state, host
+
+
+def count_frames(program: Program, agent: Agent, steps: list[Transition]) -> tuple[Agent, Any, Any]:
+    """Add the recorded frames to the statistics of both sides. Returns the JAX agent, and both sides' statistics."""
+    other = make_learner(program.config)
+    for made in steps:
+        agent = compiled(Program.with_frames)(program, agent, made.frames)
+        other.see(made.frames)
+    return agent, agent.params["normaliser"], other.to_jax(other.net.state_dict())["normaliser"]
 
 
 def _add(program: Program, cursor: history.Cursor, memory: history.History, priority_state: Any, row: Any) -> Any:

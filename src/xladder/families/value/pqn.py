@@ -73,7 +73,7 @@ class Program(ActingProgram):
 
     def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
         """The initial state of a run whose envs start with these frames [N, *frame]."""
-        agent = self.pqn.init(self.init_params(key), self.hyperparams())
+        agent = self.with_frames(self.pqn.init(self.init_params(key), self.hyperparams()), frames)
         return TrainState(key, agent, *self.open_games(frames), worlds)
 
     def hyperparams(self) -> Hyperparams:
@@ -104,7 +104,7 @@ class Program(ActingProgram):
             batch = self.pqn.prepare(run.agent.hyperparams, rollout)
             orders = self.draw_orders(run.key, counters.tick)
             agent, loss = self.pqn.learn(run.agent, batch, orders, self.left(counters.tick), self.unroll)
-            return run._replace(agent=agent), loss
+            return run._replace(agent=self.with_rollout(agent, rollout, run.seen)), loss
 
         def one(run: TrainState) -> tuple[TrainState, Ended, jax.Array]:
             run, rollout, ended = self.rollout(counters.tick, run)
@@ -124,6 +124,14 @@ class Program(ActingProgram):
             counters.tick, hyperparams, totals, lengths, loss, jnp.int32(self.config.updates_per_tick)
         )
         return Counters(counters.tick + 1), runs, metrics
+
+    def with_rollout(self, agent: Agent, rollout: Rollout, seen: Seen) -> Agent:
+        """The agent after the frames of a rollout's steps, if running statistics normalise them.
+
+        They are added after the updates, so all that a tick computes has the same statistics.
+        """
+        frames = jnp.concatenate([rollout.states[1:, :, -1], seen.stack[None, :, -1]])  # [T, N, *frame]
+        return self.with_frames(agent, frames.reshape(-1, *frames.shape[2:]))
 
     def _each(self, function: Any, runs: Any) -> Any:
         """Apply a function of one seed to all seeds, vectorised or one after another."""

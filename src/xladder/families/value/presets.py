@@ -13,7 +13,7 @@ from xladder.families.value import (
     published,
     zoo_presets,
 )
-from xladder.families.value.checks import check_learner
+from xladder.families.value.checks import check_learner, check_scaling
 from xladder.families.value.config import ValueConfig
 from xladder.settings import check_counts
 from xladder.worlds import names
@@ -46,3 +46,4 @@ def check(config: ValueConfig) -> None:
     check_counts(config)
     check_learner(config, presets)
     config.check_world()
+    check_scaling(config)

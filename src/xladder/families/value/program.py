@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 
 from xladder.core import keys, schedules
+from xladder.core.data_parallel import SINGLE, DataParallel
 from xladder.core.keys import Stream
 from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
@@ -101,13 +102,18 @@ class Program(ActingProgram):
         """The hyperparameters in the settings."""
         return Hyperparams.of(self.config.learner, self.config.explore_steps)
 
-    def begin(self, key: jax.Array, frames: jax.Array, worlds: Any = ()) -> TrainState:
-        """The initial state of a run whose envs start with these frames [N, *frame]."""
+    def begin(
+        self, key: jax.Array, frames: jax.Array, worlds: Any = (), data_parallel: DataParallel = SINGLE
+    ) -> TrainState:
+        """The initial state of a run whose envs start with these frames [N, *frame], sharded as `data_parallel` says.
+
+        A program with the worlds inside is initialised before anything is sharded.
+        """
         n, c = frames.shape[0], self.config.learner
         seen, score = self.open_games(frames)
         return TrainState(
             key=key,
-            agent=self.init_agent(key),
+            agent=self.with_frames(self.init_agent(key), frames, data_parallel),
             memory=self.empty_rows(n, self.window.length),
             priorities=priorities.init(n, self.window.length) if c.prioritised else (),
             seen=seen,
@@ -166,7 +172,8 @@ class Program(ActingProgram):
         )
         row = history.rows_of(columns, run.seen.hidden)
         seen, score, totals, lengths = self.watch(run.seen, run.score, step, choice.hidden)
-        return run._replace(row=row, seen=seen, score=score), totals, lengths
+        agent = self.with_frames(run.agent, step.frame, self.data_parallel)
+        return run._replace(agent=agent, row=row, seen=seen, score=score), totals, lengths
 
     def store(
         self, cursor: history.Cursor, memory: history.History, priority_state: Any, row: history.History

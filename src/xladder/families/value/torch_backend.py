@@ -24,6 +24,7 @@ from xladder.learners.value_torch import TorchLearner
 from xladder.losses.heads_torch import make_head
 from xladder.nets import torsos_torch
 from xladder.nets.fields_torch import unflatten
+from xladder.nets.normaliser_torch import Normaliser
 from xladder.nets.recurrent_torch import Gru, RecurrentNet
 from xladder.nets.team_torch import TeamNet
 from xladder.nets.value_torch import Head, ValueNet
@@ -84,6 +85,10 @@ class Backend(TorchBackend):
         loss, errors = self.agents[agent].start_update(batch)
         return loss, errors.cpu().numpy() if self.config.learner.prioritised else None
 
+    def see(self, agent: int, frames: np.ndarray) -> None:
+        """Add frames [N, *frame] of training to the statistics that normalise observations."""
+        self.agents[agent].see(frames)
+
     def sync(self) -> None:
         """Copy the online networks into the target networks."""
         for agent in self.agents:
@@ -127,7 +132,7 @@ def make_learner(config: ValueConfig, device: str = "cpu") -> TorchLearner:
 
     def one() -> torch.nn.Module:
         torso = torso_twins_torch.make_twin(c.torso, spec, stack) if own else make_torso(c, spec, stack)
-        return make_net(c, torso, spec, stack)
+        return make_net(c, torso, spec, stack, config.world.scaling)
 
     names = torso_twins_torch.torso_names(c.torso, spec, stack) if own else None
     if not whole.team:
@@ -147,7 +152,13 @@ def make_torso(config: LearnerConfig, spec: EnvSpec, stack: int) -> torch.nn.Mod
     return torsos_torch.Mlp(stack * int(np.prod(spec.seen)), config.hidden, max_value=spec.max_value)
 
 
-def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack: int) -> torch.nn.Module:
+def make_net(
+    config: LearnerConfig,
+    torso: torch.nn.Module,
+    spec: EnvSpec,
+    stack: int,
+    scaling: tuple[float, float] | None = None,
+) -> torch.nn.Module:
     """Build the network around a torso, which is called once to find its number of features."""
     fields = spec.fields if is_own(config.torso) and own_torsos.is_by_key(config.torso) else ()
     state = torch.from_numpy(np.zeros((1, stack, *spec.seen), spec.dtype))
@@ -164,6 +175,7 @@ def make_net(config: LearnerConfig, torso: torch.nn.Module, spec: EnvSpec, stack
         apart=config.streams == "apart",
         sigma=config.sigma if config.noisy else None,
     )
+    given = fields, Normaliser(spec.seen, *scaling) if scaling else None
     if config.recurrent:
-        return RecurrentNet(torso, Gru(features, config.recurrent), head, fields)
-    return ValueNet(torso, head, fields)
+        return RecurrentNet(torso, Gru(features, config.recurrent), head, *given)
+    return ValueNet(torso, head, *given)
