@@ -326,3 +326,10 @@ class TreeDuel(Duel):
 
 class SameCartPole(CartPole):
     """gymnax's CartPole under another name."""
+
+
+class BadlyScaled(CartPole):
+    """CartPole in units that do not fit together: positions in thousands, speeds in thousandths, and far from 0."""
+
+    def get_obs(self, state, params=None, key=None):
+        return super().get_obs(state) * jnp.float32([1e3, 1e-3, 1e3, 1e-3]) + jnp.float32([5e3, 0, -5e3, 1])
