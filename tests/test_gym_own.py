@@ -15,9 +15,9 @@ from xladder.errors import UsageError, UserCodeFailed
 from xladder.families.value import presets as named
 from xladder.learners import masks, masks_torch
 from xladder.worlds import names
+from xladder.worlds.arguments import arguments
 from xladder.worlds.envs import available
 from xladder.worlds.gym_host import GymEnvs
-from xladder.worlds.gym_making import arguments
 from xladder.worlds.host_calls import random_actions
 from xladder.worlds.spaces_host import MOST_CATEGORIES, bounds_of, lay_flat, parts_of
 

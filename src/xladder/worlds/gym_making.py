@@ -22,9 +22,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, located, unknown
+from xladder.worlds.arguments import arguments
 from xladder.worlds.host_calls import call
 
-WORDS = {"true": True, "false": False, "none": None, "null": None}
 CALL = re.compile(r"(?P<name>[\w.:]+)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 
@@ -143,20 +143,6 @@ def _from_object(recipe: Recipe, thing: Any, given: dict[str, Any]) -> Any:
             f"`{recipe.shown}` is one environment, and every env has to be its own, but it cannot be copied: "
             f"{brief(reason)}. Pass a function that makes one: `xladder.train(make_env)`."
         ) from reason
-
-
-def arguments(pairs: Sequence[str]) -> dict[str, Any]:
-    """Arguments by name from texts such as `continuous=False`; what is no Python literal is a text."""
-    found: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, text = pair.partition("=")
-        if not equals or not name.isidentifier():
-            raise UsageError(f"`--world.kwargs` has `{pair}`, but it has to be name=value, such as continuous=False.")
-        try:
-            found[name] = WORDS[text.lower()] if text.lower() in WORDS else ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            found[name] = text
-    return found
 
 
 def _wrapper(text: str) -> Callable[[Any], Any]:

@@ -9,6 +9,7 @@ Shapes: N envs, D numbers in a vector.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import math
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from xladder import user_code
 from xladder.core.keys import Stream
 from xladder.core.packages import missing_extra
 from xladder.core.types import Compiled
-from xladder.errors import UsageError
+from xladder.errors import UsageError, brief
+from xladder.worlds.arguments import arguments
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.jax_checks import attempt, count_actions, kind_of, require_scalar, require_unchanged, trace, unpack
@@ -70,6 +72,8 @@ class GymnaxEnvs:
 
     name: str
     num_envs: int
+    kwargs: tuple[str, ...] = ()
+    """Arguments of one of gymnax's own worlds, or fields of its params, as `name=value`."""
 
     def __post_init__(self):
         if not is_own(self.name):
@@ -78,8 +82,8 @@ class GymnaxEnvs:
     @property
     def spec(self) -> EnvSpec:
         """Shape of the frames and number of actions."""
-        if is_own(self.name):
-            found = load(self.name)
+        if is_own(self.name) or self.kwargs:
+            found = load(self.name, self.kwargs)
             masked, (*rows, last) = found.ask is not None, found.layout.shape
             return EnvSpec(
                 (*rows, last + masked * found.actions),
@@ -102,14 +106,14 @@ class GymnaxEnvs:
         return jax.vmap(self._step_one)(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        found = load(self.name)
+        found = load(self.name, self.kwargs)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             observation, world = found.env.reset_env(key, found.params)
             frame = found.frame(observation, world)
         return settled(world), frame
 
     def _step_one(self, key: jax.Array, state: GymnaxState, action: jax.Array) -> tuple[GymnaxState, Step]:
-        found = load(self.name)
+        found = load(self.name, self.kwargs)
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             observation, moved, reward, terminated, _ = found.env.step_env(key, state.world, action, found.params)
             terminated = jnp.asarray(terminated, bool)
@@ -141,12 +145,17 @@ def is_own(name: str) -> bool:
 
 
 @cache
-def load(name: str) -> Environment:
-    """Load a world and inspect its spaces, shapes and dtypes; a `UsageError` says what is wrong with it."""
+def load(name: str, kwargs: tuple[str, ...] = ()) -> Environment:
+    """Load a world and inspect its spaces, shapes and dtypes; a `UsageError` says what is wrong with it.
+
+    `kwargs` are for gymnax's own worlds.
+    """
     # Level maps have to be concrete arrays even during tracing; and worlds mix dtypes freely.
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         if not is_own(name):
             world = GYMNAX[name]
+            if kwargs:
+                return _inspect(name, *_make_with(world.id, name, arguments(kwargs)))
             env, params = _gymnax().make(world.id)
             layout = Layout(world.shape, np.dtype(world.dtype))
             return Environment(env, params, layout, world.actions, truncates=True)
@@ -244,6 +253,20 @@ def _make(name: str) -> tuple[Any, Any]:
     return found, attempt(name, "default_params", lambda: found.default_params)
 
 
+def _make_with(world_id: str, name: str, given: dict[str, Any]) -> tuple[Any, Any]:
+    """One of gymnax's worlds and its params, with arguments of the world or fields of its params."""
+    fields = {field.name for field in dataclasses.fields(_gymnax().make(world_id)[1])}
+    own = {key: value for key, value in given.items() if key not in fields}
+    try:
+        env, params = _gymnax().make(world_id, **own)
+    except (TypeError, ValueError, AssertionError) as reason:
+        raise UsageError(
+            f"`{name}` cannot be made with `--world.kwargs {' '.join(f'{k}={v}' for k, v in given.items())}`: "
+            f"{brief(reason)}. Its params are {', '.join(sorted(fields))}."
+        ) from reason
+    return env, params.replace(**{key: value for key, value in given.items() if key in fields})
+
+
 def _gymnax() -> Any:
     try:
         with without_drawing():
@@ -255,14 +278,14 @@ def _gymnax() -> Any:
 
 def spec(world: Any) -> EnvSpec:
     """Shape of the frames and number of actions of a configured world."""
-    return GymnaxEnvs(world.name, 1).spec
+    return GymnaxEnvs(world.name, 1, getattr(world, "kwargs", ())).spec
 
 
 def inside(world: Any, seed: int) -> GymnaxEnvs:
     """The envs of a configured world, for use inside a program; the seed comes with the keys."""
-    return GymnaxEnvs(world.name, world.num_envs)
+    return GymnaxEnvs(world.name, world.num_envs, getattr(world, "kwargs", ()))
 
 
 def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
     """Envs of a configured world, stepped from the host."""
-    return HostedEnvs(GymnaxEnvs(world.name, num_envs), seed, compiled, first)
+    return HostedEnvs(GymnaxEnvs(world.name, num_envs, getattr(world, "kwargs", ())), seed, compiled, first)

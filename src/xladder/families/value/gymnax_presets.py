@@ -33,6 +33,8 @@ class WorldConfig(ValueWorld):
     """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
+    kwargs: tuple[str, ...] = ()
+    """Arguments of gymnax's world, or fields of its params, as name=value: max_steps_in_episode=50."""
     normalise: Literal["none", "running"] = "none"
     """running: scale numbers by the mean and variance of all observations in training so far."""
     normalise_eps: float = 1e-8
@@ -67,7 +69,8 @@ class Config(StepsConfig):
 
     def check_world(self) -> None:
         """Raise a `UsageError` if the torso cannot take the world's frames."""
-        check_torso(self, names.find_gymnax(self.world.name).shape)
+        shape = self.world.spec().shape if self.world.kwargs else names.find_gymnax(self.world.name).shape
+        check_torso(self, shape)
 
 
 # For CartPole and other worlds with small observations: double Q-learning with five-step targets and a soft target
