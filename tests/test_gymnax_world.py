@@ -13,6 +13,7 @@ from tests.conftest import assert_trees_equal
 from xladder.core.compiling import compiled
 from xladder.core.keys import Stream, address, reset_keys, root, step_keys
 from xladder.errors import UsageError
+from xladder.plans import plan
 from xladder.worlds import gymnax_world
 from xladder.worlds.envs import Step
 from xladder.worlds.gymnax_world import GymnaxEnvs
@@ -237,3 +238,15 @@ def test_without_gymnax_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "gymnax", None)
     with pytest.raises(UsageError, match=r"pip install .*\[gymnax\]'"):
         gymnax_world.load.__wrapped__("cartpole")
+
+
+def test_gymnaxs_worlds_take_arguments_and_params():
+    small = ("maze_size=5", "max_steps_in_episode=3", "reward=1.0")
+    world = plan("metamaze", world={"kwargs": small}).config.world
+    envs = world.inside(0)
+    found = gymnax_world.load("metamaze", small)
+    assert found.env.maze_size == 5 and (found.params.max_steps_in_episode, found.params.reward) == (3, 1.0)
+    assert envs.spec == GymnaxEnvs("metamaze", 8).spec
+    assert GymnaxEnvs("metamaze", 8, ("rf_size=5",)).spec.shape == (31,)
+    with pytest.raises(UsageError, match=r"cannot be made with `--world.kwargs colour=3`.*Its params are max_steps"):
+        plan("metamaze", world={"kwargs": ("colour=3",)})
