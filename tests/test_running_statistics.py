@@ -280,9 +280,9 @@ def test_badly_scaled_observations_are_learned_from_only_when_normalised():
     found = {}
     for normalise in ("running", "none"):
         preset = named.presets("jax/tests.own_worlds:BadlyScaled")["default"]
-        config = replace(preset, steps=30_000, world=replace(preset.world, normalise=normalise), evaluate_episodes=0)
+        config = replace(preset, steps=24_000, world=replace(preset.world, normalise=normalise), evaluate_episodes=0)
         run = fused.start(config, [1, 2])
         run.advance(config.ticks)
         found[normalise] = [one.mean() for one in evaluation.run_all_seeds(config, run.params(), 32, 0, compiled, 0.0)]
-    assert min(found["running"]) > 150, found
+    assert min(found["running"]) > 250, found
     assert max(found["none"]) < 60, found
