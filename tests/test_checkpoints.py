@@ -247,7 +247,7 @@ def test_a_save_may_be_cut_short_anywhere(kept, monkeypatch, error):
             break
     else:
         pytest.fail("never came through")
-    assert point > 10
+    assert point >= 8, "draft, arrays, manifest, every file and folder, and the renames"
     same(kept.latest(pytest.fail), 3)
     assert not list(kept.folder.glob("draft-*"))
 

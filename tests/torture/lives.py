@@ -18,7 +18,7 @@ from xladder.cli.main import main as xladder
 
 FORKED = multiprocessing.get_context("forkserver")
 IMPORTED = (
-    "tests.torture.lives", "tests.torture.damage", "torch", "tensorboardX", "matplotlib.pyplot", "orbax.checkpoint",
+    "tests.torture.lives", "tests.torture.damage", "torch", "tensorboardX", "matplotlib.pyplot",
     "optax", "flax.linen",
 )  # fmt: skip
 AT_ONCE = threading.Semaphore(0)  # lives; `--at-once` lets some in

@@ -2,12 +2,12 @@
 
     checkpoints/tick-000000120/manifest.json     contents: leaves, files, facts, versions
     checkpoints/tick-000000120/manifest.sha256   of the manifest
-    checkpoints/tick-000000120/state/            the arrays, written by Orbax
-    checkpoints/segments-0/SHA256/               segments of large arrays, each written by Orbax once
+    checkpoints/tick-000000120/state/            the arrays, as safetensors
+    checkpoints/segments-0/SHA256/               segments of large arrays, each written once
 
-Orbax writes the arrays. This module adds a digest of every array and file, `fsync` before the rename that makes a
-checkpoint valid, full verification on reading, and a fallback to the previous checkpoint if one is damaged. The newest
-is found by its name, never by a pointer or a time stamp.
+There is a digest of every array and file, `fsync` before the rename that makes a checkpoint valid, full verification on
+reading, and a fallback to the previous checkpoint if one is damaged. The newest is found by its name, never by a
+pointer or a time stamp. Up to version 0.1, Orbax wrote the arrays; those are still read.
 
 A large array (the replay memory of a long Atari run) is split along its longest axis, and segments that have not
 changed are not written again. Segments are in two folders that checkpoints use alternately, so that two consecutive
@@ -16,15 +16,14 @@ checkpoints share nothing.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,14 +32,15 @@ import numpy as np
 
 from xladder.devices import memory_of_machine
 from xladder.errors import DamagedRun, UsageError
+from xladder.runs import orbax_arrays, state_files
 from xladder.runs.disk import sync
 
-FORMAT = 1
+FORMAT, READ = 2, (1, 2)
 PREFIX = "tick-"
 LIST = "files.json"  # the files of a segment
 SEGMENT_BYTES = 32 * 2**20
 MOST_MANIFEST_BYTES = 64 * 2**20
-OPEN_FILES = Path("/proc/self/fd")
+ARRAYS = "arrays.safetensors"
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,6 @@ class Checkpoints:
         with suppress(OSError):  # the checkpoint is saved; the next one cleans up
             _remove(replaced)
             self._prune()
-        _return_memory()
         return final
 
     def load(self, step: int) -> Checkpoint:
@@ -142,7 +141,7 @@ class Checkpoints:
             manifest = self._read_manifest(step)
             if manifest["step"] != step:
                 raise Damaged("its manifest belongs to another checkpoint")
-            if manifest["format"] != FORMAT:
+            if manifest["format"] not in READ:
                 raise UsageError(
                     f"`{folder}` was written by another version of xladder: use that version to resume (the run's "
                     "environment.json names it), or start a new run from its agents with `xladder train … --from "
@@ -163,7 +162,7 @@ class Checkpoints:
                 raise  # a failing disk or missing permission does not mean that the data are damaged
             raise Damaged(f"`{error.filename}` is missing") from None
         except Exception as error:
-            # A damaged file can make Orbax raise anything.
+            # A damaged file can make Orbax and safetensors raise anything.
             first = (str(error).splitlines() or [""])[0][:200]
             raise Damaged(f"{type(error).__name__}: {first}") from None
 
@@ -338,61 +337,32 @@ def set_aside(path: Path) -> Path:
 
 def _write_arrays(folder: Path, arrays: Mapping[str, np.ndarray]) -> None:
     reached("arrays")
-    if not arrays:  # Orbax rejects an empty tree
-        folder.mkdir()
-        return
-    with _orbax() as orbax, _plainly_named(folder) as place:
-        orbax.save(place, dict(arrays))
+    folder.mkdir()
+    if arrays:
+        state_files.write(folder / ARRAYS, "safetensors", arrays)
 
 
 def _read_arrays(folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Read arrays of known dtypes and shapes; others are rejected before anything is allocated."""
     if not leaves:
         return {}
-    import orbax.checkpoint as ocp
-
-    with _orbax() as orbax, _plainly_named(folder) as place:
-        metadata: Any = orbax.metadata(place).item_metadata
-        stored = {name: metadata[name] for name in metadata}
-        if set(stored) != set(leaves):
-            raise Damaged(f"it holds the arrays {sorted(stored)[:3]} …, not those of its manifest")
-        for name, leaf in leaves.items():
-            if tuple(stored[name].shape) != tuple(leaf["shape"]):
-                raise Damaged(f"the array `{name}` has a different shape than its manifest says")
-        arguments = {name: ocp.RestoreArgs(restore_type=np.ndarray) for name in leaves}
-        found: dict[str, np.ndarray] = orbax.restore(place, restore_args=arguments)
-        return found
-
-
-@contextmanager
-def _plainly_named(folder: Path) -> Iterator[Path]:
-    """A path to the folder that Orbax takes literally; in others it may see patterns (`[1]`) and protocols (`gs:`)."""
-    if not OPEN_FILES.is_dir():  # exists only on Linux
-        yield folder.absolute()
-        return
-    handle = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    file = folder / ARRAYS
+    if not file.exists():
+        _check_shapes(orbax_arrays.shapes(folder), leaves)
+        return orbax_arrays.read(folder, leaves)
     try:
-        yield OPEN_FILES / str(handle) / folder.name
-    finally:
-        os.close(handle)
+        _check_shapes({name: shape for name, (_, shape) in state_files.declared(file).items()}, leaves)
+        return state_files.read(file, leaves)
+    except UsageError as error:
+        raise Damaged(str(error)) from None
 
 
-def _orbax() -> Any:
-    import logging
-
-    import jax
-    import orbax.checkpoint as ocp
-
-    logging.getLogger("absl").setLevel(logging.ERROR)  # it logs every step of every save
-    process = jax.process_index()
-    # Each process reads and writes alone; otherwise Orbax would wait for the run's other processes.
-    alone = (
-        ocp.options.MultiprocessingOptions(process, {process}, f"host{process}") if jax.process_count() > 1 else None
-    )
-    if alone is None:
-        return ocp.PyTreeCheckpointer()
-    handler = ocp.PyTreeCheckpointHandler(multiprocessing_options=alone)
-    return ocp.Checkpointer(handler, multiprocessing_options=alone)
+def _check_shapes(stored: Mapping[str, tuple[int, ...]], leaves: Mapping[str, Any]) -> None:
+    if set(stored) != set(leaves):
+        raise Damaged(f"it holds the arrays {sorted(stored)[:3]} …, not those of its manifest")
+    for name, leaf in leaves.items():
+        if stored[name] != tuple(leaf["shape"]):
+            raise Damaged(f"the array `{name}` has a different shape than its manifest says")
 
 
 def _files(folder: Path) -> Iterable[Path]:
@@ -448,12 +418,6 @@ def _verify_files(folder: Path, listed: Mapping[str, str], *besides: str) -> Non
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _return_memory() -> None:
-    """Return freed memory to the system: Orbax saves in many threads, and each would keep a pool of its own."""
-    with suppress(AttributeError, OSError):  # only glibc has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _sync_tree(folder: Path) -> None:

@@ -39,7 +39,7 @@ class DiskCheckpointer(Checkpointer):
             self.directory.write_pending()
             metadata = {**facts, **self.directory.writer.sync()}
             path = self.directory.checkpoints.save(Checkpoint(step, arrays, metadata), score)
-        except (OSError, ValueError, RuntimeError) as error:  # Orbax lets errors of its storage layer through
+        except (OSError, ValueError) as error:
             self.failures += 1
             reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
             self.notify(f"The checkpoint at {step} could not be saved ({reason}); the last is {self.last or 'none'}.")
