@@ -97,9 +97,9 @@ PIECES = {
     "vectors": [steps(world, world, 30_000, seeds=4) for world in ("acrobot", "deepsea", "frozenlake")],
     "flows": [iterations("bits", "bits", 2000), iterations("sequences", "sequences", 1000)],
     "hosted": [
-        steps("gym/CartPole-v1", "gym/CartPole-v1", 30_000, seeds=2, rung="parallel"),
+        steps("gym/CartPole-v1", "gym/CartPole-v1", 30_000, seeds=4, rung="parallel"),
         steps("jaxmarl/MPE_simple_spread_v3", "jaxmarl/MPE_simple_spread_v3", 60_000, seeds=4),
-        steps("minatar/breakout", "minatar/breakout", 409_600, "pqn", seeds=2),
+        steps("minatar/breakout", "minatar/breakout", 409_600, "pqn", seeds=4),
     ],
 }
 

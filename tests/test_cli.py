@@ -13,7 +13,7 @@ import time
 import pytest
 
 from xladder.cli.main import main
-from xladder.cli.options import parse_with_config
+from xladder.cli.options import parse_with_config, with_workload
 from xladder.cli.train import TrainOptions
 from xladder.registry import find_workload
 
@@ -280,6 +280,26 @@ def test_a_config_that_is_none_is_refused(text, tmp_path, capsys):
     (tmp_path / "config.json").write_text(text)
     assert call("train", "treasurehunt", "--config", str(tmp_path / "config.json")) == 2
     assert "config" in capsys.readouterr().err
+
+
+def test_a_config_says_which_workload_is_trained(trained, tmp_path, capsys):
+    config = trained / "config.json"
+    assert with_workload(["--config", str(config)], "xladder train") == ["treasurehunt", "--config", str(config)]
+    assert with_workload(["cartpole", f"--config={config}"], "xladder train")[0] == "cartpole"  # refused later
+    own = tmp_path / "config.json"
+    own.write_text(json.dumps(json.loads(config.read_text()) | {"workload": "gym/evil:World-v0"}))
+    assert call("train", f"--config={own}") == 2
+    assert f"`xladder train gym/evil:World-v0 --config={own}`" in capsys.readouterr().err
+
+
+def test_others_may_read_what_a_run_wrote(trained):
+    modes = {path.name: path.stat().st_mode & 0o777 for path in trained.rglob("*") if path.is_file()}
+    assert set(modes.values()) == {0o666 & ~current_umask()}, modes
+
+
+def current_umask():
+    os.umask(found := os.umask(0))
+    return found
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):

@@ -6,6 +6,7 @@ import dataclasses
 import errno
 import json
 import os
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -17,7 +18,7 @@ from rich.console import Console
 
 from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
-from xladder.errors import UsageError
+from xladder.errors import UsageError, printable
 from xladder.foreign_names import field_names, flag_elsewhere, own_name
 from xladder.plans import MOST_EPISODES, fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
@@ -40,6 +41,20 @@ def parse(options: type[Options], words: Sequence[str], program: str, about: str
             raise UsageError(f"There is no `--{flag}`: it is called `--{right.replace('_', '-')}` here.")
     parsed: Options = parse_words(options, words, program, about)
     return parsed
+
+
+def with_workload(words: Sequence[str], command: str) -> Sequence[str]:
+    """A command line that begins with a workload, if it has a `--config` to say which."""
+    file = _value(words, "--config")
+    if not file or not words[0].startswith("-") or {"-h", "--help", "--help-all"} & {*words}:
+        return words
+    from xladder.runs.plan_files import read_workload
+
+    name = read_workload(Path(file))
+    if ":" in name:  # only a command line may name code to import
+        line = f"{command} {shlex.join([name, *words])}"
+        raise UsageError(f"`{file}` is of code that is imported only if you name it: `{printable(line)}`.")
+    return [name, *words]
 
 
 def parse_with_config(

@@ -17,7 +17,7 @@ from rich.console import Console
 from xladder.cli import hosts, startup
 from xladder.cli.hosts import HostOptions
 from xladder.cli.main import split_workload
-from xladder.cli.options import parse_with_config, split_tags
+from xladder.cli.options import parse_with_config, split_tags, with_workload
 from xladder.cli.tools import ToolOptions, Tools
 from xladder.devices import DeviceName
 from xladder.distributed import cluster, supervised
@@ -99,7 +99,7 @@ class PatientConsole(Console):
 
 def run(words: Sequence[str]) -> int:
     """Train a workload and print its results."""
-    name, rest = split_workload(words, "train")
+    name, rest = split_workload(with_workload(words, "xladder train"), "train")
     workload = find_workload(name)
     options, config = parse_with_config(TrainOptions, workload, rest, "xladder train", workload.summary)
     rung_options = RungOptions(

@@ -33,7 +33,7 @@ from xladder.core.types import Params
 from xladder.errors import UsageError, printable
 from xladder.plans import Plan, fit_length
 from xladder.results import Result, Snapshot
-from xladder.runs import metrics
+from xladder.runs import metrics, state_files
 from xladder.runs.checkpoints import Checkpoints
 from xladder.runs.disk import replace_synced, write_json
 from xladder.runs.environment import environment
@@ -262,18 +262,9 @@ class RunDirectory:
         self, name: str, arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None
     ) -> None:
         """Write arrays into a safetensors file of the run."""
-        from safetensors import SafetensorError
-        from safetensors.numpy import save_file
-
         draft = self.path / f"{name}.tmp"
-        try:
-            save_file(
-                {key: np.ascontiguousarray(array) for key, array in arrays.items()},
-                draft,
-                dict(metadata) if metadata else None,
-            )
-        except SafetensorError as error:  # also raised for a full disk
-            raise OSError(str(error)) from None
+        draft.unlink(missing_ok=True)
+        state_files.write(draft, "safetensors", arrays, metadata)
         replace_synced(draft, self.path / name)
 
     @property

@@ -72,6 +72,13 @@ def read_plan(path: Path) -> Plan:
     return parse_plan(read_config(path), f"`{path}`")
 
 
+def read_workload(path: Path) -> str:
+    """Read the name of the workload in a config.json that the user names."""
+    data = read_config(path)
+    _check_shape(data, f"`{path}`")
+    return str(data["workload"])
+
+
 def read_config(path: Path) -> dict[str, Any]:
     """Read everything in a config.json; a link is not followed, because it may be in a stranger's directory."""
     return _read_file(path)

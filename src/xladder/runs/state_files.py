@@ -48,16 +48,16 @@ def read(path: Path, names: Iterable[str]) -> dict[str, np.ndarray]:
         raise UsageError(f"`{path}` cannot be read: {_first_line(error)}.") from None
 
 
-def write(path: Path, form: str, state: Mapping[str, np.ndarray]) -> None:
-    """Write a file in the format `torch` or `safetensors`, and sync it to disk."""
+def write(path: Path, form: str, state: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a new file in the format `torch` or `safetensors`, which may have metadata, and sync it to disk."""
     if form == "torch":
         from xladder import bridge
 
         content = bridge.write(state)
     else:
-        from safetensors.numpy import save
+        from safetensors.numpy import save  # its `save_file` makes files that only their owner can read
 
-        content = save(dict(state))
+        content = save(dict(state), dict(metadata) if metadata else None)
     with path.open("xb") as file:
         file.write(content)
         file.flush()
