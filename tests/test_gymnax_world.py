@@ -250,3 +250,28 @@ def test_gymnaxs_worlds_take_arguments_and_params():
     assert GymnaxEnvs("metamaze", 8, ("rf_size=5",)).spec.shape == (31,)
     with pytest.raises(UsageError, match=r"cannot be made with `--world.kwargs colour=3`.*Its params are max_steps"):
         plan("metamaze", world={"kwargs": ("colour=3",)})
+
+
+class Lights:
+    """As small as a world can be: see README.md."""
+
+    def reset_env(self, key, params):
+        lit = jax.random.randint(key, (), 0, 4)
+        return jax.nn.one_hot(lit, 4), (lit, jnp.int32(0))
+
+    def step_env(self, key, state, action, params):
+        observation, (lit, _) = self.reset_env(key, params)
+        return observation, (lit, state[1] + 1), jnp.float32(action == state[0]), state[1] == 7, {}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"num_actions": 4}, None), ({}, "lacks `action_space`"), ({"num_actions": 0}, "has 0 as the number of actions")],
+)
+def test_a_world_may_say_only_how_many_actions_there_are(given, said):
+    world = type("Lights", (Lights,), given)()
+    if said is None:
+        assert gymnax_world.load(plan(world, "fused").config.world.name).actions == 4
+    else:
+        with pytest.raises(UsageError, match=said):
+            plan(world, "fused")

@@ -162,17 +162,26 @@ def load(name: str, kwargs: tuple[str, ...] = ()) -> Environment:
         return _inspect(name, *_make(name))
 
 
+class Choices(NamedTuple):
+    """As much of a space as is needed, for a world that has `num_actions` and no `action_space`."""
+
+    n: Any
+
+
 def _require_api(name: str, env: Any) -> None:
     """Raise a `UsageError` if an object does not have gymnax's functions."""
     for function in ("reset_env", "step_env", "action_space"):
-        if not callable(getattr(env, function, None)):
+        if not callable(getattr(env, function, None)) and not (
+            function == "action_space" and hasattr(env, "num_actions")
+        ):
             raise UsageError(f"`{name}` does not have gymnax's API: it lacks `{function}`.")
 
 
 def _inspect(name: str, env: Any, params: Any) -> Environment:
     """Inspect a world's spaces, shapes and dtypes."""
     _require_api(name, env)
-    space = attempt(name, "action_space", lambda: env.action_space(params))
+    has_space = callable(getattr(env, "action_space", None))
+    space = attempt(name, "action_space", lambda: env.action_space(params)) if has_space else Choices(env.num_actions)
     actions = count_actions(name, space)
     key = jax.random.key(0)
 
@@ -250,7 +259,7 @@ def _make(name: str) -> tuple[Any, Any]:
         env, params = found
         return env, params
     _require_api(name, found)
-    return found, attempt(name, "default_params", lambda: found.default_params)
+    return found, attempt(name, "default_params", lambda: getattr(found, "default_params", None))
 
 
 def _make_with(world_id: str, name: str, given: dict[str, Any]) -> tuple[Any, Any]:
