@@ -15,7 +15,7 @@ from xladder.registry import WORKLOADS
 from xladder.worlds import names
 
 DOCS = Path(__file__).parents[1] / "docs"
-MOST_BYTES = 60_000
+MOST_BYTES = 80_000
 
 
 @pytest.fixture

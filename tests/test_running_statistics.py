@@ -31,7 +31,7 @@ from xladder.nets import normaliser, normaliser_torch
 from xladder.plans import plan
 from xladder.rungs import fused, hybrid, mesh, parallel, sequential
 from xladder.rungs import torch as torch_rung
-from xladder.runs import directory
+from xladder.runs import loading
 
 RUNNING = {"normalise": "running"}
 CART = replace(
@@ -234,7 +234,7 @@ def test_the_statistics_are_exported_with_the_network(tmp_path, capsys):
         f"normaliser.{name}" for name in ("mean", "variance", "count")
     }
     assert bring(tmp_path / "net.pt", tmp_path / "run", tmp_path / "again") == 0
-    assert_trees_equal(directory.load(tmp_path / "again").params, result.params)
+    assert_trees_equal(loading.load(tmp_path / "again").params, result.params)
     fresh_runs.make(tmp_path / "plain", "cartpole", replace(CART, world=gymnax.WorldConfig(num_envs=4)))
     capsys.readouterr()
     assert bring(tmp_path / "net.pt", tmp_path / "plain", tmp_path / "other") == 2
