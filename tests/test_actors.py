@@ -248,6 +248,7 @@ def test_at_their_own_pace_the_ratio_holds_and_is_reported(config, monkeypatch):
     assert min(jax.tree.leaves(moved)) > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shards", [1, 2])
 def test_at_their_own_pace_whoever_is_lost_is_replaced(shards, monkeypatch):
     monkeypatch.setattr(health, "PATIENCE", 0.0)

@@ -302,6 +302,7 @@ def current_umask():
     return found
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path, capsys):
     out = ["--out", str(tmp_path / "run"), "--learner.lr", "1e38", "--epochs", "40", "--seeds", "2"]
     assert call("train", "treasurehunt", *out, *SMALL) == 4

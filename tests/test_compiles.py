@@ -68,6 +68,7 @@ def test_a_tick_gives_back_what_it_takes(config):
         assert (old.shape, old.dtype, old.weak_type) == (new.shape, new.dtype, new.weak_type)
 
 
+@pytest.mark.slow
 def test_another_seed_of_the_same_settings_traces_no_verb_again(tiny):
     sequential.start(tiny, [0]).advance(3)
     with counted() as counts:

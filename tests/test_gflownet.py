@@ -204,6 +204,7 @@ def test_the_loss_is_what_the_papers_say_step_by_step(case):
         np.testing.assert_allclose(ours, by_hand(config, batch), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", map(slow_if_rare, LOSSES))
 def test_room_for_more_steps_than_there_are_changes_nothing(loss):
     config, batch = config_of(loss), BATCHES["mixed"]
@@ -547,6 +548,7 @@ def test_sampling_ends_even_if_the_policy_is_not_a_number():
     assert jax.jit(learner.sample_backward)(params, ends, draws).length.max() <= TINY_GRID.world.steps
 
 
+@pytest.mark.slow
 def test_a_tiny_temperature_takes_the_best_action_that_is_allowed():
     learner = Program(TINY_GRID).learner
     params = learner.init(jax.random.key(0)).params

@@ -209,6 +209,7 @@ class Trio:
 STACKS_AND_STEPS = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 3), (3, 2), (3, 4), (4, 1), (4, 3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stack", "n_step"),
     [

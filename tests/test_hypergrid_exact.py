@@ -423,6 +423,7 @@ def test_relative_trajectory_balance_is_measured_against_prior_times_reward():
     assert sampled["elbo"] == pytest.approx(np.log(z), abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", ["db", "fm", "fldb", "flsubtb", "vargrad", "mdb"])
 def test_every_loss_has_its_own_estimate_of_log_z_which_is_right_on_an_exact_flow(loss):
     config = tables(2, 3, loss=loss)

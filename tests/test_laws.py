@@ -100,7 +100,11 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("name", ALL)
+# All states of these are listed, to see whether every one of them has a reward.
+LISTED = ("sets", "flow/bits")
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in LISTED else ()) for n in ALL])
 def test_settings_are_light_checked_and_go_through_json(name):
     module = ALL[name].family
     presets = module.presets(name)

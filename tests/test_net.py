@@ -164,6 +164,7 @@ def test_noise_is_cut_into_pieces_that_do_not_overlap():
     assert [piece.shape for piece in pieces] == [(3, 3), (3,), (3, 2), (2,), (3, 1), (1,)]
 
 
+@pytest.mark.slow
 def test_the_mean_before_the_heads_is_the_mean_after_them(small_net):
     learner, params, codes, taus, _ = small_net
     quantiles = learner.net.apply({"params": params}, codes, taus)

@@ -50,6 +50,7 @@ def walk(envs, seed, steps, actions):
     return np.asarray(frames), found
 
 
+@pytest.mark.slow
 def test_an_observation_of_several_parts_becomes_a_vector_in_the_order_of_names():
     spec = GymnaxEnvs(CORRIDOR, 3).spec
     assert (spec.shape, spec.dtype, spec.actions) == ((7,), np.float32, 2)
@@ -125,6 +126,7 @@ def test_sharing_a_network_makes_every_agent_a_copy_that_knows_who_it_is():
     np.testing.assert_allclose(step.frame[:, 2:], np.moveaxis(other.frame, 0, 1).reshape(4, 6))
 
 
+@pytest.mark.slow
 def test_only_available_actions_are_taken_with_and_without_exploring():
     config = xladder.plan(RACE, "fused", learner=SMALL).config
     program = Program.for_platform(config, "cpu")
@@ -368,6 +370,7 @@ def test_worlds_of_an_installed_package_have_short_names_and_need_no_import(tmp_
     assert done.returncode == 2 and "hallway" in done.stderr and not (tmp_path / "s").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "name", "twin", "sentence"),
     [

@@ -74,6 +74,7 @@ class Duo:
         return {(int(e), int(newest - (newest - s) % self.window.length)) for s, e in zip(slots, envs, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("num_envs", "stack", "n_step", "length"), [(1, 1, 1, 9), (3, 4, 1, 13), (5, 2, 3, 5), (1, 3, 4, 50)]
 )
@@ -269,6 +270,7 @@ def test_blocks_are_balanced_and_never_copied():
     assert taken.temp_size_in_bytes < 2e6  # half of what the priorities take
 
 
+@pytest.mark.slow
 def test_seeds_under_vmap_are_as_if_alone():
     duos = [Duo(3, Window(stack=4, n_step=1, length=13), seed=seed) for seed in (1, 2)]
     for _ in range(20):

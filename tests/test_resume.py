@@ -133,6 +133,7 @@ def test_games_that_cannot_be_carried_begin_anew():
     assert rows.is_first[:, 8 * TINY_GYM.steps_per_tick].all()  # so nothing is learned across the gap
 
 
+@pytest.mark.slow
 def test_a_state_that_does_not_fit_is_refused():
     running = start(TINY_GRID, "sequential")
     arrays = saved(running)

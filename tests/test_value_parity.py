@@ -162,6 +162,7 @@ def test_one_weight_changed_on_the_way_to_pytorch_fails_the_forward_pass(member,
     assert first_failure(MEMBERS[member]) == "forward"
 
 
+@pytest.mark.slow
 def test_other_atoms_fail_the_forward_pass(monkeypatch):
     """They are part of what acting looks at."""
     support = heads_torch.Categorical.support
@@ -169,7 +170,7 @@ def test_other_atoms_fail_the_forward_pass(monkeypatch):
     assert first_failure(MEMBERS["c51"]) == "forward"
 
 
-@pytest.mark.parametrize("member", ["dqn", pytest.param("rainbow", marks=pytest.mark.slow), "qrdqn"])
+@pytest.mark.parametrize("member", ["dqn", *(pytest.param(m, marks=pytest.mark.slow) for m in ("rainbow", "qrdqn"))])
 def test_a_discount_applied_twice_fails_the_loss(member, monkeypatch):
     losses = TorchLearner.losses
 
@@ -180,6 +181,7 @@ def test_a_discount_applied_twice_fails_the_loss(member, monkeypatch):
     assert first_failure(MEMBERS[member]) == "loss"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("member", "field", "wrong"),
     [
