@@ -233,7 +233,11 @@ def test_killed_twice_and_taken_up_again_is_the_same_run(workload, tmp_path, cap
 def stopped(tmp_path_factory):
     """A run that SIGTERM has ended, and what it said."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    words = ["train", "hypergrid", *once(*LIVES["hypergrid"], "--iterations", "1000000", "--out", str(folder))]
+    words = [
+        "train",
+        "hypergrid",
+        *once(*LIVES["hypergrid"], "--iterations", "1000000", "--ticks-per-row", "1", "--out", str(folder)),
+    ]
     process = subprocess.Popen(command(*words), stdout=subprocess.PIPE, text=True)
     try:
         while not (folder / "metrics.csv").exists():
