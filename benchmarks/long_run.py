@@ -1,7 +1,7 @@
 """Hours of training with a checkpoint about every ten seconds, watched from outside: does anything grow?
 
-    python benchmarks/long_run.py --minutes 120     writes benchmarks/results/long-run.json, docs/images/long-run.png
-    python benchmarks/long_run.py --draw            draws the picture again
+    python benchmarks/long_run.py --minutes 120 --cores 0   writes results/long-run.json and docs/images/long-run.png
+    python benchmarks/long_run.py --draw                    draws the picture again
 
 All families train at the same time, each in a process of its own. Every ten seconds /proc is asked for memory,
 descriptors, threads and CPU time, and the run directory for its size and progress. In the end every run gets SIGTERM,
@@ -36,7 +36,7 @@ FAMILIES = {  # lengths that no run reaches, and of which a row of metrics is co
     "minatar/breakout": ["--steps", "20000000"],
 }
 SECONDS = 10.0  # between samples
-CPU_SECONDS = 5.0  # between checkpoints: about ten by the clock while three families share two cores
+CHECKPOINT_SECONDS = 10.0  # between checkpoints of a family, by the clock, while all of them share the cores
 CALIBRATION = 10.0  # seconds of CPU time in which the ticks between checkpoints are found
 LEAVES_WITHIN = 1200.0  # seconds after SIGTERM, on a busy machine; scoring and pictures come after the checkpoint
 CLOCK = os.sysconf("SC_CLK_TCK")
@@ -110,6 +110,7 @@ def cpu_seconds(process: subprocess.Popen) -> float:
 
 def calibrate(names: list[str], folder: Path) -> dict[str, int]:
     """Ticks between checkpoints, from short runs."""
+    cpu_share = CHECKPOINT_SECONDS * min(1.0, len(os.sched_getaffinity(0)) / len(names))
     found, runs = {}, {name: folder / f"{name.replace('/', '-')}-calibration" for name in names}
     processes = {
         name: start(["train", name, *FAMILIES[name], "--checkpoint-every", "0", "--out", str(run)],
@@ -126,7 +127,7 @@ def calibrate(names: list[str], folder: Path) -> dict[str, int]:
                 continue
             ticks, spent = now[0] - first.setdefault(name, now)[0], now[1] - first[name][1]
             if ticks and spent > CALIBRATION:
-                found[name] = max(1, round(ticks / spent * CPU_SECONDS))
+                found[name] = max(1, round(ticks / spent * cpu_share))
                 process.kill()
                 process.wait()
                 shutil.rmtree(runs[name])
@@ -166,6 +167,7 @@ def measure(names: list[str], minutes: float, folder: Path, file: Path) -> None:
         "environment": environment(jax.devices()[0]),
         "device": devices.describe(jax.devices()[0]),
         "note": "The machine did other work too: ticks per second of CPU time can be compared, not per wall second.",
+        "cores": sorted(os.sched_getaffinity(0)),
         "minutes": minutes,
         "runs": {name: {"checkpoint_every": every[name], "samples": []} for name in names},
     }
@@ -239,10 +241,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES)[:3])
+    parser.add_argument("--cores", nargs="+", type=int, help="use these cores only (all)")
     parser.add_argument("--folder", type=Path, default=Path("long-run"), help="for the run directories and logs")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--draw", action="store_true", help="only draw the picture")
     options = parser.parse_args()
+    if options.cores:
+        os.sched_setaffinity(0, options.cores)  # and so do the processes it starts
     if not options.draw:
         options.folder.mkdir(parents=True, exist_ok=True)
         measure(options.families, options.minutes, options.folder, options.out)
