@@ -172,7 +172,13 @@ def test_ids_of_gymnasium():
 @pytest.mark.parametrize(
     ("workload", "api", "settings", "sentence"),
     [
-        ("treasurehunt", "zoo", {}, "There is no API `zoo`. There are: gymnasium, gymnax, jaxmarl, pettingzoo,"),
+        ("treasurehunt", "zoo", {}, "There is no API `zoo`: it is called `pettingzoo` here."),
+        (
+            "treasurehunt",
+            "envpool",
+            {},
+            "There is no API `envpool`. There are: gymnasium, gymnax, jaxmarl, pettingzoo,",
+        ),
         ("tag", "gymnasium", {}, "`tag` has 5 agents, and `gymnasium` is for one: use `pettingzoo`."),
         ("treasurehunt", "gymnasium", {}, "has 5 agents, and `gymnasium` is for one: set `world={'num_agents': 1}`"),
         ("treasurehunt", "pettingzoo", {"world": {"observe": "in_turn"}}, "use `pettingzoo-aec`"),

@@ -28,6 +28,8 @@ def arrays(step):
         "state.flags": rng.random(7) < 0.5,
         "state.generator": rng.integers(0, 2**63, 6, dtype=np.uint64),
         "state.nothing": np.zeros((0, 3), np.float32),
+        "state.runs.row": memory[0, :, step],
+        "state.transposed": rng.normal(size=(4, 3)).T,
         "state.runs.memory.frames": memory,
     }
 

@@ -380,7 +380,19 @@ def test_importing_is_light():
 
 
 def start_long_run(folder):
-    words = ["train", "treasurehunt", "--epochs", "1000000", "--seeds", "2", "--out", str(folder), *SMALL]
+    words = [
+        "train",
+        "treasurehunt",
+        "--epochs",
+        "1000000",
+        "--seeds",
+        "2",
+        "--ticks-per-row",
+        "1",
+        "--out",
+        str(folder),
+        *SMALL,
+    ]
     return subprocess.Popen([sys.executable, "-m", "xladder.cli.main", *words], stdout=subprocess.PIPE, text=True)
 
 

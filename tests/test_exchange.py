@@ -22,6 +22,7 @@ from tests import fresh_runs
 from tests.conftest import TINY, TINY_ATARI, TINY_CART, TINY_GRID, assert_trees_equal
 from xladder import parameters
 from xladder.cli.main import main
+from xladder.families.multi_agent import tag_presets
 from xladder.families.multi_agent.program import Program
 from xladder.families.value import presets as named
 from xladder.parity.levels import Level
@@ -148,6 +149,7 @@ MEMBERS = {
     "iqn": lambda: ("cartpole", named.presets("cartpole")["iqn"], {"hidden": (16,)}),
     "minatar, qrdqn": lambda: ("minatar/breakout", named.presets("minatar/breakout")["qrdqn"], {}),
     "atari, dueling": lambda: ("atari/breakout", TINY_ATARI, {"dueling": True, "precision": "bfloat16"}),
+    "tag": lambda: ("tag", tag_presets.DEFAULT, {"cosines": 8, "precision": "bfloat16"}),
     "flows, separate": lambda: ("hypergrid", replace(TINY_GRID, loss="subtb"), {"trunk": "separate", "layers": 3}),
 }
 

@@ -21,8 +21,6 @@ from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.names import GYMNAX
 
 N, T = 2, 110  # long enough for worlds whose limit is 100
-# Each program runs once, so nothing is worth optimising.
-QUICK = {"xla_backend_optimization_level": 0}
 
 
 class BareEnvs(GymnaxEnvs):
@@ -54,7 +52,7 @@ def played(name, seed=3):
     # Another generator would do as well, and this one compiles sooner.
     run = jax.random.key(seed, impl="unsafe_rbg")
     with jax.numpy_dtype_promotion("strict"):
-        return jax.device_get(jax.jit(play, static_argnums=0, compiler_options=QUICK)(envs, run, actions))
+        return jax.device_get(jax.jit(play, static_argnums=0)(envs, run, actions))
 
 
 # Worlds of each kind: those that end, those that only have a limit, and a picture. The others take long to compile.
@@ -187,7 +185,10 @@ def test_gymnax_itself_answers_the_same(name):
     played_on = ~ours.is_first[:, 0]
     assert 0 < played_on.sum() < T
     for mine, their in zip(ours[:4], theirs, strict=True):
-        np.testing.assert_array_equal(mine[played_on, 0].reshape(their[played_on].shape), their[played_on])
+        # Each is compiled by itself, so the last bit may differ.
+        np.testing.assert_allclose(
+            mine[played_on, 0].reshape(their[played_on].shape), their[played_on], rtol=1e-6, atol=2e-7
+        )
 
 
 @pytest.mark.slow

@@ -113,16 +113,7 @@ def answers() -> dict:
         which: (drawn(head), normals(head), normals(head, BATCH) if which in FACTORISED else None)
         for which, head in heads.items()
     }
-    return jax.device_get(compile_quickly(ask_all, given, features(), fractions())(given, features(), fractions()))
-
-
-def compile_quickly(function, *arguments):
-    """As a program that is run once is best compiled; three times as quick."""
-    lowered = jax.jit(function).lower(*arguments)
-    try:
-        return lowered.compile({"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False})
-    except jax.errors.JaxRuntimeError:  # an XLA that has no such option
-        return lowered.compile()
+    return jax.device_get(jax.jit(ask_all)(given, features(), fractions()))
 
 
 def weights(head: Head) -> np.ndarray:

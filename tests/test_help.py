@@ -6,8 +6,9 @@ import re
 
 import pytest
 
-from xladder.cli import command_line
+from xladder.cli import command_line, help_page
 from xladder.cli.main import COMMANDS, main
+from xladder.registry import WORKLOADS
 
 
 def helped(*words: str) -> str:
@@ -21,6 +22,9 @@ def flags(text: str) -> set[str]:
     """The flags at the beginnings of lines, or of lines in a box, without `--no-…` and those of the help itself."""
     found = re.findall(r"(?:^|[│|] |  )(--[a-z][\w.-]*)", text, re.MULTILINE)
     return {flag for flag in found if not re.search(r"(--|\.)no-", flag)} - {"--help"}
+
+
+CODE = {"--import", "--changed-code"}  # taken before a command sees its words
 
 
 @pytest.mark.parametrize(
@@ -43,7 +47,7 @@ def test_the_whole_help_has_every_flag(line, monkeypatch):
     assert len(tyros) > 10
     if "pqn" not in line:
         tyros = {flag for flag in tyros if not flag.startswith("--pqn.")}
-    assert mine == tyros
+    assert mine == tyros | CODE
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -56,6 +60,13 @@ def test_settings_come_first_and_lines_fit(columns, monkeypatch):
     assert max(map(len, text.splitlines())) <= columns
     assert re.search(r"rainbow +learner.head categorical", text)
     assert "Double Q-learning" in text and "(on;" in " ".join(text.split())
+
+
+@pytest.mark.parametrize("command", ["train", "sweep", "compare", "inspect", "parity"])
+def test_without_a_workload_the_help_says_which_there_are(command):
+    text = helped(command, "--help")
+    assert text.startswith(f"usage: xladder {command} NAME") and f"`xladder {command} NAME --help`" in text
+    assert all(f"  {name} " in text for name in WORKLOADS)
 
 
 def test_a_preset_changes_the_defaults_that_are_shown():
@@ -79,7 +90,7 @@ def test_the_help_of_a_run_has_every_flag(line, monkeypatch):
     monkeypatch.setattr("xladder.cli.help_page.ASKED", set())
     tyros = helped(line, "--help")
     assert "positional" in tyros and "positional" not in mine
-    assert flags(mine) == flags(tyros)
+    assert flags(mine) == flags(tyros) | (set() if line in help_page.WITHOUT_CODE else CODE)
 
 
 def test_the_help_says_what_has_to_be_given():

@@ -4,6 +4,8 @@ A gem is worth 1 and a wall costs 0.2. Random agents earn about 3 in an epoch; a
 nearly all that appear, which is about 11. From fixed seeds, with less than half of that gain demanded.
 """
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -70,7 +72,17 @@ def random_play():
     ],
 )
 def test_agents_learn_to_collect_gems(rung, random_play):
-    metrics = rung.start(GEMS_ONLY, [0]).advance(EPOCHS)
+    check_learning(rung.start(GEMS_ONLY, [0]).advance(EPOCHS), random_play)
+
+
+@pytest.mark.slow
+def test_agents_learn_to_collect_gems_in_bfloat16(random_play):
+    low = replace(GEMS_ONLY, learner=replace(GEMS_ONLY.learner, precision="bfloat16"))
+    check_learning(fused.start(low, [0]).advance(EPOCHS), random_play)
+
+
+def check_learning(metrics, random_play):
+    """Agents collect more than at first, and more than random ones."""
     torch.set_num_threads(1)  # the torch rung chose its own number
     returns, gems = metrics["returns"].sum(-1)[0], metrics["events"][0, :, 0]
     random_return, random_gems = random_play

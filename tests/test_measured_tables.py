@@ -1,10 +1,12 @@
 """Tables in the docs are what the measurements say."""
 
 import importlib.util
+import json
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 HERE = Path(__file__).parents[1]
 
@@ -29,6 +31,21 @@ def test_the_table_in_the_docs_is_made_from_the_results():
     assert "| training as one program (`fused`) | 10–100× | treasure hunt | 1.52× / 2.18× | 53× |" in table
     # 1.85077/1.72653 ms and 4.06903/6.50049 ms.
     assert "hypergrid, the step | 1.07× | 0.63× |" in table
+
+
+def test_the_long_run_is_shown_as_it_was():
+    long_run = benchmark("long_run")
+    assert long_run.shown(long_run.PAGE.read_text()) == long_run.table(json.loads(long_run.RESULTS.read_text()))
+    assert Image.open(long_run.PICTURE).text["Shows"] == long_run.digest()
+
+
+def test_times_of_large_checkpoints_are_those_measured():
+    page = (HERE / "docs" / "how-to" / "runs.md").read_text()
+    for row in json.loads((HERE / "benchmarks" / "results" / "large-checkpoints-cpu.json").read_text())["rows"]:
+        writes = [row[name]["cpu_seconds"] for name in row if name[:5] in ("first", "secon", "third", "fourt")]
+        first, second, third, fourth = (f"{seconds:.1f}" for seconds in writes)
+        cells = [f"{first}, {second}", f"{third}, {fourth}", f"{row['read']['cpu_seconds']:.1f}"]
+        assert f"| {row['megabytes']:,.0f} MB | {' | '.join(cells)} |" in page
 
 
 def test_the_tables_of_defaults_are_made_from_the_results():

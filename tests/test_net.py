@@ -11,6 +11,7 @@ from xladder.core.encoding import one_hot_encoding
 from xladder.families.multi_agent.program import Program
 from xladder.families.multi_agent.treasurehunt_presets import DEFAULT
 from xladder.learners.iqn_torch import TorchAgent
+from xladder.nets.affine import rounded_product
 from xladder.nets.codes import CodesTorso
 from xladder.nets.heads import cos_pi, modulate
 from xladder.nets.noisy import noise_size, split_noise
@@ -92,6 +93,30 @@ def test_looking_rows_up_is_the_product_with_the_encoding():
     product, lookup = layer.apply(params, codes), layer.apply(params, codes, method="look_up")
     np.testing.assert_allclose(lookup, product, atol=2e-6)  # the same 125 rows, added in another order
     assert np.abs(product).max() > 0.1
+
+
+def test_in_bfloat16_weights_are_rounded_and_sums_are_not():
+    exact, rounded = (CodesTorso(32, one_hot_encoding(6, 25), dtype) for dtype in (jnp.float32, jnp.bfloat16))
+    codes = jax.random.randint(jax.random.key(0), (4, 5, 25), 0, 6, jnp.int8)
+    params = exact.init(jax.random.key(1), codes)
+    kernel = params["params"]["kernel"].astype(jnp.bfloat16).astype(jnp.float32)
+    like = {"params": params["params"] | {"kernel": kernel}}
+    one, other, plain = rounded.apply(params, codes), exact.apply(like, codes), exact.apply(params, codes)
+    assert one.dtype == jnp.float32
+    np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)  # the encoding is exact, so only the kernel is rounded
+    assert 1e-4 < np.abs(one - plain).max() < 0.01
+
+
+def test_gradients_of_a_rounded_product_are_products_of_rounded_factors():
+    x, kernel, toward = (
+        jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(7, 5), (5, 3), (7, 3)])
+    )
+    _, pull = jax.vjp(lambda *given: rounded_product(*given, jnp.bfloat16), x, kernel)
+    low = [np.asarray(array.astype(jnp.bfloat16), np.float32) for array in (x, kernel, toward)]
+    to_x, to_kernel = pull(toward)
+    assert to_x.dtype == to_kernel.dtype == jnp.float32
+    np.testing.assert_allclose(to_x, low[2] @ low[1].T, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(to_kernel, low[0].T @ low[2], rtol=1e-5, atol=1e-5)
 
 
 def test_an_all_empty_view_is_only_the_bias():

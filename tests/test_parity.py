@@ -1,5 +1,7 @@
 """JAX against its twins, in rising order; and that a fault planted in one of them shows at its level, not before."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import pytest
 import torch
 
 from xladder.core import keys
+from xladder.errors import UsageError
 from xladder.families.multi_agent import parity
 from xladder.families.multi_agent.program import Program
 from xladder.learners import value
@@ -30,6 +33,11 @@ def retraced():
 
 def first_failure(config, updates: int = 4) -> str | None:
     return next((level.level for level in parity.levels(config, updates) if not level.passed), None)
+
+
+def test_what_pytorch_cannot_multiply_in_is_not_compared(tiny):
+    with pytest.raises(UsageError, match=r"compare with `--learner\.precision float32`"):
+        parity.levels(replace(tiny, learner=replace(tiny.learner, precision="bfloat16")), 1)
 
 
 @pytest.mark.parametrize("seed", range(2))

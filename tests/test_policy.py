@@ -119,7 +119,7 @@ def test_a_samplers_policy_takes_the_most_probable_action_and_none_that_is_forbi
     ("given", "said"),
     [
         ([0, 0, 0], r"shape \[3\]"),
-        (np.zeros((2, 2, 2), int), r"\['B', 2\]"),
+        (np.zeros((2, 2, 2), int), r"\[B, 2\]"),
         ([0.5, 1.0], "have to be int32"),
         ([0, 5], r"lie in \[0, 5\)"),
         ([-1, 0], r"lie in \[0, 5\)"),

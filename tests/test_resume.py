@@ -8,8 +8,10 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -24,6 +26,7 @@ from xladder.errors import DamagedRun, UsageError
 from xladder.plans import plan
 from xladder.registry import RUNGS, RungOptions
 from xladder.runs import resuming
+from xladder.runs.checkpoints import Checkpoint, Checkpoints
 from xladder.runs.directory import Keeping, RunDirectory
 from xladder.runs.locks import Lock
 from xladder.runs.metrics import MetricsWriter
@@ -50,8 +53,11 @@ def start(config, rung):
 
 
 def saved(running):
-    """A copy, as a file would be one."""
-    return {name: np.array(array) for name, array in capture(running.state()).items()}
+    """The state as a checkpoint gives it back."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(Path(folder) / "checkpoints", {})
+        checkpoints.save(Checkpoint(0, capture(running.state()), {}))
+        return checkpoints.load(0).arrays
 
 
 def resumed(config, rung, arrays):
@@ -85,7 +91,6 @@ def assert_exact(config, rung, ticks):
             ("treasurehunt", "fused"),
             ("treasurehunt", "sequential"),
             ("hypergrid", "sequential"),
-            ("cartpole", "sequential"),
         )
         else (w, r)
         for w in RUNS

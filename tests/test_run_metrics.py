@@ -184,6 +184,18 @@ def test_the_bar_fits_the_terminal(width, wanted, clock):
     assert "━" in line and "40 %" in line and "left" in line and re.search(wanted, line), line
 
 
+def test_between_compiling_and_the_first_numbers_the_bar_says_what_it_waits_for(clock):
+    text = io.StringIO()
+    console = Console(file=text, force_terminal=True, width=80, height=24, legacy_windows=False)
+    bar = ProgressBar(plan("cartpole", "fused"), console)
+    with bar:
+        bar.waiting("compiling", 6.1)
+        bar.started([0], SimpleNamespace(compile_seconds=2.1, note=""))
+        bar._bar.refresh()
+    assert "compiled in 2.1 s, ready after 6.1 s" in text.getvalue()
+    assert "first chunk …" in text.getvalue().rpartition("ready after")[2]
+
+
 def test_a_meter_weights_episodes():
     meter = Meter(plan("cartpole", "fused"))
     for tick, (value, episodes) in enumerate([(1.0, 1), (10.0, 16)]):

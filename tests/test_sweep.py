@@ -18,6 +18,7 @@ from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.rungs import fused
 from xladder.runs.listing import find_runs
+from xladder.sweeps import running
 from xladder.sweeps.population import shared_config, stack_hyperparams
 from xladder.sweeps.schedule import Scores, Stage, exploit, generations, halving_stages
 from xladder.sweeps.space import Choices, Range, draw_trials, parse_axis, with_values
@@ -248,6 +249,23 @@ def test_a_sweep_is_one_row_of_the_list_and_its_winner_one_run(grid_sweep, capsy
     assert find_runs(grid_sweep.parent) == [grid_sweep / "best"]
     assert call("plot", str(grid_sweep.parent), "--out", str(grid_sweep.parent / "p.png")) == 0
     assert "2 seeds" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_killed_before_its_result_is_written_can_be_resumed(tmp_path, monkeypatch):
+    words = [*GRID_WORDS, "--iterations", "240", "--learner.lr", "1e-30,0.01", "--halve", "2", "--seeds", "2"]
+    write = running.write_json
+
+    def ends(path, data):
+        if path.name == "result.json":
+            raise KeyboardInterrupt
+        write(path, data)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running, "write_json", ends)
+        assert call("sweep", "hypergrid", *words, "--out", str(tmp_path / "s")) == 130
+    assert call("resume", str(tmp_path / "s")) == 0
+    assert (tmp_path / "s/result.json").exists() and not list((tmp_path / "s/legs").glob("*/checkpoints"))
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import re
 import resource
 import shutil
 import struct
+import subprocess
 import sys
 import time
 import zipfile
@@ -25,8 +26,14 @@ from tests.conftest import TINY_GRID
 from xladder import user_code
 from xladder.cli import resume, train
 from xladder.cli.main import main
+from xladder.errors import UsageError
+from xladder.plans import plan
+from xladder.registry import RungOptions
 from xladder.report.server import Watcher
 from xladder.runs.checkpoints import Checkpoint, Checkpoints, Damaged
+from xladder.runs.directory import RunDirectory
+from xladder.runs.plan_files import describe_plan, parse_plan
+from xladder.worlds import gym_making, table_files
 
 MARKER = "whispered-secret"
 HOSTILE = "\x1b]0;owned\x07\x1b[2J</script><img src=x onerror=alert(1)>"
@@ -256,6 +263,87 @@ def test_a_cell_of_the_table(command, attack, room, capsys):
             assert code == 2, f"it would write through a link: {where}"
         if command in OPENING:
             assert digest(run) == before, f"it wrote into what it opened: {where}"
+
+
+def pipe(path):
+    """A pipe that nobody writes to: whoever opens it waits for ever."""
+    os.mkfifo(path)
+    return path
+
+
+def test_a_config_names_no_ray_cluster(tmp_path):
+    """Whoever answers at that address may send objects that execute code when they are unpickled."""
+    made = describe_plan(plan("cartpole", "actors", options=RungOptions(ray="127.0.0.1:6379", actors=1)))
+    assert made["options"]["ray"] == "127.0.0.1:6379"
+    found = parse_plan(made, "`config.json`")
+    assert found.options.ray is None and found.options.actors == 1
+
+
+def test_digests_are_of_files_only_and_follow_no_link(tmp_path):
+    (tmp_path / "real.csv").write_text("x")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    (tmp_path / "large.csv").touch()
+    os.truncate(tmp_path / "large.csv", 2**33)
+    assert user_code.digest(str(tmp_path / "real.csv"))
+    for name in ("link.csv", "large.csv", pipe(tmp_path / "pipe.csv").name, "nowhere.csv"):
+        assert user_code.digest(str(tmp_path / name)) is None, name
+
+
+def test_tables_are_files_of_bounded_size(tmp_path):
+    bomb = zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1)
+    with bomb, bomb.open("value.npy", "w", force_zip64=True) as member:
+        for _ in range(1100):
+            member.write(bytes(2**20))
+    assert (tmp_path / "bomb.npz").stat().st_size < 2**23
+    for name in (tmp_path / "bomb.npz", pipe(tmp_path / "pipe.csv"), Path("/dev/zero")):
+        for config in ("sequences", "world.table"), ("dags", "world.data"):
+            with pytest.raises(UsageError):
+                table_files.find_table(str(name), config[1])
+    with pytest.raises(UsageError, match="not a file"):
+        plan("dags", world={"data": str(tmp_path / "pipe.csv")})
+
+
+@pytest.mark.parametrize("name", ["log.txt", "checkpoints/agents.safetensors.tmp", "events"])
+def test_a_run_with_a_pipe_in_it_is_not_resumed(name, tmp_path):
+    fresh_runs.make(tmp_path / "run", "hypergrid", TINY_GRID)
+    place = tmp_path / "run" / name
+    if place.is_dir():
+        shutil.rmtree(place)
+    place.unlink(missing_ok=True)
+    pipe(place)
+    with pytest.raises(UsageError, match="neither a file nor a folder"):
+        RunDirectory.open(tmp_path / "run")
+
+
+def test_a_run_that_lost_its_empty_folders_is_resumed(tmp_path):
+    fresh_runs.make(tmp_path / "run", "hypergrid", TINY_GRID)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy", ignore=shutil.ignore_patterns("media"))
+    RunDirectory.open(tmp_path / "copy")
+    assert (tmp_path / "copy/media").is_dir()
+
+
+def test_control_characters_in_the_name_of_a_run_are_not_printed(tmp_path, capsys):
+    run = tmp_path / "a\x1b]0;owned\x07\u202eb"
+    fresh_runs.make(tmp_path / "run", "hypergrid", TINY_GRID)
+    (tmp_path / "run").rename(run)
+    assert main(["eval", str(run)]) == 2
+    said = "".join(capsys.readouterr())
+    assert "control characters" in said and "\x1b" not in said and "\u202e" not in said
+
+
+def test_wrappers_that_write_files_are_refused():
+    with pytest.raises(UsageError, match="RecordVideo"):
+        gym_making._wrapper('RecordVideo(video_folder="/tmp/x")')
+
+
+def test_processes_of_a_command_do_not_import_from_the_working_directory(tmp_path):
+    (tmp_path / "multiprocessing.py").write_text("print('PWNED')\n")
+    code = (
+        "import os, subprocess, sys; from xladder.cli import main; sys.argv = ['xladder', '--version']; main.main();"
+        "print(subprocess.run([sys.executable, '-c', 'import multiprocessing'], capture_output=True, text=True).stdout)"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "xladder" in done.stdout and "PWNED" not in done.stdout
 
 
 def test_a_checkpoint_that_claims_too_much_is_damaged(tmp_path):

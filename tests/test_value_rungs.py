@@ -470,7 +470,7 @@ def test_evaluations_do_not_disturb_training(several_steps):
 def test_rungs_with_pytorch_report_the_same_columns_and_learn(several_updates, rung):
     config, found = several_updates
     run = rung.start(config, [SEED])
-    assert "threads" in run.note
+    assert " thread" in run.note
     begun, metrics, expected = run.params(), run.advance(TICKS), found["sequential"].metrics
     assert metrics.keys() == expected.keys()
     for name in metrics:

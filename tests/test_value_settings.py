@@ -277,6 +277,7 @@ def test_worlds_that_are_not_there_or_cannot_be_played_are_answered_with_a_way_o
         ("cartpole", "sequential", {"preset": "pqn"}, "Use `fused`."),
         ("cartpole", "torch", {"learner": {"precision": "bfloat16"}}, "the PyTorch twin computes in float32. Use `seq"),
         ("cartpole", "hybrid", {"learner": {"precision": "bfloat16"}}, "`hybrid` cannot run this"),
+        ("tag", "torch", {"learner": {"precision": "bfloat16"}}, "the PyTorch twin computes in float32. Use `seq"),
         ("gym/CartPole-v1", "fused", {}, "Use `parallel`."),
         ("cartpole", "fused", {"preset": "rainbo"}, "no preset `rainbo`. Did you mean `rainbow`?"),
     ],

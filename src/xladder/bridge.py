@@ -64,8 +64,8 @@ def convert(
         flax_inputs: inputs for the Flax module if they differ, such as images with channels last.
 
     Returns:
-        NumPy arrays: what `flax_module.apply` is given as `params`. (BatchNorm statistics are not parameters;
-        `match(…).to_flax(torch_module.state_dict())` includes them.)
+        A pytree of NumPy arrays, which `flax_module.apply` is given as `params`. (BatchNorm statistics are not
+        parameters; `match(…).to_flax(torch_module.state_dict())` includes them.)
     """
     twins = _meet(torch_module, flax_module, inputs, names, flax_inputs)
     return _copied(twins.match.to_flax(_numbers(torch_module))["params"])

@@ -43,11 +43,11 @@ class Progress:
     ticks: int
     """Ticks of the whole run."""
     steps: int
-    """The same as `tick` in the unit of the length: environment steps, frames, epochs or iterations."""
+    """The same as `tick` in the unit of the length (environment steps, frames, epochs or iterations)."""
     unit: str
     """That unit, such as "steps"."""
     metrics: Mapping[str, np.ndarray]
-    """The metrics of this chunk: name → float [seeds, ticks of the chunk]."""
+    """The metrics of this chunk by name, each float [seeds, ticks of the chunk]."""
     seconds: float
     """How long this chunk took."""
     elapsed: float

@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any, Literal
 
+from xladder.core.statistics import counted
 from xladder.errors import UsageError
 
 DeviceName = Literal["cpu", "gpu", "tpu"]
@@ -41,7 +42,7 @@ def describe(device: Any) -> str:
     import jax
 
     if device.platform == "cpu":
-        text = f"cpu ({processor()}, {cores()} cores), JAX {jax.__version__}"
+        text = f"cpu ({processor()}, {counted(cores(), 'core')}), JAX {jax.__version__}"
         unused = _unused_gpu() if jax.default_backend() == "cpu" else ""
         return f"{text}. {unused}" if unused else text
     allocation = "allocated as needed" if os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE") == "false" else "preallocated"

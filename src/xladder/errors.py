@@ -96,7 +96,14 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     """
     known = sorted(known, key=len)
     begun = (one for one in known if len(name) >= 3 and one.startswith(name))
-    return next(begun, None) or next(iter(difflib.get_close_matches(name, known, n=1, cutoff=likeness)), None)
+    alike = (one for one in difflib.get_close_matches(name, known, cutoff=likeness) if _ends_alike(name, one))
+    return next(begun, None) or next(alike, None)
+
+
+def _ends_alike(name: str, other: str, likeness: float = 0.6) -> bool:
+    """Whether two names are alike in more than their group, such as `learner.`."""
+    (group, _, last), (others, _, end) = (one.rpartition(".") for one in (name, other))
+    return group != others or difflib.SequenceMatcher(None, last, end).ratio() >= likeness
 
 
 def need(ok: bool, flag: str, value: object, allowed: str) -> None:

@@ -36,11 +36,17 @@ class Plan:
     """Everything that defines a run: workload, config, rung, seeds, device and rung options."""
 
     workload: Workload
+    """The workload, an entry of `xladder.WORKLOADS`."""
     config: Config
+    """All its settings."""
     rung: str
+    """The name of the rung."""
     seeds: tuple[int, ...]
+    """The seeds, each of which is trained by itself."""
     device: str | None = None
+    """`"cpu"`, `"gpu"` or `"tpu"`; None for the best that JAX finds."""
     options: RungOptions = field(default_factory=RungOptions)
+    """Options that only some rungs have."""
     ticks_per_row: int = 1
     """Ticks per row of metrics."""
 
@@ -130,8 +136,8 @@ def make_plan(
     start = chosen(family.presets(found.name, protocol), preset, protocol)
     if config is not None and getattr(config, "family", None) is not family:
         raise UsageError(
-            f"`config` is of type {type(config).__name__}, but `{found.name}` takes the settings of "
-            f"{type(start).__module__}; single fields are given as keywords, such as `learner={{'lr': 3e-4}}`."
+            f"`config` is of type {type(config).__name__}, but it has to be a config of `{found.name}`, such as "
+            f"`xladder.plan({found.name!r}).config`; single fields are keywords, such as `learner={{'lr': 3e-4}}`."
         )
     config, note = fit_length(updated(start if config is None else config, changes or {}))
     if note:

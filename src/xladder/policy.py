@@ -40,7 +40,7 @@ class Observation(NamedTuple):
 
 
 class Policy:
-    """Chooses the action with the highest score."""
+    """A trained agent as a function from observations, one or a batch, to the actions with the highest scores."""
 
     def __init__(self, observation: Observation, score: ScoreFn):
         self.observation, self._score = observation, score
@@ -58,7 +58,7 @@ class Policy:
         if given.shape[not single :] != shape:
             raise UsageError(
                 f"The observation has shape {list(given.shape)}, but {what} have to be {list(shape)}, or "
-                f"{['B', *shape]} for a batch."
+                f"[B, {', '.join(map(str, shape))}] for a batch."
             )
         if given.dtype.kind not in ("biu" if below else "biuf"):
             raise UsageError(f"The observation is {given.dtype}, but {what} have to be {dtype}.")

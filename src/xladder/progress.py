@@ -27,6 +27,7 @@ SMOOTH = 20  # displayed values are averaged over this many ticks
 UNSMOOTHED = ("epsilon", "tv", "tv_marginal", "eval_return")  # schedules, and values measured only now and then
 SPEED_SECONDS = 10.0  # over about so much time the speed is averaged
 FIRST_ESTIMATE_SECONDS = 1.0  # of chunks before the time left is estimated
+NOTABLE_SECONDS = 1.0  # of a start besides compiling
 SHORTEST_COMPILE = 0.05  # shorter compilations are not mentioned, in seconds
 
 
@@ -169,6 +170,8 @@ class ProgressBar(Drawing):
         self.busy_starting = True
         self._expected = expected_compile
         self._last_line = 0.0
+        self._waited = 0.0
+        """Seconds of the rung's start so far: compiling, and everything before it."""
         self.announced = False
         """Whether it was said that the rung starts; if set before, it is not said."""
         self._bar = Progress(
@@ -201,6 +204,7 @@ class ProgressBar(Drawing):
         if self.busy_starting:
             name = self.meter.name
             known = f" (last time: {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
+            self._waited = seconds
             self._bar.update(self._task, description=f"{what} {name}", text=f"{seconds:.1f} s{known}")
             if not self.live and not self.announced:
                 self.announced = True
@@ -211,11 +215,13 @@ class ProgressBar(Drawing):
         """Show how long compiling took, and the rung's note if it has one."""
         self.busy_starting = False
         if running.compile_seconds >= SHORTEST_COMPILE:  # for later seeds everything is already compiled
-            self.show(f"compiled in {running.compile_seconds:.1f} s")
+            more = self._waited >= running.compile_seconds + NOTABLE_SECONDS
+            ready = f", ready after {self._waited:.1f} s" if more else ""
+            self.show(f"compiled in {running.compile_seconds:.1f} s{ready}")
         if running.note:
             self.show(running.note)
         self.meter.start(seeds)
-        self._bar.update(self._task, description=self.meter.title, completed=0)
+        self._bar.update(self._task, description=self.meter.title, completed=0, share="", text="first chunk …")
 
     def chunk(self, seeds: Sequence[int], first: int, columns: Mapping[str, np.ndarray], seconds: float) -> None:
         """Move the bar."""

@@ -59,7 +59,7 @@ class RungOptions:
     threads: int | None = None
     """PyTorch threads; the best number is measured if not given."""
     mesh: str | None = None
-    """The device mesh: `seeds=4`, `data=2` or `seeds=2,data=2`."""
+    """The device mesh, such as `seeds=4`, `data=2` or `seeds=2,data=2`."""
     hosts: int | None = None
     """Number of processes that the mesh spans."""
     actors: int | None = None

@@ -37,12 +37,14 @@ class Result:
     """The result of a finished or stopped run: metrics, parameters and timings."""
 
     plan: Plan
+    """What was run."""
     metrics: dict[str, np.ndarray]
-    """Name → float [seed, row]; nan for rows that a seed did not reach. A row is a tick, or in long runs several:
-    `ticks_per_row` of the plan."""
+    """Name → float [seed, row]; nan for rows that a seed did not reach. A row is a tick, or in long runs as many as
+    `ticks_per_row` of the plan says."""
     params: Params
-    """The learned parameters: a JAX pytree with leaves [seed, …]; treasure hunt: [seed, agent, …]."""
+    """The learned parameters, a JAX pytree with leaves [seed, …], or [seed, agent, …] in sorrel's worlds."""
     compile_seconds: float
+    """How long the rung took to compile."""
     tick_seconds: list[float] = field(default_factory=list)
     """Seconds per tick and seed, one entry per chunk."""
     snapshots: list[Snapshot] = field(default_factory=list)
@@ -50,7 +52,7 @@ class Result:
     path: Path | None = None
     """The run directory, if there is one."""
     phases: dict[str, float] = field(default_factory=dict)
-    """Where the time went, in seconds: "starting", "compiling", "first chunk", "training", "recording", …."""
+    """Seconds by what they were spent on ("starting", "compiling", "first chunk", "training", "recording", …)."""
     ticks_done: int | None = None
     """Ticks of the seed that trained least; counted by the rows of `metrics` if None."""
 
@@ -115,7 +117,7 @@ class Result:
             seed: Random seed of the evaluation; independent of the training seeds.
 
         Returns:
-            The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
+            The keys of `xladder eval --json`, such as `mean_return`, `ci95` and `random_return`.
         """
         import jax
 
@@ -141,7 +143,7 @@ class Result:
             agent: Which agent, if several learn.
 
         Returns:
-            A function that takes one observation or a batch of them; see `xladder.policy`.
+            A function that takes one observation or a batch of them.
         """
         from xladder.runs.nets import policy
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from xladder.errors import UsageError, need, unknown
@@ -56,13 +56,14 @@ def as_whole(value: Any) -> Any:
     return int(value) if whole else value
 
 
-def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
+def updated(config: T, changes: Mapping[str, Any], where: str = "", outside: Collection[str] = ()) -> T:
     """Replace fields of a config and check the types of their new values.
 
     Args:
         config: The config; it is not modified.
         changes: Field name → value; a nested mapping for a nested config.
         where: The prefix of field names in error messages, such as `learner.`.
+        outside: The fields of the config that this one is nested in, for a name that belongs there.
 
     Returns:
         The new config.
@@ -75,13 +76,13 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "") -> T:
         if name not in fields and flag in RENAMED:
             raise UsageError(f"`{flag}` is called `{RENAMED[flag]}` now: rename it in the config.")
         if name not in fields:
-            if right := own_name(name, {where + field for field in field_names(config)}):
+            if right := own_name(name, {where + field for field in field_names(config)}) or own_name(flag, outside):
                 raise UsageError(f"There is no field `{flag}`: it is called `{right}` here.")
             raise unknown("field", flag, [where + f for f in fields])
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, Mapping):
                 raise UsageError(f"`{flag}` is {value!r}, but it has to be a mapping of its fields.")
-            values[name] = updated(getattr(config, name), value, f"{flag}.")
+            values[name] = updated(getattr(config, name), value, f"{flag}.", outside or fields)
         else:
             values[name] = _checked(hints[name], value, flag)
     return dataclasses.replace(config, **values)  # type: ignore[type-var]

@@ -23,7 +23,7 @@ from xladder.results import Result
 from xladder.runs import resuming
 from xladder.runs.directory import AGENTS, Keeping, RunDirectory
 from xladder.runs.disk import write_json
-from xladder.runs.folders import folder_for
+from xladder.runs.folders import as_path, folder_for
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.loading import load
 from xladder.runs.plan_files import run_metadata
@@ -205,7 +205,7 @@ def resume(
     allow_imports(imports, objects)
     resuming.refuse_other_workers(length, "")
     with user_code.accepting_changes(changed_code):
-        return _resume(Path(path), rung, mesh, callback, progress, length=length, ray=ray)
+        return _resume(as_path(path, "path"), rung, mesh, callback, progress, length=length, ray=ray)
 
 
 def _resume(

@@ -19,6 +19,7 @@ import importlib
 import inspect
 import os
 import re
+import stat
 import sys
 import uuid
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,7 @@ from xladder.errors import UsageError, brief, located
 from xladder.fingerprints import DIGITS, MAIN, fingerprint, has_name, is_same
 
 TABLES = (".csv", ".npz")  # files of data that settings may name
+MOST_BYTES = 2**30  # of a file whose digest is taken
 NAME = re.compile(
     r"(?:(?P<source>[A-Za-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
     rf"(?:@(?P<digest>[0-9a-f]{{{DIGITS}}}))?"
@@ -327,10 +329,18 @@ def digests(settings: Any) -> dict[str, str]:
 def digest(module: str) -> str | None:
     """SHA-256 of a module's file, or of a table; None if there is none. The module has to be imported already."""
     file = module if module.endswith(TABLES) else getattr(sys.modules.get(module), "__file__", None)
+    if not file:
+        return None
     try:
-        return hashlib.sha256(Path(file).expanduser().read_bytes()).hexdigest() if file else None
+        # What a run's config names may be anything: a pipe would block, a link lead anywhere.
+        opened = os.open(Path(file).expanduser(), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
+    with os.fdopen(opened, "rb") as stream:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_size > MOST_BYTES:
+            return None
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def check_unchanged(recorded: Mapping[str, str], where: str) -> None:

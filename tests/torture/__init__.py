@@ -8,3 +8,5 @@
 `lives` runs commands in processes that get signals, and knows how slow the machine is just now; `kills`, `damage`,
 `hostile` and `distributed` have the trials; `table` has the rows, and writes them.
 """
+
+import tests.conftest  # noqa: F401 - it sets the environment, which has to happen before JAX is imported

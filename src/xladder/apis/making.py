@@ -18,6 +18,7 @@ from xladder.worlds import names
 
 Api = Literal["pettingzoo", "pettingzoo-aec", "gymnasium", "jaxmarl", "gymnax"]
 EXTRAS = {"pettingzoo": "zoo", "gymnasium": "gym", "jaxmarl": "jaxmarl", "gymnax": "gymnax"}
+ELSEWHERE = {"gym": "gymnasium", "zoo": "pettingzoo", "parallel": "pettingzoo", "aec": "pettingzoo-aec"}
 FOR_ONE = {"gymnasium": "pettingzoo", "gymnax": "jaxmarl"}
 """APIs for one agent → the one for several."""
 IN_JAX = ("jaxmarl", "gymnax")
@@ -76,6 +77,8 @@ def make(
     Raises:
         UsageError: An invalid name or value, an API that does not suit the world, or a missing package.
     """
+    if right := ELSEWHERE.get(str(api)):
+        raise UsageError(f"There is no API `{api}`: it is called `{right}` here.")
     if api not in get_args(Api):
         raise unknown("API", str(api), get_args(Api))
     if observations not in get_args(Observations):

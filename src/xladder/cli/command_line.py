@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import io
 import itertools
 import os
@@ -16,7 +15,7 @@ from typing import Any, get_type_hints
 
 import tyro
 
-from xladder.errors import UsageError
+from xladder.errors import UsageError, nearest
 
 WIDE = "10000"  # columns: no line of a box is broken
 RULE = re.compile("[─-]{3}")
@@ -85,11 +84,10 @@ def _explain_unknown(word: str, similar: Sequence[str], words: Sequence[str], pr
         return f"`{switch}` takes no value: leave out `={word}`."
     if not word.startswith("-"):
         return f"`{word}` is one word too many: `{program} --help` says what it takes."
-    near = difflib.get_close_matches(word, re.findall(r"--[\w.-]+", " ".join(similar)), n=2, cutoff=0.7)
-    near = [flag for flag in near if flag != word]
-    return f"There is no `{word}` here: " + (
-        f"did you mean `{near[0]}`?" if near else f"`{program} --help` lists all flags."
-    )
+    flags = {*re.findall(r"--[\w.-]+", " ".join(similar))} - {word}
+    near = nearest(word, flags, 0.7)
+    hint = f"did you mean `{near}`?" if near else f"`{program} --help` lists all flags."
+    return f"There is no `{word}` here: {hint}"
 
 
 def _check_given_once(options: Any, words: Sequence[str]) -> None:

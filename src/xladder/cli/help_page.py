@@ -57,6 +57,14 @@ RARE = {
     "debugging and profiling": ["debug", "profile", "timings"],
 }
 RARE_OPTIONS = [group for group in RARE if group != "evaluation, checkpoints and records"]
+OWN_CODE = "code of your own"
+CODE_FLAGS = {
+    "--import MODULE": "Import this module first: a run never imports anything by itself. May be given several times.",
+    "--changed-code": "Use code of yours that has changed since the run started.",
+}
+"""Taken by the main program, before a command sees its words."""
+WITHOUT_CODE = ("diff", "doctor", "plot", "presets", "rm", "rungs", "runs")
+"""Commands that import no code of the user's."""
 WORDS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 MARGIN, COLUMN = 2, 30
 
@@ -100,7 +108,8 @@ def page(
         groups.setdefault(rare or flag.group, []).append(flag)
     if getattr(config, "algorithm", "pqn") != "pqn":
         groups.pop("pqn", None)
-    late = [group for group in RARE if group in groups]
+    groups[OWN_CODE] = list(_code_flags(program))
+    late = [group for group in (*RARE, OWN_CODE) if group in groups]
     shown = [group for group in groups if group != RUN and group not in late] + [RUN]
     everything = "--help-all" in words
     lines = [f"usage: {program} [OPTIONS]", "", *textwrap.wrap(about, _width()), "", *_presets(presets, config)]
@@ -120,10 +129,28 @@ def short_page(program: str, about: str, options: type) -> str:
     usage = ["usage:", program, *(flag.usage for flag in groups["arguments"])]
     usage += ["[OPTIONS]"] if groups["options"] else []
     lines = [" ".join(usage), "", *textwrap.wrap(about, _width()), ""]
-    for group, flags in groups.items():
+    for group, flags in {**groups, OWN_CODE: list(_code_flags(program))}.items():
         if flags:
             lines += [f"{group}:", *(line for flag in flags for line in _lines(flag)), ""]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def without_workload(command: str, about: str, summaries: Mapping[str, str]) -> str:
+    """The help text of a command that needs a workload and was given none: which there are."""
+    lines = [f"usage: xladder {command} NAME [OPTIONS]", "", *textwrap.wrap(about, _width()), "", "workloads:"]
+    for name, summary in summaries.items():
+        lines += _lines(Flag(name, "", name, summary, ""))
+    lines += ["", *textwrap.wrap(
+        f"`xladder {command} NAME --help` shows the settings of a workload, `xladder worlds` lists every world. "
+        "`module:Name` is one of your own.", _width())]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _code_flags(program: str) -> Iterator[Flag]:
+    """The flags for the user's own code, if the command takes them."""
+    if program.split()[1] not in WITHOUT_CODE:
+        for usage, text in CODE_FLAGS.items():
+            yield Flag(usage, OWN_CODE, usage, text, "")
 
 
 def _presets(presets: Mapping[str, Any], config: Config) -> list[str]:

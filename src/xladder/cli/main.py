@@ -52,6 +52,13 @@ TAKE_SETTINGS = ("train", "sweep", "compare", "inspect", "parity", "import", "pr
 """Commands for a workload and its settings, which may name the user's own code; others are given a run."""
 NAMING = ("--learner.torso", "--world.reward", "--world.name", "--workload")
 """Flags whose value may be the user's own code."""
+OTHER_WORLDS = {
+    "cartpole, minatar/NAME, …": "worlds of gymnax, with DQN or one of its successors",
+    "atari/GAME": "Atari's games",
+    "gym/ID, zoo/MODULE:NAME": "worlds of Gymnasium and PettingZoo",
+    "jaxmarl/NAME": "worlds of JaxMARL",
+}
+"""What else there is to train, besides the workloads with names of their own."""
 EXAMPLES = """\
   xladder train treasurehunt --preset demo
   xladder train treasurehunt --rung fused --epochs 1000 --seeds 8
@@ -72,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Before JAX is imported: allocate GPU memory as needed, and silence XLA's start-up messages.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if arguments is None:
+        # Processes that a command starts do not import from the working directory, which may be a stranger's run.
+        os.environ.setdefault("PYTHONSAFEPATH", "1")
     # Where its cache folder cannot be written, matplotlib warns and uses a temporary one: nothing a user has to know.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     for stream in (sys.stdout, sys.stderr):
@@ -202,10 +212,13 @@ def split_workload(words: Sequence[str], command: str) -> tuple[str, list[str]]:
     """Split a command line into the name of the workload and the rest."""
     if words and not words[0].startswith("-"):
         return words[0], list(words[1:])
+    from xladder.cli import help_page
     from xladder.registry import WORKLOADS
 
-    if any(word in ("-h", "--help") for word in words):
-        return next(iter(WORKLOADS)), list(words)
+    if help_page.ASKED & {*words}:
+        summaries = {name: workload.summary for name, workload in WORKLOADS.items()} | OTHER_WORLDS
+        sys.stdout.write(help_page.without_workload(command, COMMANDS[command], summaries))
+        raise SystemExit(0)
     raise UsageError(
         f"`xladder {command}` needs a workload: {', '.join(WORKLOADS)} or a world such as cartpole or atari/pong "
         f"(`xladder worlds` lists all). For example: xladder {command} {next(iter(WORKLOADS))}"

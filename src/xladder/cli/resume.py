@@ -95,6 +95,8 @@ def resume_run(directory: RunDirectory, options: ResumeOptions, ready: Ready = l
     lengths = {name: getattr(options, name) for name in ("epochs", "steps", "frames", "iterations")}
     if options.ray is not None:
         resuming.move_to_cluster(directory, options.ray)
+    elif address := resuming.recorded_cluster(directory):
+        print_line(f"Ray is started here: the cluster at {address} is used only if you name it again, with `--ray`.")
     checkpoint = resuming.find_checkpoint(directory, print_line, options.rung, options.mesh)
     longer = resuming.lengthen(directory, checkpoint, lengths, print_line)
     tools = Tools(directory, options.tools)

@@ -114,6 +114,11 @@ def format_mean(values: np.ndarray) -> str:
     return signed(float(mean)) + (f" ± {interval:.1f}" if np.isfinite(interval) else "")
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with a noun that takes an `s` in the plural: `1 core`, `2 cores`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def signed(number: float, digits: int = 1) -> str:
     """A number as text, with a minus sign instead of a hyphen."""
     return f"{number:.{digits}f}".replace("-", "\u2212")

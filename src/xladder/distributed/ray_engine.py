@@ -255,7 +255,8 @@ def connect(address: str | None) -> tuple[Any, str | None]:
     try:
         # JAX warns about every fork. Ray's are harmless, as they call exec at once.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-        with signals_as_they_are():
+        # Ray's workers import from the directory in which it is started before anything else, so not from the user's.
+        with signals_as_they_are(), contextlib.chdir(folder):
             if address is None:
                 ray.init("local", include_dashboard=False, num_cpus=0, num_gpus=0, _temp_dir=f"{folder}/r", **quiet)
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
@@ -85,8 +86,13 @@ class Rendezvous:
         while True:
             try:
                 connection = JsonConnection(self._listener.accept()[0])
-            except OSError:
-                return
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE, errno.ECONNABORTED):
+                    return  # closed
+                if self._unproved:  # no descriptor is left: those who say nothing make room
+                    self._unproved.popleft().close()
+                time.sleep(RETRY)
+                continue
             self._unproved.append(connection)
             if len(self._unproved) > MOST_UNPROVED:  # somebody opens connections and says nothing
                 self._unproved.popleft().close()

@@ -105,7 +105,8 @@ class IQNLearner:
         return self.value.net
 
     def _value(self, width: int) -> ValueLearner:
-        net = ValueNet(CodesTorso(width, self.encoding), iqn_head(self.config, self.actions, width))
+        torso = CodesTorso(width, self.encoding, jnp.dtype(self.config.precision))
+        net = ValueNet(torso, iqn_head(self.config, self.actions, width))
         return ValueLearner(self.config, net, self.data_parallel)
 
     def _shapes(self, net: ValueNet) -> Params:
@@ -225,6 +226,7 @@ def iqn_head(config: LearnerConfig, actions: int, width: int) -> Head:
         apart=False,
         sigma=config.sigma,
         factorised=False,
+        dtype=jnp.dtype(config.precision),
     )
 
 

@@ -6,6 +6,8 @@ which at most F·V are one, so the product with the kernel is a sum of F·V of i
 Shapes: F frames, V cells, E codes, C channels, I inputs per frame, R entries of a frame that are not zero, H width.
 """
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -58,6 +60,7 @@ class CodesTorso(nn.Module):
 
     width: int
     encoding: Encoding
+    dtype: Any = jnp.float32  # of the factors of the product; looked-up rows are summed in float32
 
     def __call__(self, codes: jax.Array) -> jax.Array:
         """float32 […, H] from int8 […, F, V]."""
@@ -74,7 +77,7 @@ class CodesTorso(nn.Module):
         kernel = self.param("kernel", init, (inputs, self.width), jnp.float32)
         bias = self.param("bias", init, (self.width,), jnp.float32)
         if not lookup:
-            return nn.relu(affine(encode(codes, self.encoding), kernel, bias))
+            return nn.relu(affine(encode(codes, self.encoding), kernel, bias, self.dtype))
         return nn.relu(multiply(codes, kernel, self.encoding) + jnp.expand_dims(bias, range(codes.ndim - 2)))
 
 

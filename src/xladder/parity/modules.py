@@ -66,10 +66,10 @@ def check(
     fails, unless the outputs have different shapes.
 
     Args:
-        torch_module: a PyTorch module with float32 parameters. flax_module: a Flax Linen module of the same structure.
+        torch_module: a PyTorch module with float32 parameters.
+        flax_module: a Flax Linen module of the same structure.
         inputs: what both are called with: an array, a tuple of arguments, or a dict of arguments by name. Optional if
-        the
-            network takes one array and its first layer implies the shape, such as a linear layer.
+            the network takes one array and its first layer implies the shape, such as a linear layer.
         loss: PyTorch's and JAX's, each a function `loss(net, batch)` that calls `net` like the module and returns a
             number, or a tuple that begins with it. By default, the mean squared distance of all outputs from fixed
             random numbers, without the level "loss".
@@ -84,7 +84,7 @@ def check(
             gradients, one update and many updates.
 
     Returns:
-        A `Report`: `.passed`, `.levels`, `.where`, `.raise_if_failed()`; print it to see everything.
+        A `Report`, which has `passed`, `levels`, `where` and `raise_if_failed()`; print it to see everything.
     """
     if isinstance(updates, bool) or not isinstance(updates, int) or updates < 1:
         raise UsageError(f"`updates` is {updates!r}, but it has to be an integer of at least 1.")

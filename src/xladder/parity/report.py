@@ -21,9 +21,9 @@ class Report:
     """The differences between two modules, level by level in rising order."""
 
     levels: tuple[Level, ...]
-    """Per level: its largest difference (of the array furthest from passing), the tolerance, and whether it passed."""
+    """For every level, its largest difference (of the array furthest from passing), tolerance, and if it passed."""
     where: str
-    """Where the twins diverge at the first failed level: layers, or a parameter. Empty if all passed."""
+    """The layers or the parameter at which the twins diverge, at the first failed level. Empty if all passed."""
     notes: tuple[str, ...]
     """Caveats."""
     match: Match

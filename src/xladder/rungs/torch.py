@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from xladder.core.packages import missing_extra
+from xladder.core.statistics import counted
 from xladder.devices import cores
 from xladder.errors import UsageError
 from xladder.protocols import Config
@@ -51,10 +52,10 @@ def choose_threads(config: Config, given: int | None = None) -> str:
     """Set the number of threads, to `given` or to the fastest in a trial; returns a sentence that says which."""
     if given:
         torch.set_num_threads(given)
-        return f"PyTorch uses {given} of {cores()} threads, as requested."
+        return f"PyTorch uses {given} of {counted(cores(), 'thread')}, as requested."
     times = best_threads(config)
     tried = ", ".join(f"{threads}: {ms:.1f} ms" for threads, ms in sorted(times.items()))
-    return f"PyTorch uses {torch.get_num_threads()} of {cores()} threads (the fastest of a trial: {tried})."
+    return f"PyTorch uses {torch.get_num_threads()} of {counted(cores(), 'thread')} (the fastest of a trial: {tried})."
 
 
 def best_threads(config: Config) -> dict[int, float]:

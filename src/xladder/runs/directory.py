@@ -40,7 +40,7 @@ from xladder.runs.environment import environment
 from xladder.runs.folders import RUNS, WORD, command, file_name, new_folder
 from xladder.runs.locks import Lock
 from xladder.runs.plan_files import describe_plan, read_config, read_run_plan, run_metadata
-from xladder.runs.reading import Unreadable, links_below, read_json
+from xladder.runs.reading import Unreadable, links_below, read_json, special_below
 from xladder.settings import MOST_COUNT
 from xladder.trainer import OnNan
 
@@ -142,6 +142,8 @@ class RunDirectory:
         refuse_links(folder)
         try:
             lock = Lock(folder / "lock")
+            for name in ("media", "checkpoints"):  # empty folders get lost where a run is copied file by file
+                (folder / name).mkdir(exist_ok=True)
         except OSError as error:
             raise UsageError(f"`{folder}` cannot be written: {error.strerror or error}.") from None
         return cls(folder, found, writer_of(folder, found), lock, keeping, True, earlier=_read_earlier(folder))
@@ -321,7 +323,9 @@ class RunDirectory:
 def refuse_links(folder: Path) -> None:
     """Raise a `UsageError` if there is a link in a folder that is about to be written to: it may lead anywhere."""
     for link in links_below(folder):
-        raise UsageError(f"`{link}` is a link, and a run writes to its own folder only: remove it.")
+        raise UsageError(f"`{printable(link)}` is a link, and a run writes to its own folder only: remove it.")
+    for special in special_below(folder):
+        raise UsageError(f"`{printable(special)}` is neither a file nor a folder: remove it.")
 
 
 def _listed(tags: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 import time
@@ -34,13 +35,20 @@ def new_folder(name: str) -> Path:
     raise AssertionError("unreachable")
 
 
+def as_path(value: object, name: str) -> Path:
+    """A path that was given to a function from Python, as its argument `name`."""
+    if not isinstance(value, str | os.PathLike):
+        raise UsageError(f"`{name}` is {value!r}, but it has to be the path of a folder.")
+    return Path(value)
+
+
 def folder_for(name: str | None, out: str | Path | None, existing: bool = False) -> Path | None:
     """The folder of a run with a name of its own, which is `runs/NAME`, else `out`; None to make one up.
 
     A folder that exists already is refused, unless `existing`.
     """
     if name is None:
-        return None if out is None else Path(out)
+        return None if out is None else as_path(out, "out")
     if out is not None:
         raise UsageError("`--name` and `--out` both say where the run is written: give one of them.")
     if not isinstance(name, str) or not WORD.fullmatch(name):

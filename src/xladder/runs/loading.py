@@ -17,6 +17,7 @@ from xladder.plans import Plan, allow_imports
 from xladder.results import Result, Snapshot
 from xladder.runs import metrics
 from xladder.runs.directory import AGENTS, SNAPSHOTS
+from xladder.runs.folders import as_path
 from xladder.runs.plan_files import read_run_plan
 from xladder.runs.reading import MOST_ARRAY_BYTES, Unreadable, inside, read_json
 
@@ -37,7 +38,7 @@ def load(
     Returns:
         The run as `xladder.train` returned it; it can be evaluated, used as a policy and saved elsewhere.
     """
-    folder = Path(path)
+    folder = as_path(path, "path")
     allow_imports(imports, objects)
     with user_code.accepting_changes(changed_code):
         found = read_run_plan(folder)
@@ -69,7 +70,7 @@ def evaluate(
         changed_code: Whether to use them even if they have changed since the run was made.
 
     Returns:
-        The keys of `xladder eval --json`: `mean_return`, `ci95`, `random_return`, ….
+        The keys of `xladder eval --json`, such as `mean_return`, `ci95` and `random_return`.
     """
     result = run if isinstance(run, Result) else load(run, imports=imports, objects=objects, changed_code=changed_code)
     return result.evaluate(episodes or result.plan.workload.family.episodes, seed)

@@ -12,7 +12,7 @@ import numpy as np
 
 from xladder import user_code
 from xladder.devices import DeviceName
-from xladder.errors import UsageError
+from xladder.errors import UsageError, printable
 from xladder.plans import Plan, make_plan
 from xladder.registry import RungOptions
 from xladder.runs.reading import Unreadable, read_json
@@ -87,7 +87,8 @@ def read_config(path: Path) -> dict[str, Any]:
 def parse_plan(data: Any, where: str) -> Plan:
     """The inverse of `describe_plan`; `where` names the source in error messages."""
     _check_shape(data, where)
-    rung_options = data.get("options") or {}
+    rung_options = dict(data.get("options") or {})
+    rung_options.pop("ray", None)  # whoever answers there sends objects that are unpickled: only a user may name it
     listed = type(data["seeds"]) is list
     options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
     changes = _read(data["config"])
@@ -105,6 +106,8 @@ def parse_plan(data: Any, where: str) -> Plan:
 
 
 def _config_of(folder: Path) -> Path:
+    if not str(folder).isprintable():
+        raise UsageError(f"`{printable(folder)}` has control characters in its name: rename it.")
     if not (folder / "config.json").is_file():
         raise UsageError(f"`{folder}` is not a run directory: it has no config.json.")
     return folder / "config.json"

@@ -56,6 +56,15 @@ def links_below(folder: Path) -> Iterator[Path]:
         yield from (path for name in (*folders, *files) if (path := Path(place) / name).is_symlink())
 
 
+def special_below(folder: Path) -> Iterator[Path]:
+    """Whatever in a folder and below it is neither a file nor a folder nor a link, such as a pipe."""
+    for place, _, files in os.walk(folder):
+        for name in files:
+            path = Path(place) / name
+            if not is_regular(path) and not path.is_symlink():
+                yield path
+
+
 def is_regular(path: Path) -> bool:
     """Whether a path is a file, and not a link to one."""
     try:

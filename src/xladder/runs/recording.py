@@ -15,6 +15,7 @@ from xladder.plans import Plan, format_seeds
 from xladder.progress import SHORTEST_COMPILE, Meter
 from xladder.results import Result
 from xladder.runs.directory import Keeping, RunDirectory
+from xladder.runs.folders import as_path
 from xladder.trainer import Observer
 
 LOG_SECONDS = 30.0  # between progress lines in log.txt
@@ -108,7 +109,7 @@ def save(
     """Write a run directory for a result that was not recorded during training; `score`, if it has been evaluated."""
     keeping = Keeping(eval_episodes=eval_episodes)
     keeping.check()
-    directory = RunDirectory.create(path, result.plan, keeping)
+    directory = RunDirectory.create(as_path(path, "path"), result.plan, keeping)
     try:
         recorder = Recorder(directory)
         recorder.begin(devices.find(result.plan.device))

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from xladder.errors import UsageError
+from xladder.errors import UsageError, printable
 from xladder.plans import Plan, seed_groups
 from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
 from xladder.runs.checkpoints import Checkpoint
 from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.runs.folders import typed
+from xladder.runs.plan_files import read_run_settings
 from xladder.settings import as_whole
 from xladder.trainer import ResumeState
 
@@ -37,6 +38,12 @@ def find_checkpoint(
     chosen = choose_rung(directory.plan, checkpoint, rung or ("mesh" if mesh else None))
     directory.plan = on_rung(directory.plan, chosen, mesh)
     return checkpoint
+
+
+def recorded_cluster(directory: RunDirectory) -> str:
+    """The address of the Ray cluster on which a run trained; empty if there was none. It is never used by itself."""
+    recorded = (read_run_settings(directory.path).get("options") or {}).get("ray")
+    return printable(recorded) if recorded and "ray" in RUNGS[directory.plan.rung].options else ""
 
 
 def move_to_cluster(directory: RunDirectory, address: str) -> None:

@@ -57,7 +57,9 @@ def write(path: Path, form: str, state: Mapping[str, np.ndarray], metadata: Mapp
     else:
         from safetensors.numpy import save  # its `save_file` makes files that only their owner can read
 
-        content = save(dict(state), dict(metadata) if metadata else None)
+        # It writes the bytes as they lie in memory, so a transposed array or every second row would be wrong.
+        dense = {name: np.asarray(array, order="C") for name, array in state.items()}
+        content = save(dense, dict(metadata) if metadata else None)
     with path.open("xb") as file:
         file.write(content)
         file.flush()

@@ -147,7 +147,7 @@ class JaxModel(BaseModel):
 
     @property
     def policy(self) -> Policy:
-        """The online network, as a function in NumPy. It never changes: an update makes a new one."""
+        """The online network, as a function in NumPy. It never changes, because an update makes a new one."""
         if self._policy is None:
             self._policy = self._make_policy(host_params(self._learned))
         return self._policy

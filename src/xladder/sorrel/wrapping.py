@@ -17,7 +17,7 @@ _wrapped: dict[Callable[[], Any], Callable[[], Any]] = {}
 
 
 def wrap(environment: Any, world: Any = None, config: Any = None, *, max_turns: int | None = None) -> Callable[[], Any]:
-    """A sorrel environment as a world that `xladder.train` takes, on the rungs of host worlds.
+    """A sorrel environment as a world that `xladder.train` takes, on the rungs of host worlds::
 
         xladder.train(xladder.sorrel.wrap(make_env), rung="parallel")
         xladder.train(xladder.sorrel.wrap(TreasurehuntEnv, world, config), rung="parallel")

@@ -74,8 +74,9 @@ class Outcome:
     """The result of a sweep."""
 
     folder: Path
+    """The folder of the sweep."""
     trials: Sequence[Mapping[str, Any]]
-    """A row per trial, best first: number, settings, score, ticks trained."""
+    """A row per trial, best first, with its number, settings, score and ticks trained."""
     best: Mapping[str, Any]
     """The settings of the winner."""
     tuning_score: tuple[float, float]
@@ -446,8 +447,6 @@ class SweepRun:
         score = Coordinate(self.sweep.metric, *_spread(scores))
         lengths = np.array([row[plan.workload.length] for row in outcome.trials])
         draw_trials(media / "sweep.png", settings, score, self.sweep.sign, lengths < lengths.max(), title)
-        for leg in self.legs:
-            shutil.rmtree(leg.path / "checkpoints", ignore_errors=True)
         write_json(
             self.directory.path / RESULT,
             {
@@ -462,6 +461,8 @@ class SweepRun:
                 "command": outcome.command,
             },
         )
+        for leg in self.legs:  # only now: before the result is written, the sweep may have to be resumed
+            shutil.rmtree(leg.path / "checkpoints", ignore_errors=True)
 
 
 def _spread(scores: np.ndarray) -> tuple[np.ndarray, list[tuple[float, str]]]:

@@ -25,6 +25,7 @@ MOST_PROGRAMS = 16
 GENERATIONS = 10
 LATE = (0.1, 0.3, 1.0)  # the part of training whose mean is the score: the shortest in which an episode ended
 FEWEST_MEMBERS = 4
+MOST_TRIALS = 20_000
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,8 @@ def make_sweep(
     for flag, count, least in (("trials", trials, 1), ("test-seeds", test_seeds, 1)):
         if count is not None and count < least:
             raise UsageError(f"`--{flag}` is {count}, but it has to be {least} or more.")
+    if trials is not None and trials > MOST_TRIALS:
+        raise UsageError(f"`--trials` is {trials}, but it has to be {MOST_TRIALS:,} or less: they train at once.")
     if (length := plan.workload.length) in space:
         raise UsageError(
             f"`--{length}` is the length of training, the same for all trials: give one number. `--halve` stops bad "

@@ -20,6 +20,6 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"`--world.kwargs` has `{pair}`, but it has to be name=value, such as continuous=False.")
         try:
             found[name] = WORDS[text.lower()] if text.lower() in WORDS else ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
             found[name] = text
     return found

@@ -6,12 +6,12 @@ Shapes: N samples, n variables, which are the nodes of the graph.
 from __future__ import annotations
 
 import csv
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from xladder.errors import UsageError, brief
+from xladder.worlds.table_files import find_table
 
 NOISE = 0.1  # variance of the noise of linear models, as in Deleu et al. 2022
 MOST_VALUES = 64  # of a discrete variable
@@ -84,7 +84,7 @@ def read_csv(path: str, discrete: bool, most: int) -> Dataset:
 
 def _rows(path: str, where: str) -> tuple[list[str], list[list[str]]]:
     try:
-        with Path(path).expanduser().open(newline="", encoding="utf-8-sig") as file:
+        with find_table(path, "world.data").open(newline="", encoding="utf-8-sig") as file:
             table = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{where} cannot be read: {brief(error)}.") from error

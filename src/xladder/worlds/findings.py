@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from xladder.core.statistics import counted
 from xladder.worlds.envs import EnvSpec, Step, available
 
 STEPS, LONGEST = 256, 10_240
@@ -60,7 +61,8 @@ def check_ends(step_name: str, steps: Step, later: Callable[[], bool]) -> Iterat
     if steps.is_first.any():
         absent = steps.terminated & steps.truncated
         ends, cuts = ((flags & ~absent).sum() for flags in (steps.terminated, steps.truncated))
-        yield kept(f"episodes end and restart: {ends} terminations and {cuts} truncations with random actions")
+        ended = f"{counted(ends, 'termination')} and {counted(cuts, 'truncation')}"
+        yield kept(f"episodes end and restart: {ended} with random actions")
     elif later():
         yield noted(f"no episode ended within {len(steps.reward):,} steps of random actions, but some did later")
     else:

@@ -69,12 +69,12 @@ class FlowWorld(ABC):
     max_steps: int
     """Steps of the longest trajectory, including stop."""
     min_steps: int = 1
-    """Steps of the shortest trajectory, including stop, if that is known: updates are then compiled for fewer sizes."""
+    """Steps of the shortest trajectory, including stop; if it is given, updates are compiled for fewer sizes."""
     num_inputs: int | None = None
     """Number of one-hot inputs, if `encode` returns integers."""
     actions_per_token: int = 0
-    """If actions belong to the entries of `encode`, equally many to each and in their order: how many. A transformer
-    then reads each entry's logits from its own token; otherwise all from one token for the whole state."""
+    """How many actions belong to each entry of `encode`, in their order; 0 if they belong to the whole state. A
+    transformer reads an entry's logits from its own token, and with 0 all logits from one token."""
     num_terms: int = 0
     """Number of reward terms, K, for a sampler of all their weightings (`--learner.condition preferences`)."""
     modes_counted: int = 0

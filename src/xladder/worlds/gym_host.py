@@ -308,7 +308,9 @@ def _explain(env_id: str, reason: Exception) -> UsageError:
             )
         # Importing ale-py registers a hundred games under old names.
         known = [name for name, spec in registry.items() if "ale_py" not in str(spec.entry_point)]
-        near = difflib.get_close_matches(env_id, known, n=3, cutoff=0.5)
+        # Every name ends with a version, so that says nothing; the newest comes last.
+        newest = {name.partition("-v")[0]: name for name in known}
+        near = [newest[one] for one in difflib.get_close_matches(env_id.partition("-v")[0], newest, n=3, cutoff=0.5)]
         hint = f"The nearest are {', '.join(f'`gym/{name}`' for name in near)}. " if near else ""
         return UsageError(
             f"Gymnasium has no world `{env_id}`. {hint}"

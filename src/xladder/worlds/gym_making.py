@@ -25,6 +25,11 @@ from xladder.errors import UsageError, XladderError, brief, located, unknown
 from xladder.worlds.arguments import arguments
 from xladder.worlds.host_calls import call
 
+OUTSIDE = {
+    "RecordVideo": "writes files anywhere; every run leaves a replay in `media`",
+    "HumanRendering": "opens a window for each env",
+}
+"""Wrappers of Gymnasium that do more than change what is seen or done, and what."""
 CALL = re.compile(r"(?P<name>[\w.:]+)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 
@@ -152,7 +157,7 @@ def _wrapper(text: str) -> Callable[[Any], Any]:
         tree: Any = ast.parse(f"f({parts['arguments'] or ''})" if parts else "", mode="eval").body
         values = [ast.literal_eval(value) for value in tree.args]
         named = {word.arg: ast.literal_eval(word.value) for word in tree.keywords}
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
         raise UsageError(
             f"`--world.wrappers` has `{text}`, but it has to be `Name`, `Name(key=value)` or `module:Name`, such as "
             "`FlattenObservation` or `my_wrappers:Grey`."
@@ -160,6 +165,8 @@ def _wrapper(text: str) -> Callable[[Any], Any]:
     name = parts["name"] if parts else ""
     if ":" in name:
         return partial(_call_after, user_code.find(name, "wrapper"), values, named)
+    if name in OUTSIDE:
+        raise UsageError(f"`--world.wrappers` has `{name}`, which {OUTSIDE[name]}: leave it out.")
     if name not in wrappers.__all__:
         raise unknown("wrapper of Gymnasium", name, wrappers.__all__)
     return partial(_call_after, getattr(wrappers, name), values, named)

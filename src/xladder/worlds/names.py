@@ -274,8 +274,10 @@ def _unknown_world(name: str) -> UsageError:
     spellings = {_squash(known): known for known in WORLDS_OF_OUR_OWN}
     spellings |= {spelling: f"atari/{game}" for spelling, game in _ATARI.items()}
     spellings |= {spelling: world.name for spelling, world in _GYMNAX.items()}
+    group = sorted(world.name for world in _GYMNAX.values() if world.name.startswith(f"{name.rstrip('/')}/"))
     near = nearest(_squash(name), spellings, 0.65)
     hint = f" Did you mean `{spellings[near]}`?" if near else ""
+    hint = f" Did you mean one of {', '.join(dict.fromkeys(group))}?" if group else hint
     kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "gym/ID", "jaxmarl/NAME"])
     return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and module:Name of your own. {_LISTED}")
 

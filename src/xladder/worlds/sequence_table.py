@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from xladder.errors import UsageError
+from xladder.worlds.table_files import find_table
 
 COLUMNS = ("sequence", "value")
 MADE_UP = "ACGT"
@@ -24,9 +25,9 @@ def read_table(path: str) -> dict[str, float]:
     """Sequence → value of a table; of a made-up one if the path is empty."""
     if not path:
         return made_up()
-    file = Path(path)
-    if not file.is_file():
+    if not Path(path).expanduser().is_file():
         raise UsageError(f"`--world.table` is {path}, which is not a file: give a CSV or NPZ file of sequences.")
+    file = find_table(path, "world.table")
     pairs = _from_npz(file) if file.suffix.lower() == ".npz" else _from_csv(file)
     found: dict[str, float] = {}
     for place, (sequence, value) in enumerate(pairs, start=1):

@@ -39,6 +39,7 @@ class MultiAgentFamily(Family):
     presets = staticmethod(presets)
     check = staticmethod(settings.check)
     compared = staticmethod(settings.compared)
+    missing = staticmethod(settings.lacking)
     for_mesh = staticmethod(settings.for_mesh)
     columns = staticmethod(settings.columns)
     large_arrays = staticmethod(arrays.large_arrays)

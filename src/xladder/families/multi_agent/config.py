@@ -16,6 +16,7 @@ import numpy as np
 
 from xladder.core.statistics import format_mean, signed
 from xladder.errors import need, uneven
+from xladder.parity.precision import missing_rungs
 from xladder.protocols import Family
 from xladder.settings import check_counts
 
@@ -132,6 +133,8 @@ class LearnerConfig:
     """Fraction by which ε shrinks after each epoch."""
     epsilon_min: float = 0.0
     """Lower bound of ε."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the matrix products; parameters, targets and losses stay float32."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +234,11 @@ def check(config: Config) -> None:
         "make the batch smaller or `--learner.memory` larger",
     )
     world.check(need)
+
+
+def lacking(config: Config) -> dict[str, tuple[str, str]]:
+    """Rungs that cannot run these settings: name → (reason, a rung that can)."""
+    return missing_rungs(config.learner.precision)
 
 
 def for_mesh(config: C, devices: int) -> C:

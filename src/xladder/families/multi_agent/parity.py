@@ -10,6 +10,7 @@ Shapes: N agents, T turns, V cells in a view, U updates.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -27,6 +28,7 @@ from xladder.learners.iqn import IQNLearner, UpdateDraws
 from xladder.learners.value import Agent, Draws
 from xladder.parity import learner as learner_levels
 from xladder.parity.levels import Level, compare
+from xladder.parity.precision import check_comparable
 from xladder.replay import frames
 from xladder.replay.batch import Batch
 from xladder.replay.frames_host import HostFrameRing
@@ -63,6 +65,7 @@ class WalkDraws(NamedTuple):
 
 def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
     """All levels in order, with the settings of `config`. Later levels are measured even if one fails."""
+    check_comparable(config.learner.precision)
     # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(config, updates, seed))
@@ -70,6 +73,7 @@ def levels(config: Config, updates: int = 100, seed: int = 0) -> list[Level]:
 
 def forward(config: Config, params: Params, state: Mapping[str, np.ndarray]) -> Level:
     """Compare one network's outputs on both sides for random views; PyTorch's is loaded from sorrel's state_dict."""
+    config = replace(config, learner=replace(config.learner, precision="float32"))
     learner, other = Program(config).learner, twin(config)
     other.net.load_state_dict(bridge.to_torch("value", parameters.to_tree("iqn", state)))
     shape = (STATES, config.learner.n_frames, learner.cells)

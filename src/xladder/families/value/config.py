@@ -15,6 +15,7 @@ from xladder.errors import UsageError, uneven
 from xladder.families.value import own_torsos
 from xladder.families.value.learner_config import MEMBERS, LearnerConfig, PQNConfig
 from xladder.families.value.torsos import is_own, suited, takes
+from xladder.parity.precision import TORCH_RUNGS, missing_rungs
 from xladder.protocols import Family
 
 COMPARED_TICKS = 400
@@ -120,9 +121,9 @@ def lacking(config: ValueConfig) -> dict[str, tuple[str, str]]:
         found["actors"] = ("its replay memories keep transitions, not sequences with hidden states", "parallel")
     if config.world.scaling is not None:
         found["actors"] = ("its learner sees batches, not every observation that has to be counted", "parallel")
-    torch = "the PyTorch twin computes in float32" if config.learner.precision != "float32" else ""
-    torch = why_no_twin(config) or torch
-    return found | ({rung: (torch, "sequential") for rung in ("torch", "compiled", "hybrid")} if torch else {})
+    if torch := why_no_twin(config):
+        return found | dict.fromkeys(TORCH_RUNGS, (torch, "sequential"))
+    return found | missing_rungs(config.learner.precision)
 
 
 def why_no_twin(config: ValueConfig) -> str:

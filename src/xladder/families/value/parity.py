@@ -31,6 +31,7 @@ from xladder.families.value.torch_backend import make_learner
 from xladder.learners.value import Agent, ValueLearner
 from xladder.parity import learner as learner_levels
 from xladder.parity.levels import Level, compare
+from xladder.parity.precision import check_comparable
 from xladder.replay import history, history_host, priorities
 from xladder.replay.history import SampleIndices
 
@@ -47,11 +48,7 @@ def levels(config: ValueConfig, updates: int = 100, seed: int = 0) -> list[Level
     why = config.family.why_no_torch(config)
     if why:
         raise UsageError(f"There is nothing to compare with: {why}.")
-    if config.learner.precision != "float32":
-        raise UsageError(
-            f"`--learner.precision` is {config.learner.precision}, but the PyTorch twin computes in float32: "
-            "compare with `--learner.precision float32`."
-        )
+    check_comparable(config.learner.precision)
     # Highest precision: a GPU's default adds rounding errors, and this compares algorithms.
     with jax.default_matmul_precision("highest"):
         return list(_levels(_small(config), updates, seed))
