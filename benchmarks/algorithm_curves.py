@@ -6,6 +6,7 @@
     python benchmarks/algorithm_curves.py vectors flows hosted       worlds that no other benchmark trains
     python benchmarks/algorithm_curves.py catch --only iqn,rainbow   some rows again; other rows of the file are kept
     python benchmarks/algorithm_curves.py catch --scale 0.02         whether it runs; writes nothing
+    python benchmarks/algorithm_curves.py catch --random             random play of the file's rows again, nothing else
 
 Each piece is a file, results/curves-PIECE-cpu.json, written after every row. A row has the command line that trains the
 same; where a world is jittable, all its seeds are one program (`fused`). A curve is the mean over seeds with its 95 %
@@ -17,6 +18,7 @@ import json
 import shlex
 import time
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +33,7 @@ from xladder.runs.environment import environment
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS, EPISODES, POINTS = 8, 16, 40
+RANDOM_EPISODES = 1000  # cheap, and few of them say little
 VALUE = ("dqn", "double", "dueling", "c51", "qrdqn", "iqn", "munchausen", "rainbow", "pqn")
 LOSSES = ("tb", "db", "subtb", "fm", "fldb", "flsubtb", "vargrad", "mdb", "rtb")
 
@@ -118,12 +121,24 @@ def measure(row: Row, scale: float) -> dict:
     seconds = time.perf_counter() - begun
     found = {"name": row.name, "world": row.world, "preset": row.preset, "seeds": row.seeds, "command": row.line}
     found |= {"unit": unit, "length": getattr(result.config, unit), "seconds": round(seconds, 1)}
-    curve = returns(result) if unit == "steps" else distances(result)
+    curve = returns(result) | random_play(row.world, row.rung) if unit == "steps" else distances(result)
     return found | curve | {"git_commit": environment(devices.find("cpu"))["git_commit"]}
 
 
+@cache
+def random_play(world: str, rung: str) -> dict:
+    """The return of random actions; the agents that are evaluated beside them have hardly been trained."""
+    chosen = plan(world, rung, device="cpu", changes={"steps": 1, "evaluate_episodes": 0})
+    score = execute(chosen).evaluate(RANDOM_EPISODES)
+    return {
+        "random": float(score["random_return"]),
+        "random_ci95": float(score["random_ci95"]),
+        "random_episodes": RANDOM_EPISODES,
+    }
+
+
 def returns(result) -> dict:
-    """The curve of training returns, and the return of the greedy policy beside random play."""
+    """The curve of training returns, and the return of the greedy policy."""
     columns, per_tick = result.metrics, result.config.units_per_tick
     parts = np.array_split(np.arange(columns["return"].shape[1]), POINTS)
     weights = episode_weights("return", columns)
@@ -133,7 +148,6 @@ def returns(result) -> dict:
     return points([int((p[-1] + 1) * per_tick) for p in parts], each) | {
         "measure": "return",
         "end": mean_of(np.array(score["per_seed"])),
-        "random": float(score["random_return"]),
         "episodes": EPISODES,
     }
 
@@ -175,10 +189,17 @@ def main() -> None:
     parser.add_argument("pieces", nargs="+", choices=list(PIECES))
     parser.add_argument("--only", default="", help="names of rows, with commas; the file's other rows are kept")
     parser.add_argument("--scale", type=float, default=1.0, help="shortens runs, to try the script")
+    parser.add_argument("--random", action="store_true", help="measure random play only")
     options = parser.parse_args()
     only = set(filter(None, options.only.split(",")))
     for piece in options.pieces:
         out = RESULTS / f"curves-{piece}-cpu.json"
+        if options.random:
+            found = json.loads(out.read_text())
+            rungs = {row.name: row.rung for row in PIECES[piece]}
+            rows = [row | random_play(row["world"], rungs[row["name"]]) for row in found["rows"]]
+            write_json(out, found | {"rows": rows, "random_command": command()})
+            continue
         for row in PIECES[piece]:
             if only and row.name not in only:
                 continue

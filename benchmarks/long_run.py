@@ -1,7 +1,7 @@
 """Hours of training with a checkpoint about every ten seconds, watched from outside: does anything grow?
 
-    python benchmarks/long_run.py --minutes 120 --cores 0   writes results/long-run.json and docs/images/long-run.png
-    python benchmarks/long_run.py --draw                    draws the picture again
+    python benchmarks/long_run.py --minutes 120 --cores 0   writes results/long-run.json, then what --draw writes
+    python benchmarks/long_run.py --draw                    docs/images/long-run.png, and a table in docs/how-to/runs.md
 
 All families train at the same time, each in a process of its own. Every ten seconds /proc is asked for memory,
 descriptors, threads and CPU time, and the run directory for its size and progress. In the end every run gets SIGTERM,
@@ -13,6 +13,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -23,12 +24,14 @@ from pathlib import Path
 from rounds import command
 
 from xladder import devices
-from xladder.runs.disk import write_json
 from xladder.runs.environment import environment
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "long-run.json"
 PICTURE = ROOT / "docs" / "images" / "long-run.png"
+PAGE = ROOT / "docs" / "how-to" / "runs.md"
+BEGIN, END = "<!-- long run -->\n", "<!-- end of long run -->\n"
+SETTLED = 600.0  # seconds after which nothing should change any more
 FAMILIES = {  # lengths that no run reaches, and of which a row of metrics is complete within seconds
     "treasurehunt": ["--epochs", "100000"],
     "hypergrid": ["--iterations", "20000000"],
@@ -157,6 +160,12 @@ def end(process: subprocess.Popen, run: Path, log: Path) -> dict:
     }
 
 
+def write(file: Path, found: dict) -> None:
+    """The results as JSON, a sample a line."""
+    text = json.dumps(found, indent=1)
+    file.write_text(re.sub(r"\{\s+([^{}\[\]]*?)\s+\}", lambda match: f"{{{' '.join(match[1].split())}}}", text) + "\n")
+
+
 def measure(names: list[str], minutes: float, folder: Path, file: Path) -> None:
     """Train, sample, stop and resume; the file is written again with every sample."""
     import jax
@@ -164,7 +173,7 @@ def measure(names: list[str], minutes: float, folder: Path, file: Path) -> None:
     every = calibrate(names, folder)
     found = {
         "command": command(),
-        "environment": environment(jax.devices()[0]),
+        "environment": environment(jax.devices()[0]) | {"command": command()},
         "device": devices.describe(jax.devices()[0]),
         "note": "The machine did other work too: ticks per second of CPU time can be compared, not per wall second.",
         "cores": sorted(os.sched_getaffinity(0)),
@@ -183,10 +192,10 @@ def measure(names: list[str], minutes: float, folder: Path, file: Path) -> None:
         for name, process in processes.items():
             if process.poll() is None:
                 found["runs"][name]["samples"].append(sample(process, runs[name], begun))
-        write_json(file, found)
+        write(file, found)
     for name in names:
         found["runs"][name]["end"] = end(processes[name], runs[name], logs[name])
-        write_json(file, found)
+        write(file, found)
 
 
 def digest() -> str:
@@ -205,6 +214,48 @@ def rates(samples: list[dict], window: int = 12) -> dict[str, list[float]]:
     return table
 
 
+def table(found: dict) -> str:
+    """What the page shows: quantities after ten minutes and at the end, and how each run was ended and resumed."""
+    environment = found["environment"]
+    commit = f", commit `{environment['git_commit'][:10]}`" if environment["git_commit"] else ""
+    lines = [
+        f"`{found['command']}`, {found['device']}{commit}; after ten minutes → at the end:",
+        "",
+        "| | checkpoints | memory, MB | descriptors | threads | directory, MB | ticks per second of CPU time | ended |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, run in found["runs"].items():
+        samples, end = run["samples"], run["end"]
+        settled, last = next(s for s in samples if s["seconds"] >= SETTLED), samples[-1]
+        half = len(samples) // 2
+        speeds = [
+            (b["ticks"] - a["ticks"]) / (b["cpu_seconds"] - a["cpu_seconds"])
+            for a, b in ((settled, samples[half]), (samples[half], last))
+        ]
+        pairs = [
+            f"{settled[key]:.{digits}f} → {last[key]:.{digits}f}"
+            for key, digits in (("anonymous_mb", 1), ("descriptors", 0), ("threads", 0), ("directory_mb", 1))
+        ]
+        ended = f"exit {end['exit_code']}, {end['ticks_lost']} ticks lost, " + (
+            "resumed" if end["resumed_on"] else "NOT resumed"
+        )
+        saved = last["newest_checkpoint"] // run["checkpoint_every"]
+        speed = f"{speeds[0]:,.4g} in the first hour, {speeds[1]:,.4g} in the second"
+        lines.append(f"| {name} | {saved:,} | {' | '.join(pairs)} | {speed} | {ended} |")
+    return "\n".join(lines) + "\n"
+
+
+def shown(text: str) -> str:
+    """The table on a page."""
+    return text.partition(BEGIN)[2].partition(END)[0]
+
+
+def write_page() -> None:
+    """Put the table of the results into the page."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    PAGE.write_text(before + BEGIN + table(json.loads(RESULTS.read_text())) + END + rest.partition(END)[2])
+
+
 def draw() -> None:
     """A column per family, a row per quantity."""
     import matplotlib
@@ -217,7 +268,7 @@ def draw() -> None:
         len(PANELS), len(runs), figsize=(3.2 * len(runs), 1.35 * len(PANELS)), sharex=True, layout="constrained",
         squeeze=False,
     )  # fmt: skip
-    for column, (name, run) in zip(axes.T, runs.items(), strict=True):
+    for place, (column, (name, run)) in enumerate(zip(axes.T, runs.items(), strict=True)):
         samples = run["samples"]
         column[0].set_title(f"{name}\n{samples[-1]['newest_checkpoint'] // run['checkpoint_every']:,} checkpoints")
         speed = rates(samples)
@@ -226,10 +277,9 @@ def draw() -> None:
                 axis.plot(speed["minutes"], speed[key], color="#1b6ca8")
             else:
                 axis.plot([s["seconds"] / 60 for s in samples], [s[key] for s in samples], color="#1b6ca8")
-            axis.set_ylim(bottom=0)
-            axis.margins(y=0.2)
+            axis.set_ylim(0, 1.2 * axis.dataLim.y1)
             axis.spines[["top", "right"]].set_visible(False)
-            if column is axes.T[0]:
+            if place == 0:
                 axis.set_ylabel(title.replace(" without ", "\nwithout ").replace(" per ", "\nper ").replace(
                     " of the ", "\nof the "), fontsize=8)  # fmt: skip
         column[-1].set_xlabel("minutes")
@@ -244,7 +294,7 @@ def main() -> None:
     parser.add_argument("--cores", nargs="+", type=int, help="use these cores only (all)")
     parser.add_argument("--folder", type=Path, default=Path("long-run"), help="for the run directories and logs")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--draw", action="store_true", help="only draw the picture")
+    parser.add_argument("--draw", action="store_true", help="only draw the picture and write the table")
     options = parser.parse_args()
     if options.cores:
         os.sched_setaffinity(0, options.cores)  # and so do the processes it starts
@@ -253,6 +303,7 @@ def main() -> None:
         measure(options.families, options.minutes, options.folder, options.out)
     if options.out == RESULTS:
         draw()
+        write_page()
 
 
 if __name__ == "__main__":

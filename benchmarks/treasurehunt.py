@@ -32,11 +32,13 @@ EPSILON = 0.63
 HERE = Path(__file__).parent
 
 
-def settings(batch: int, epochs: int, observe: str = "together", epsilon: float = EPSILON) -> dict:
+def settings(
+    batch: int, epochs: int, observe: str = "together", epsilon: float = EPSILON, precision: str = "float32"
+) -> dict:
     return {
         "epochs": epochs,
         "world": {"observe": observe},
-        "learner": {"batch_size": batch, "epsilon": epsilon, "epsilon_decay": 0.0},
+        "learner": {"batch_size": batch, "epsilon": epsilon, "epsilon_decay": 0.0, "precision": precision},
     }
 
 
@@ -48,16 +50,18 @@ def rung_row(
     seeds: int = 1,
     observe: str = "together",
     epsilon: float = EPSILON,
+    precision: str = "float32",
 ) -> dict:
+    halved = f", {precision}" if precision != "float32" else ""
     facts = {
-        "name": f"{rung} on {device}" + (f", {seeds} seeds" if seeds > 1 else ""),
+        "name": f"{rung} on {device}" + (f", {seeds} seeds" if seeds > 1 else "") + halved,
         "batch": batch,
         "observe": observe,
         "epsilon": epsilon,
         "seeds": seeds,
     }
     try:
-        changes = settings(batch, epochs, observe, epsilon)
+        changes = settings(batch, epochs, observe, epsilon, precision)
         return facts | measure_apart(plan("treasurehunt", rung, seeds=seeds, device=device, changes=changes))
     except XladderError as error:
         return facts | {"error": str(error)}
@@ -149,7 +153,11 @@ def gpu_rows(epochs: int) -> list[partial]:
     for rung, times_longer in {"torch": 1, "compiled": 5, "sequential": 1, "parallel": 20, "fused": 20}.items():
         rows.append(partial(rung_row, rung, 256, "gpu", times_longer * epochs))
     rows.append(partial(rung_row, "fused", 256, "gpu", 20 * epochs, observe="in_turn"))
-    return rows + [partial(rung_row, "fused", 256, "gpu", 2 * epochs, seeds=seeds) for seeds in (128, 512)]
+    return rows + [
+        partial(rung_row, "fused", 256, "gpu", 2 * epochs, seeds=seeds, precision=precision)
+        for seeds in (128, 512)
+        for precision in ("float32", "bfloat16")
+    ]
 
 
 def sorrel_rows(python: str, device: str) -> list[partial]:

@@ -1,5 +1,6 @@
 """Settings of the documentation's site: `make docs` builds it, offline, into build/site."""
 
+import inspect
 import logging
 import re
 import sys
@@ -8,8 +9,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_extensions"), str(HERE.parent / "src")]
 
+from sphinx.ext.autodoc.mock import _MockObject
+from sphinx.util.logging import getLogger
+
 import xladder
 
+LOG = getLogger(__name__)
 project = "xladder"
 version = release = xladder.__version__
 author = "the authors of xladder"
@@ -43,6 +48,8 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 maximum_signature_line_length = 90
 autodoc_preserve_defaults = True
+autodoc_mock_imports = ["sorrel", "omegaconf"]  # which need another Python than the site is built with
+_MockObject.__signature__ = inspect.signature(lambda *args, **kwargs: None)  # our models copy that of sorrel's
 # A section lists its pages in order and then all others (`*`), of which there may be none.
 logging.getLogger("sphinx.sphinx.directives.other").addFilter(lambda record: "didn't match any" not in str(record.msg))
 
@@ -54,6 +61,32 @@ def keep_letters(app, what, name, obj, options, lines) -> None:
         lines[number] = "".join(x if x.startswith("`") else re.sub(r"(?<!\\)([*|])", r"\\\1", x) for x in pieces)
 
 
+def refuse_types(app, what, name, obj, options, lines) -> None:
+    """Types stand in signatures; one in a docstring is a sentence with a colon that napoleon has misread."""
+    for line in lines:
+        if line.startswith((":type:", ":rtype:")):
+            found = line.split(":")[2].strip()
+            LOG.warning("The docstring of %s reads as the type %r: take the colon out.", name, found)
+
+
+def shorten_signature(app, what, name, obj, options, signature, returned):
+    """Leave out what nobody passes: all of a record that xladder itself makes, and Flax's own fields of a module."""
+    if what != "class" or not signature:
+        return None
+    if "<factory>" in signature or "<function" in signature:
+        return "", None
+    signature = re.sub(r", parent: .*(?=\)$)", "", signature).replace("~typing.", "")
+    return signature.replace("<class 'jax.numpy.float32'>", "float32"), returned
+
+
+def skip_aliases(app, what, name, obj, skip, options):
+    """Fields of a NamedTuple are in its signature; Python's own text on each says nothing."""
+    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def setup(app) -> None:
-    """Connect what is above; before napoleon adds markup of its own."""
+    """Connect what is above: letters before napoleon adds markup of its own, the others after it."""
     app.connect("autodoc-process-docstring", keep_letters, priority=100)
+    app.connect("autodoc-process-docstring", refuse_types, priority=900)
+    app.connect("autodoc-process-signature", shorten_signature)
+    app.connect("autodoc-skip-member", skip_aliases)

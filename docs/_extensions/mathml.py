@@ -13,11 +13,17 @@ LOG = logging.getLogger(__name__)
 FRACTION = re.compile(r"(\\[td]?frac)\s*(\w)\s*(\w)")
 """A fraction without braces, such as `\\tfrac12`: docutils would read the number twelve."""
 PRIME = "<mo>'</mo>", '<mo lspace="0" rspace="0">′</mo>'
+THIN = '<mspace width="0.17em"></mspace>'
+NAME = re.compile(r"(</m(?:[in]|su[bp])>)(\s*<mi>\w\w+</mi>\s*<mo>&ApplyFunction;)")
+"""The name of a function after a factor: TeX leaves a thin space between them, and browsers none."""
+ARGUMENT = re.compile(r"(<mo>&ApplyFunction;</mo>)(?!\s*(?:<mrow>\s*)?<mo[^>]*>\()")
+"""The place between a function's name and an argument without brackets: the same."""
 
 
 def mathml(text: str, block: bool) -> str:
     """MathML for some LaTeX; a `MathError` if it is not understood."""
-    return str(tex2mathml(FRACTION.sub(r"\1{\2}{\3}", text), as_block=block)).replace(*PRIME)
+    found = str(tex2mathml(FRACTION.sub(r"\1{\2}{\3}", text), as_block=block)).replace(*PRIME)
+    return ARGUMENT.sub(rf"\1{THIN}", NAME.sub(rf"\1{THIN}\2", found))
 
 
 def convert(node: nodes.Element, block: bool) -> str:

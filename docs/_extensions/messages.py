@@ -34,6 +34,7 @@ TOPICS = {
     "parity": "Parity",
 }
 OTHERS = "Plans, settings and code of your own"
+COMMON = re.compile("an|and|are|as|be|but|for|from|has|have|in|is|it|its|no|not|of|or|so|that|the|there|this|to|which")
 
 
 def sentence(node: ast.AST) -> str:
@@ -62,7 +63,8 @@ def found() -> dict[str, set[tuple[str, int]]]:
             else:
                 continue
             text = re.sub(r"…[\s….]*…", "…", " ".join(text.split()))
-            if len(re.findall(r"[a-z]{2,}", text)) >= 3:  # not one that is only filled in
+            words = re.findall(r"[A-Za-z]{2,}", text)
+            if len(words) >= 3 and not all(map(COMMON.fullmatch, words)):  # others cannot be searched for
                 topics[topic].add((text, code))
     return topics
 
