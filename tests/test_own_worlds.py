@@ -134,7 +134,7 @@ def test_only_available_actions_are_taken_with_and_without_exploring():
     stack = np.array(run.seen.stack[0])
     stack[:, -1, -3:] = [1, 0, 0]
     draws = jax.jit(program.draw_act)(run.key[0], 0)
-    assert not np.asarray(program.random_actions(stack, draws)).any()
+    assert not np.asarray(program.explore(np.ones(len(stack), np.int32), stack, draws, np.float32(2))).any()
     assert not np.asarray(
         program.greedy(jax.tree.map(lambda x: x[0], run.agent.params), stack, (), draws).actions
     ).any()

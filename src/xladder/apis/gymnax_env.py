@@ -32,14 +32,15 @@ class GymnaxEnv(Environment[GameState, EnvParams]):
     def reset_env(self, key: jax.Array, params: EnvParams) -> tuple[jax.Array, GameState]:
         """Begin an episode. Returns the observation and the state."""
         state, observations = self.game.reset(key)
-        return observations[0], state
+        return self.game.interface.without_mask(observations)[0], state
 
     def step_env(
         self, key: jax.Array, state: GameState, action: Any, params: EnvParams
     ) -> tuple[jax.Array, GameState, jax.Array, jax.Array, dict[str, Any]]:
         """Act. Returns observation, state, reward, whether it terminated, and an empty dict."""
         state, made = self.game.step(key, state, jnp.asarray(action).astype(jnp.int32).reshape(1))
-        return made.observations[0], state, made.rewards[0], made.terminated[0], {}
+        seen = self.game.interface.without_mask(made.observations)[0]
+        return seen, state, made.rewards[0], made.terminated[0], {}
 
     def is_truncated(self, state: GameState, params: EnvParams) -> jax.Array:
         """Whether the last step reached the time limit."""
@@ -51,12 +52,12 @@ class GymnaxEnv(Environment[GameState, EnvParams]):
 
     def get_obs(self, state: GameState, params: EnvParams | None = None, key: jax.Array | None = None) -> jax.Array:
         """The observation in a state."""
-        return self.game.observe(state)[0]
+        return self.game.interface.without_mask(self.game.observe(state))[0]
 
     def observation_space(self, params: EnvParams | None = None) -> spaces.Box:
         """The observations."""
         shown = self.game.interface
-        return spaces.Box(float(shown.low), float(shown.high), shown.shape, shown.dtype)
+        return spaces.Box(float(shown.low), float(shown.high), shown.seen, shown.dtype)
 
     def action_space(self, params: EnvParams | None = None) -> spaces.Discrete:
         """The actions."""
@@ -65,3 +66,11 @@ class GymnaxEnv(Environment[GameState, EnvParams]):
     def render(self, state: GameState, params: EnvParams | None = None) -> np.ndarray:
         """uint8 [height, width, 3]: what a state looks like. Not for use under `jit`."""
         return self.game.picture(state)
+
+
+class MaskedGymnaxEnv(GymnaxEnv):
+    """One agent in a world of ours in which some actions are not always available."""
+
+    def get_avail_actions(self, state: GameState, params: EnvParams | None = None) -> jax.Array:
+        """bool [actions]: which actions are available."""
+        return self.game.interface.available(self.game.observe(state))[0]

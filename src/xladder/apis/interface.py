@@ -28,12 +28,23 @@ class Interface(NamedTuple):
     high: float
     actions: int
     masked: bool = False
-    """Whether the last `actions` numbers of an observation say which actions are available."""
+    """Whether the last `actions` entries of an observation's last axis say which actions are available."""
 
     @property
     def seen(self) -> tuple[int, ...]:
         """The shape of an observation without the mask."""
         return (*self.shape[:-1], self.shape[-1] - self.actions) if self.masked else self.shape
+
+    def without_mask(self, observations: Any) -> Any:
+        """Observations […, *seen] from [… , *shape]."""
+        return observations[..., : -self.actions] if self.masked else observations
+
+    def available(self, observations: Any) -> Any:
+        """bool […, actions]: which actions are available, from masked observations […, *shape].
+
+        An image has the mask in every row; the first row is read.
+        """
+        return observations[(..., *(0,) * (len(self.shape) - 1), slice(-self.actions, None))] > 0
 
 
 class Outcome(NamedTuple):

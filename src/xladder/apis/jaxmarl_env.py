@@ -49,7 +49,7 @@ class JaxMARLEnv(MultiAgentEnv):
     def reset(self, key: jax.Array) -> tuple[dict[str, jax.Array], GameState]:
         """Begin an episode. Returns observations by agent, and the state."""
         state, observations = self.game.reset(key)
-        return self._by_agent(self._unmasked(observations)), state
+        return self._by_agent(self.game.interface.without_mask(observations)), state
 
     @partial(jax.jit, static_argnums=0)
     def step_env(self, key: jax.Array, state: GameState, actions: dict[str, jax.Array]) -> Dicts:
@@ -68,23 +68,19 @@ class JaxMARLEnv(MultiAgentEnv):
 
     def get_obs(self, state: Any) -> dict[str, jax.Array]:
         """The observations in a state, by agent."""
-        return self._by_agent(self._unmasked(self.game.observe(state)))
+        return self._by_agent(self.game.interface.without_mask(self.game.observe(state)))
 
     @partial(jax.jit, static_argnums=0)
     def get_avail_actions(self, state: GameState) -> dict[str, jax.Array]:
         """bool [actions] by agent: which actions are available."""
         shown = self.game.interface
         if shown.masked:
-            return self._by_agent(self.game.observe(state)[:, -shown.actions :] > 0)
+            return self._by_agent(shown.available(self.game.observe(state)))
         return {agent: jnp.ones(shown.actions, bool) for agent in self.agents}
 
     def render(self, state: GameState) -> np.ndarray:
         """uint8 [height, width, 3]: what a state looks like. Not for use under `jit`."""
         return self.game.picture(state)
-
-    def _unmasked(self, observations: jax.Array) -> jax.Array:
-        shown = self.game.interface
-        return observations[:, : shown.seen[0]] if shown.masked else observations
 
     def _by_agent(self, part: jax.Array) -> dict[str, jax.Array]:
         return {agent: part[i] for i, agent in enumerate(self.agents)}

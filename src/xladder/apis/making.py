@@ -180,9 +180,10 @@ def _jaxmarl(request: Request) -> Any:
 
 
 def _gymnax(request: Request) -> Any:
-    from xladder.apis.gymnax_env import GymnaxEnv
+    from xladder.apis.gymnax_env import GymnaxEnv, MaskedGymnaxEnv
 
-    return GymnaxEnv(_jax_game(request), request.name)
+    game = _jax_game(request)
+    return (MaskedGymnaxEnv if game.interface.masked else GymnaxEnv)(game, request.name)
 
 
 MAKERS: dict[str, Callable[[Request], Any]] = {

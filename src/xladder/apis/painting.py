@@ -36,8 +36,7 @@ def paint_turn(world: WorldSettings, leaves: Any) -> np.ndarray:
 
 def paint_observation(name: str, observation: np.ndarray, interface: Interface) -> np.ndarray:
     """uint8 [height, width, 3]: an observation of a world of the value family."""
-    seen = observation[: interface.seen[0]] if interface.masked else observation
-    return draw_observations(name, np.asarray(seen)[None])[0]
+    return draw_observations(name, np.asarray(interface.without_mask(observation))[None])[0]
 
 
 @cache

@@ -41,11 +41,13 @@ class ParallelGame(SharedGame[HostGame], ParallelEnv[str, Any, int]):
 
     def _by_agent(self, observations: np.ndarray) -> dict[str, Any]:
         whole = dict(zip(self.possible_agents, observations, strict=True))
-        interface = self._game.interface
-        if not interface.masked:
+        shown = self._game.interface
+        if not shown.masked:
             return {agent: whole[agent] for agent in self.agents}
-        size = interface.seen[0]
         return {
-            agent: {"observation": whole[agent][:size], "action_mask": whole[agent][size:].astype(np.int8)}
+            agent: {
+                "observation": shown.without_mask(whole[agent]),
+                "action_mask": shown.available(whole[agent]).astype(np.int8),
+            }
             for agent in self.agents
         }

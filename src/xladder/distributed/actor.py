@@ -114,4 +114,5 @@ def _choose(
 ) -> jax.Array:
     mine = slice(env_slice.first, env_slice.first + env_slice.count)
     draws = jax.tree.map(lambda x: x[mine], env_slice.program.draw_act(key, step))
-    return jnp.where(draws.explore < epsilon, draws.action, env_slice.program.greedy(params, stack, (), draws).actions)
+    greedy = env_slice.program.greedy(params, stack, (), draws).actions
+    return env_slice.program.explore(greedy, stack, draws, epsilon)

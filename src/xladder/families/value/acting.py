@@ -245,10 +245,14 @@ class ActingProgram(Portable):
         noise = jnp.zeros((n, 0), jnp.float32)
         if learner.noise_size:
             noise = jax.random.normal(keys.address(key, step, 1, Stream.NOISE), (n, learner.noise_size))
-        if self.spec.masked:
-            return ActDraws(uniforms[..., 0], uniforms[..., 1], uniforms[..., 2:], noise)
-        action = (uniforms[..., 1] * self.spec.actions).astype(jnp.int32)
-        return ActDraws(uniforms[..., 0], jnp.minimum(action, self.spec.actions - 1), uniforms[..., 2:], noise)
+        return self.act_draws(uniforms, noise)
+
+    def act_draws(self, uniforms: jax.Array, noise: jax.Array) -> ActDraws:
+        """The random numbers of an action selection, from uniform ones [N, 2 + Q]."""
+        explore, action, taus = uniforms[..., 0], uniforms[..., 1], uniforms[..., 2:]
+        if not self.spec.masked:
+            action = jnp.minimum((action * self.spec.actions).astype(jnp.int32), self.spec.actions - 1)
+        return ActDraws(explore, action, taus, noise)
 
     def epsilon(self, tick: Array, hyperparams: Any = None) -> Array:
         """float32 […]: ε in a tick, for hyperparameters […]; those of the settings if not given."""
@@ -287,11 +291,19 @@ class ActingProgram(Portable):
         # A copy, not an alias: a donated state must not hold one buffer twice.
         return agent._replace(target=agent.target | {"normaliser": jax.tree.map(jnp.copy, found)})
 
-    def random_actions(self, stack: jax.Array, draws: ActDraws) -> jax.Array:
-        """int32 [N]: random actions, uniform over those that are available."""
-        if not self.spec.masked:
-            return draws.action
-        return random_available(available(self.spec, stack[:, -1]), draws.action)
+    def explore(self, greedy: jax.Array, stack: jax.Array, draws: ActDraws, epsilon: jax.Array) -> jax.Array:
+        """int32 [N]: the greedy actions in states [N, F, …], or with probability ε random ones.
+
+        Random actions are uniform over those that are available.
+        """
+        random = draws.action
+        if self.spec.masked:
+            random = random_available(available(self.spec, stack[:, -1]), random)
+        return jnp.where(draws.explore < epsilon, random, greedy)
+
+    def is_idle(self, step: Step) -> jax.Array:
+        """bool [N]: whether an action had no effect, because the episode was over, or for an absent agent."""
+        return step.is_first | (step.terminated & step.truncated)
 
     def greedy(self, params: Params, stack: jax.Array, hidden: Any, draws: ActDraws) -> Choice:
         """The greedy actions in states [N, F, …], after hidden states [N, H]; () for a network without memory."""

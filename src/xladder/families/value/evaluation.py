@@ -20,13 +20,13 @@ from xladder.core import keys
 from xladder.core.mapping import over_seeds, pick
 from xladder.core.statistics import mean_and_interval
 from xladder.core.types import Compiled, Params
-from xladder.families.value.acting import Choice, random_available
+from xladder.families.value.acting import Choice
 from xladder.families.value.advice import advise
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, RecurrentPolicy, ValuePolicy
-from xladder.worlds.envs import Envs, available
+from xladder.worlds.envs import Envs
 from xladder.worlds.hosted import HostedEnvs
 
 AT_ONCE = 32  # parallel episodes
@@ -326,12 +326,10 @@ def _choose(
     num_envs, learner = stack.shape[0], program.learner
     fractions = program.config.learner.act_quantiles if learner.fractions else 0
     uniforms = jax.random.uniform(keys.address(key, step, agent, keys.Stream.ACT), (num_envs, 2 + fractions))
-    values, hidden = learner.act(params, stack, hidden, uniforms[:, 2:], None)
-    action = jnp.minimum((uniforms[:, 1] * program.spec.actions).astype(jnp.int32), program.spec.actions - 1)
-    if program.spec.masked:
-        action = random_available(available(program.spec, stack[:, -1]), uniforms[:, 1])
+    draws = program.act_draws(uniforms, jnp.zeros((num_envs, 0), jnp.float32))
+    values, hidden = learner.act(params, stack, hidden, draws.taus, None)
     best = jnp.argmax(values, axis=-1).astype(jnp.int32)
-    return Choice(jnp.where(uniforms[:, 0] < epsilon, action, best), hidden)
+    return Choice(program.explore(best, stack, draws, epsilon), hidden)
 
 
 def choose_one(config: ValueConfig, params: Params, seed: int, compiled: Compiled) -> Callable[[np.ndarray], int]:

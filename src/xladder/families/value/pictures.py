@@ -157,8 +157,11 @@ def play(config: ValueConfig, params: Params, seed: int = 0) -> Episode:
             rewards.append(float(answer.reward.sum()))
     finally:
         actor.close()
+    shown, spec = np.stack(frames), config.world.spec()
+    if spec.masked:
+        shown = shown[..., : -spec.actions]
     how = partial(draw_observations, config.name)
-    return Episode(np.stack(frames), np.array(rewards), how, np.stack(states), np.array(actions))
+    return Episode(shown, np.array(rewards), how, np.stack(states), np.array(actions))
 
 
 def _screens(config: ValueConfig, params: Params, seed: int) -> Episode:

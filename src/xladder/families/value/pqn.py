@@ -22,6 +22,7 @@ from xladder.core.mapping import one_by_one, over_seeds
 from xladder.core.types import Array, Params
 from xladder.families.value.acting import ActDraws, ActingProgram, AgentMetrics, EpisodeTotals, Metrics, Seen
 from xladder.learners.pqn import Agent, Hyperparams, PQNLearner, Rollout
+from xladder.worlds.envs import Step
 
 
 class Counters(NamedTuple):
@@ -148,18 +149,9 @@ class Program(ActingProgram):
 
         def advance(carry: tuple, drawn: tuple[ActDraws, jax.Array]) -> tuple[tuple, tuple[Rollout, Ended]]:
             (seen, score, worlds), (draws, step_keys) = carry, drawn
-            values = self.learner.values(params, seen.stack, None, None)  # [N, A]
-            actions = jnp.where(draws.explore < epsilon, draws.action, jnp.argmax(values, axis=-1).astype(jnp.int32))
+            actions, values = self.choose(params, seen.stack, draws, epsilon)
             worlds, step = envs.step(step_keys, worlds, actions)
-            row = Rollout(
-                states=seen.stack,
-                actions=actions,
-                rewards=self.reward(step),
-                terminated=step.terminated,
-                truncated=step.truncated,
-                idle=step.is_first,
-                values=values.max(-1),
-            )
+            row = self.row(seen.stack, actions, step, values)
             seen, score, *ended = self.watch(seen, score, step)
             return (seen, score, worlds), (row, Ended(*ended))
 
@@ -173,19 +165,14 @@ class Program(ActingProgram):
         """A rollout of agents that share worlds, rows [S·A, …]: all choose their actions before the worlds step."""
 
         def choose(run: TrainState, step: jax.Array) -> tuple[jax.Array, jax.Array]:
-            draws, epsilon = self.draw_act(run.key, step), self.epsilon(tick, run.agent.hyperparams)
-            values = self.learner.values(run.agent.params, run.seen.stack, None, None)  # [N, K]
-            greedy = jnp.argmax(values, axis=-1).astype(jnp.int32)
-            return jnp.where(draws.explore < epsilon, self.random_actions(run.seen.stack, draws), greedy), values.max(
-                -1
-            )
+            epsilon = self.epsilon(tick, run.agent.hyperparams)
+            return self.choose(run.agent.params, run.seen.stack, self.draw_act(run.key, step), epsilon)
 
         def advance(runs: TrainState, step: jax.Array) -> tuple[TrainState, tuple[Rollout, Ended]]:
             acting, stack = runs._replace(worlds=()), runs.seen.stack
             actions, values = over_seeds(lambda run: choose(run, step), acting)
             worlds, answers = self.step_worlds(runs.key, runs.worlds, actions, step)
-            waiting = answers.is_first | (answers.terminated & answers.truncated)
-            row = Rollout(stack, actions, self.reward(answers), answers.terminated, answers.truncated, waiting, values)
+            row = self.row(stack, actions, answers, values)
             seen, score, *ended = over_seeds(lambda given: self.watch(*given), (runs.seen, runs.score, answers))
             return runs._replace(seen=seen, score=score, worlds=worlds), (row, Ended(*ended))
 
@@ -197,6 +184,19 @@ class Program(ActingProgram):
             runs._replace(worlds=()),
         )
         return runs, rows._replace(values=jnp.concatenate([rows.values, last[:, None]], axis=1)), ended
+
+    def choose(
+        self, params: Params, stack: jax.Array, draws: ActDraws, epsilon: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """An action for every env, random with probability ε, and the value of the greedy one; [N] each."""
+        values = self.learner.values(params, stack, None, None)  # [N, A]
+        greedy = jnp.argmax(values, axis=-1).astype(jnp.int32)
+        return self.explore(greedy, stack, draws, epsilon), values.max(-1)
+
+    def row(self, stack: jax.Array, actions: jax.Array, step: Step, values: jax.Array) -> Rollout:
+        """One step of a rollout, leaves [N, …]: actions in states `stack` and what came of them."""
+        rewards, idle = self.reward(step), self.is_idle(step)
+        return Rollout(stack, actions, rewards, step.terminated, step.truncated, idle, values)
 
     def rollout_only(self, counters: Counters, runs: TrainState) -> Any:
         """The rollout of a tick without learning."""

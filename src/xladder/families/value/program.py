@@ -157,8 +157,7 @@ class Program(ActingProgram):
     def choose(self, agent: Agent, seen: Seen, draws: ActDraws, epsilon: jax.Array) -> Choice:
         """An action for every env, random with probability ε."""
         greedy = self.greedy(agent.params, seen.stack, seen.hidden, draws)
-        random = self.random_actions(seen.stack, draws)
-        return greedy._replace(actions=jnp.where(draws.explore < epsilon, random, greedy.actions))
+        return greedy._replace(actions=self.explore(greedy.actions, seen.stack, draws, epsilon))
 
     def observe(self, run: TrainState, choice: Choice, step: Step) -> tuple[TrainState, jax.Array, jax.Array]:
         """Record the outcome of the actions. Also returns the return and length of each episode that ended, or nan."""
