@@ -67,10 +67,15 @@ def dropin(machine: str, key: str) -> str:
     return times(row["times_faster"][key])
 
 
-def best_torch(case: str, of: str, to: str) -> str:
-    """How many times faster one rung is than another on the H200, where PyTorch is at its best."""
-    spent = {row["rung"]: row["ms"] for row in rows("strongest-torch-gpu") if row["case"] == case}
-    return times(spent[to] / spent[of])
+def spent(machine: str, case: str) -> dict[str, float]:
+    """Milliseconds per tick of each rung, in the run that compared PyTorch at its best."""
+    return {row["rung"]: row["ms"] for row in rows(f"strongest-torch-{machine}") if row["case"] == case}
+
+
+def best_torch(machine: str, case: str) -> str:
+    """How many times faster `fused` is than the faster of PyTorch's two rungs."""
+    ms = spent(machine, case)
+    return times(min(ms["torch"], ms["compiled"]) / ms["fused"])
 
 
 def compiled_on_cpu(case: str) -> str:
@@ -88,15 +93,20 @@ def whole(machine: str) -> tuple[str, str]:
     return times(epochs), times(steps)
 
 
-def strongest(what: str, of: str, to: str) -> list[tuple[str, ...]]:
-    """Three lines with PyTorch at its best."""
+def strongest() -> list[tuple[str, ...]]:
+    """Lines with PyTorch at its best: `compiled` against `torch`, and `fused` against the better of the two."""
     cases = {"treasure hunt": "treasurehunt-256", "hypergrid": "hypergrid-20^4", "CartPole, DQN": "cartpole"}
-    cpu = {case: compiled_on_cpu(case) if of == "compiled" else "–" for case in cases.values()}
-    whats = [what, "", ""]
-    return [
-        (first, "", name, cpu[case], best_torch(case, of, to))
-        for first, (name, case) in zip(whats, cases.items(), strict=True)
-    ]
+    compiled, fused = [], []
+    for name, case in cases.items():
+        gpu = spent("gpu", case)
+        compiled.append(("", "", name, compiled_on_cpu(case), times(gpu["torch"] / gpu["compiled"])))
+        cpu = best_torch("cpu", case)
+        if case == "treasurehunt-256":
+            cpu += f" / {best_torch('cpu', 'treasurehunt-64')}"
+        fused.append(("", "", name, cpu, best_torch("gpu", case)))
+    compiled[0] = ("nothing, but PyTorch is compiled (`compiled`)", *compiled[0][1:])
+    fused[0] = ("`fused` against the best PyTorch", *fused[0][1:])
+    return [*compiled, *fused]
 
 
 def table() -> str:
@@ -134,8 +144,7 @@ def table() -> str:
         ),
         ("", "", "hypergrid, 4 / 64", *grids("fused", cpu=", 4 seeds", gpu=", 64 seeds")),
         ("", "", "MinAtar, 16 / 128", minatar("cpu", "fused/16"), minatar("gpu", "fused/128")),
-        *strongest("nothing, but PyTorch is compiled (`compiled`)", "compiled", "torch"),
-        *strongest("`fused` against that PyTorch", "fused", "compiled"),
+        *strongest(),
     ]
     return HEAD + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 

@@ -4,6 +4,7 @@
     python benchmarks/peers.py --device cpu --cases cartpole
     python benchmarks/peers.py --tiny                          whether it runs, on a CPU
     python benchmarks/peers.py --make                          prints how each peer's environment is made
+    python benchmarks/peers.py --table FILE                    a file of results as the table of the docs
 
 A peer has an environment of its own, `build/environments/NAME` (or below `--environments`): a Python in `bin/python`
 and, where the peer is a script rather than a package, its repository in `src`. If the folder has an executable `py`,
@@ -235,7 +236,10 @@ CASES = {
     "cartpole": ("CartPole, DQN: 10 envs, batch 128, an update every 10 steps", "steps"),
     "minatar": ("MinAtar Breakout, PQN: 128 envs, rollouts of 32", "steps"),
     "hypergrid": ("hypergrid 20⁴: trajectory balance, batch 16", "iterations"),
-    "treasurehunt": ("treasure hunt: five agents, 50 turns, an update each", "epochs"),
+    "treasurehunt": (
+        "treasure hunt: five agents that observe together (sorrel's: in turn), batch 64 on a CPU",
+        "epochs",
+    ),
 }
 
 TIMED = ("treasurehunt", "hypergrid")  # a few of their epochs or iterations, after learning has started
@@ -302,6 +306,26 @@ def show(rows: list[dict], console: Console) -> None:
                 console.print(f"{row['name']}: {row['error']}", highlight=False, markup=False, soft_wrap=True)
 
 
+HEAD = ("", "seeds", "length", "per second", "× best peer", "compile, s", "whole, s", "score", "MB")
+
+
+def markdown(rows: list[dict]) -> str:
+    """The table of a file of results for the docs."""
+    text = f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}\n"
+    for case, (title, unit) in CASES.items():
+        mine = [row for row in rows if row["case"] == case and "error" not in row]
+        if not mine:
+            continue
+        text += f"| **{title}** |{' |' * (len(HEAD) - 1)}\n"
+        for row in mine:
+            name, seeds, length, rate, times, compiling, whole, _, score, memory = cells(row)
+            shown = name if row["peer"] else f"`{name}`"
+            text += (
+                f"| {' | '.join([shown, seeds, f'{length} {unit}', rate, times, compiling, whole, score, memory])} |\n"
+            )
+    return text
+
+
 def cells(row: dict) -> list[str]:
     """A row as text."""
 
@@ -333,11 +357,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600, help="no row begins after this time")
     parser.add_argument("--limit", type=float, default=900, help="seconds after which a row is stopped")
     parser.add_argument("--make", action="store_true", help="print how the environments are made")
+    parser.add_argument("--table", type=Path, metavar="FILE", help="print a file of results as Markdown")
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/peers-DEVICE.json)")
     options = parser.parse_args()
     if unknown := set(options.cases.split(",")) - set(CASES):
         parser.error(f"there is no case {', '.join(sorted(unknown))}: choose from {', '.join(CASES)}")
     folder, console = options.environments.absolute(), Console(width=140)
+    if options.table:
+        print(markdown(json.loads(options.table.read_text())["rows"]), end="")
+        return
     if options.make:
         for peer in PEERS:
             console.print(made(peer, Path("build/environments")), highlight=False, markup=False, soft_wrap=True)

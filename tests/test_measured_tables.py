@@ -33,6 +33,12 @@ def test_the_table_in_the_docs_is_made_from_the_results():
     assert "hypergrid, the step | 1.07× | 0.63× |" in table
 
 
+def test_peers_on_a_cpu_are_shown_as_measured():
+    rows = json.loads((HERE / "benchmarks" / "results" / "peers-cpu.json").read_text())["rows"]
+    page = (HERE / "docs" / "benchmarks" / "claims.md").read_text()
+    assert f"<!-- peers -->\n{benchmark('peers').markdown(rows)}<!-- end of peers -->" in page
+
+
 def test_the_long_run_is_shown_as_it_was():
     long_run = benchmark("long_run")
     assert long_run.shown(long_run.PAGE.read_text()) == long_run.table(json.loads(long_run.RESULTS.read_text()))
