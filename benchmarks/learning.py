@@ -1,10 +1,12 @@
-"""Does a rung learn as well as sorrel? The default settings for 1000 epochs on several seeds, evaluated.
+"""Does a rung learn as well as sorrel, or as another rung? Several seeds of a preset, evaluated; the default for 1000
+epochs.
 
     python benchmarks/learning.py --rung fused --seeds 32 --device gpu
+    python benchmarks/learning.py --rung torch --preset demo --seeds 8
     python benchmarks/learning.py --rung torch --runs DIR DIR …    evaluates runs made by `xladder train`
 
-Prints, with 95 % intervals over seeds, the mean return of the last tenth (ε ≈ 0.4) and without exploration, beside what
-was measured with sorrel 1.6.0 at the same settings.
+Prints, with 95 % intervals over seeds, the mean return of the last tenth and without exploration; for the default
+settings beside what was measured with sorrel 1.6.0. Writes the curves as well.
 """
 
 import argparse
@@ -31,10 +33,12 @@ SORREL = {"last_tenth": 152.0, "greedy": 196.0, "greedy_std": 48.0, "random": 16
 
 def summarise(runs: list[Path], episodes: int) -> dict:
     values = {"last_tenth": [], "greedy": [], "random": []}
+    curves = []
     for run in runs:
         result = xladder.load(run)
         returns = result.metrics["return"]
         found = evaluate(result.config, result.params, episodes, 0, compiled)
+        curves += returns.round(2).tolist()
         values["last_tenth"] += list(returns[:, -max(1, returns.shape[1] // 10) :].mean(1))
         values["greedy"] += list(found.returns.sum(-1).mean(1))
         values["random"] += list(found.random[0].sum(-1))  # the same boards for every run: count episodes, not runs
@@ -42,37 +46,42 @@ def summarise(runs: list[Path], episodes: int) -> dict:
     for name, entries in values.items():
         mean, interval = mean_and_interval(np.array(entries[: episodes if name == "random" else None]))
         summary |= {name: float(mean), f"{name}_ci95": float(interval)}
-    return summary
+    return summary | {"curves": curves}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rung", default="fused")
+    parser.add_argument("--preset", default="default")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--episodes", type=int, default=100)
     parser.add_argument("--runs", type=Path, nargs="+", help="evaluate these runs instead of training new ones")
-    parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/learning-RUNG.json)")
+    parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/learning-[PRESET-]RUNG.json)")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         runs = options.runs or [Path(folder) / "run"]
         if not options.runs:
-            words = ["--rung", options.rung, "--seeds", str(options.seeds), "--device", options.device]
+            words = ["--rung", options.rung, "--preset", options.preset]
+            words += ["--seeds", str(options.seeds), "--device", options.device]
             if command(["train", "treasurehunt", *words, "--eval-episodes", "0", "--out", str(runs[0])]):
                 sys.exit("the run failed")
         row = summarise(runs, options.episodes)
-    table = Table(title=f"treasurehunt, default settings, {row['epochs']} epochs: total return per epoch")
-    for head in ("", "seeds", "last tenth (ε ≈ 0.4)", "without exploration", "random play"):
+    peer = {"sorrel": SORREL} if options.preset == "default" else {}
+    table = Table(title=f"treasurehunt, preset {options.preset}, {row['epochs']} epochs: total return per epoch")
+    for head in ("", "seeds", "last tenth", "without exploration", "random play"):
         table.add_column(head)
-    for name, one in {options.rung: row, "sorrel 1.6.0": SORREL}.items():
+    for name, one in {options.rung: row, **peer}.items():
         cells = [
             f"{one[k]:.1f}" + (f" ± {one[f'{k}_ci95']:.1f}" if f"{k}_ci95" in one else "")
             for k in ("last_tenth", "greedy", "random")
         ]
         table.add_row(name, str(one.get("seeds", 1)), *cells)
     Console(width=110).print(table)
-    out = options.out or HERE / "results" / f"learning-{options.rung}.json"
-    write_json(out, {"rung": options.rung, **row, "sorrel": SORREL, **environment(devices.find(options.device))})
+    name = options.rung if options.preset == "default" else f"{options.preset}-{options.rung}"
+    out = options.out or HERE / "results" / f"learning-{name}.json"
+    facts = {"rung": options.rung, "preset": options.preset, **row, **peer}
+    write_json(out, facts | environment(devices.find(options.device)))
 
 
 if __name__ == "__main__":

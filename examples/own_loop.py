@@ -72,7 +72,7 @@ def main():
     start = params, params, optimiser.init(params), history.init_cursor(), memory, state, stack, jnp.ones(ENVS, bool)
     _, ended = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(STEPS)))(start)
     for quarter in jnp.split(ended, 4):
-        print(f"{STEPS // 4 * ENVS / max(1, int(quarter.sum())):6.0f} steps per episode")
+        print(f"{STEPS // 4 * ENVS / max(1, int(quarter.sum())):6.1f} steps per episode")
 
 
 if __name__ == "__main__":

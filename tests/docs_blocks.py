@@ -4,10 +4,12 @@ Blocks of one page run in order, in one folder. ```python blocks share a namespa
 begin with `$ ` are commands. A comment on the line before a fence says more:
 
     <!-- test: slow -->           runs in `make test-docs` and `make test-all`, not in `make test`
-    <!-- test: skip REASON -->    is not run; flags of `xladder` commands are checked all the same
+    <!-- test: skip REASON -->    is not run; `xladder` commands are parsed and planned all the same
     <!-- test: file NAME -->      is written to a file of this name
     <!-- test: fails N -->        ends with exit code N
-    <!-- test: output -->         every line shown must be printed, in this order; `…` stands for anything
+
+Every line that is shown after a command must be printed, in this order. `…` stands for anything, a number with a decimal
+point or a time of day for any other, since they are measured.
 """
 
 import re
@@ -18,7 +20,8 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent
-COMMENT = re.compile(r"<!-- test: (slow|skip|file|fails|output)(?: (.*?))? -->")
+COMMENT = re.compile(r"<!-- test: (slow|skip|file|fails)(?: (.*?))? -->")
+MEASURED = re.compile(r"[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b")
 RUN = ("python", "console")
 SHOWN = ("text", "json", "toml", "html", "diff")
 """Languages of blocks that are only shown. Directives of the site (`{toctree}`) are, too."""
@@ -121,7 +124,8 @@ def missing_line(lines: list[str], printed: str) -> str | None:
     """The first of some lines that was not printed after those before it."""
     rest = iter(printed.splitlines())
     for line in lines:
-        pattern = re.compile(r"\s+".join(map(re.escape, line.split())).replace("…", ".*"))
+        words = [MEASURED.pattern.join(map(re.escape, MEASURED.split(word))) for word in line.split()]
+        pattern = re.compile(r"(?<!\S)" + r"\s+".join(words).replace("…", ".*") + r"(?!\S)")
         if not any(pattern.search(candidate) for candidate in rest):
             return line
     return None

@@ -51,10 +51,10 @@ def run_python(text: str, where: str, line: int, names: dict) -> None:
 
 
 def run_console(block: Block) -> None:
-    """Run the commands of a block, and compare the exit code and, where asked, the output."""
+    """Run the commands of a block, and compare the exit code and what was printed."""
     expected = int(block.controls.get("fails", "0"))
     printed = run_shell("\n".join(commands(block)), block.where, expected)
-    if "output" in block.controls and (line := missing_line(shown(block), printed)) is not None:
+    if (line := missing_line(shown(block), printed)) is not None:
         sys.exit(f"{block.where}: {line!r} was not printed, or not in this order:\n{printed}")
 
 

@@ -46,7 +46,7 @@ def test_the_long_run_is_shown_as_it_was():
 
 
 def test_times_of_large_checkpoints_are_those_measured():
-    page = (HERE / "docs" / "how-to" / "runs.md").read_text()
+    page = (HERE / "docs" / "explanation" / "checkpoints.md").read_text()
     for row in json.loads((HERE / "benchmarks" / "results" / "large-checkpoints-cpu.json").read_text())["rows"]:
         writes = [row[name]["cpu_seconds"] for name in row if name[:5] in ("first", "secon", "third", "fourt")]
         first, second, third, fourth = (f"{seconds:.1f}" for seconds in writes)
