@@ -2,7 +2,7 @@
 
     python benchmarks/curve_pictures.py [NAME …]          writes docs/images/curves/NAME.png
 
-A picture carries a digest of the numbers it shows, and a test compares it with the results as they are.
+`pictures.py` keeps a digest of the numbers that each shows, and a test compares it with the results as they are.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
+import pictures
 
 from xladder.core.statistics import mean_and_interval
 
@@ -20,6 +21,7 @@ HERE = Path(__file__).parent
 FOLDER = HERE.parent / "docs" / "images" / "curves"
 BLUE, ORANGE, GREEN, GREY = "#1b6ca8", "#d95f02", "#1b9e77", "#999999"
 VALUE = ("dqn", "double", "dueling", "c51", "qrdqn", "iqn", "munchausen", "rainbow", "pqn")
+read: set[str] = set()  # results that were asked for
 STEPS, RETURN, VARIATION = "agent steps", "training return", "total variation"
 
 
@@ -45,9 +47,15 @@ class Panel:
     log: bool = False
 
 
-@cache
 def result(name: str) -> dict:
     """A committed result."""
+    read.add(name)
+    return parsed(name)
+
+
+@cache
+def parsed(name: str) -> dict:
+    """The contents of a result."""
     return json.loads((HERE / "results" / f"{name}.json").read_text())
 
 
@@ -200,6 +208,13 @@ def panels(name: str) -> list[Panel]:
     return [panel for panel in PICTURES[name]() if panel.lines]
 
 
+def files(name: str) -> list[str]:
+    """The results that a picture is made from."""
+    read.clear()
+    panels(name)
+    return [f"benchmarks/results/{one}.json" for one in sorted(read)]
+
+
 def digest(name: str) -> str:
     """Of the numbers that a picture shows."""
     return hashlib.sha256(json.dumps([asdict(panel) for panel in panels(name)]).encode()).hexdigest()
@@ -227,7 +242,7 @@ def draw(name: str) -> None:
         axis.legend(frameon=False, fontsize=8)
         axis.spines[["top", "right"]].set_visible(False)
     FOLDER.mkdir(parents=True, exist_ok=True)
-    figure.savefig(FOLDER / f"{name}.png", dpi=100, metadata={"Shows": digest(name)})
+    figure.savefig(FOLDER / f"{name}.png", dpi=100)
     plt.close(figure)
 
 
@@ -236,6 +251,7 @@ def main() -> None:
     for name in sys.argv[1:] or PICTURES:
         if panels(name):
             draw(name)
+            pictures.note(f"curves/{name}.png")
 
 
 if __name__ == "__main__":

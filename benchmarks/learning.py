@@ -2,7 +2,7 @@
 epochs.
 
     python benchmarks/learning.py --rung fused --seeds 32 --device gpu
-    python benchmarks/learning.py --rung torch --preset demo --seeds 8
+    python benchmarks/learning.py --rung fused --preset demo --seeds 8
     python benchmarks/learning.py --rung torch --runs DIR DIR …    evaluates runs made by `xladder train`
 
 Prints, with 95 % intervals over seeds, the mean return of the last tenth and without exploration; for the default

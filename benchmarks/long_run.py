@@ -10,7 +10,6 @@ second say little; ticks per second of CPU time of the process are what can be c
 """
 
 import argparse
-import hashlib
 import json
 import os
 import re
@@ -21,6 +20,7 @@ import sys
 import time
 from pathlib import Path
 
+import pictures
 from rounds import command
 
 from xladder import devices
@@ -198,11 +198,6 @@ def measure(names: list[str], minutes: float, folder: Path, file: Path) -> None:
         write(file, found)
 
 
-def digest() -> str:
-    """Of the results that the picture shows."""
-    return hashlib.sha256(RESULTS.read_bytes()).hexdigest()
-
-
 def rates(samples: list[dict], window: int = 12) -> dict[str, list[float]]:
     """Ticks per wall second and per second of CPU time, over about two minutes each."""
     table: dict[str, list[float]] = {"minutes": [], "per_second": [], "per_cpu_second": []}
@@ -283,7 +278,8 @@ def draw() -> None:
                 axis.set_ylabel(title.replace(" without ", "\nwithout ").replace(" per ", "\nper ").replace(
                     " of the ", "\nof the "), fontsize=8)  # fmt: skip
         column[-1].set_xlabel("minutes")
-    figure.savefig(PICTURE, dpi=110, metadata={"Shows": digest()})
+    figure.savefig(PICTURE, dpi=110)
+    pictures.note(PICTURE.name)
 
 
 def main() -> None:

@@ -4,6 +4,8 @@
     python benchmarks/sorrel_learning.py --worlds tag iowa --preset sorrel --device gpu
     python benchmarks/sorrel_learning.py --join a.json b.json      one picture of several files, nothing is trained
 
+The picture of results/sorrel-learning.json is docs/images/sorrel-learning.png, of another file one beside it.
+
 Needs Python 3.12 or newer with sorrel 1.6. Every seed of sorrel is a process of its own with `--threads` of PyTorch;
 ours train at the same time as one population on `fused`. Afterwards all agents are scored without exploration. Who has
 not finished after `--limit` seconds stops there, and curves are compared as far as all seeds of a world have come.
@@ -17,11 +19,14 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 import numpy as np
+import pictures
 from rich.console import Console
 from rich.table import Table
 from rounds import command
 
 HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "sorrel-learning.json"
+PICTURE = HERE.parent / "docs" / "images" / "sorrel-learning.png"
 WORLDS = ("treasurehunt", "tag", "iowa", "cleanup")
 SHOWN = 40  # points of a curve
 
@@ -151,7 +156,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="of PyTorch, for each of them")
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds after which sorrel stops training")
     parser.add_argument("--join", type=Path, nargs="+", help="draw these files instead")
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "sorrel-learning.json")
+    parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
     console = Console(width=120)
 
@@ -199,7 +204,11 @@ def main() -> None:
                 console.print(f"{world}: seed {seed} of sorrel has finished {done} epochs", highlight=False)
     write_json(options.out, found)
     show(found, console)
-    draw(found, options.out.with_suffix(".png"))
+    if options.out == RESULTS:
+        draw(found, PICTURE)
+        pictures.note(PICTURE.name)
+    else:
+        draw(found, options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

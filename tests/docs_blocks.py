@@ -8,8 +8,8 @@ begin with `$ ` are commands. A comment on the line before a fence says more:
     <!-- test: file NAME -->      is written to a file of this name
     <!-- test: fails N -->        ends with exit code N
 
-Every line that is shown after a command must be printed, in this order. `…` stands for anything, a number with a decimal
-point or a time of day for any other, since they are measured.
+Every line that is shown after a command must be printed, in this order. `…` stands for anything, and a number with a
+decimal point or a time of day for any other, since they are measured.
 """
 
 import re

@@ -94,7 +94,7 @@ def check(words: list[str], monkeypatch) -> None:
         hosts = words[words.index("--hosts") + 1] if "--hosts" in words else "2"
         meeting = ["--rung", "hosts", "--coordinator", "localhost:7000", "--num-hosts", hosts, "--host-id", "0"]
         return check([*words[place:], *meeting], monkeypatch)
-    for flag in ("--config", "--from"):  # the file of a run that is not there
+    for flag in ("--config", "--from", "--world.table"):  # files that are not there
         if flag in words:
             place = words.index(flag)
             words = words[:place] + words[place + 2 :]

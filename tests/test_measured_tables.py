@@ -2,11 +2,11 @@
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 HERE = Path(__file__).parents[1]
 
@@ -42,7 +42,6 @@ def test_peers_on_a_cpu_are_shown_as_measured():
 def test_the_long_run_is_shown_as_it_was():
     long_run = benchmark("long_run")
     assert long_run.shown(long_run.PAGE.read_text()) == long_run.table(json.loads(long_run.RESULTS.read_text()))
-    assert Image.open(long_run.PICTURE).text["Shows"] == long_run.digest()
 
 
 def test_times_of_large_checkpoints_are_those_measured():
@@ -60,3 +59,57 @@ def test_the_tables_of_defaults_are_made_from_the_results():
     assert defaults.tables() in defaults.DOCS.read_text()
     for what, first in {"choose": 1000, "report": 2000}.items():
         assert all(row["seeds"][0] == first and row["seeds"][1] < first + 1000 for row in defaults.kept(what)[0])
+
+
+def result(name):
+    """A committed result."""
+    return json.loads((HERE / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def test_the_readme_says_how_fast_it_was():
+    page = (HERE / "README.md").read_text()
+    ms = {(row["case"], row["rung"]): row["ms"] for row in result("strongest-torch-gpu")["rows"]}
+    hunt = {
+        (row["name"], row["observe"]): 1000 * row["seconds_per_epoch"] for row in result("treasurehunt-gpu")["rows"]
+    }
+    grid = {
+        (row["name"], row.get("seeds")): 1000 / row["iterations_per_second"]
+        for row in result("flow-speed-gpu")["rows"]
+        if row["world"] == "hypergrid"
+    }
+
+    rows = {}
+    for case, digits in {"treasurehunt-256": 1, "hypergrid-20^4": 2, "cartpole": 2}.items():
+        best, fused = min(ms[case, "torch"], ms[case, "compiled"]), ms[case, "fused"]
+        times = f"{best / fused:.1f}" if best < 10 * fused else f"{best / fused:.0f}"
+        rows[case] = f"{best:.1f} | {fused:.{digits}f} | {times} |"
+    sorrel, many = hunt["sorrel on cuda", "in_turn"], hunt["fused on gpu, 512 seeds", "together"]
+    assert f"| sorrel {sorrel:.0f}, in turn | {rows['treasurehunt-256']} 512 seeds: {many:.2f} |" in page
+    gfnx, many = grid["gfnx", None], grid["fused", 64]
+    assert f"| gfnx {gfnx:.1f} | {rows['hypergrid-20^4']} 64 seeds: {many:.3f} |" in page
+    assert f"| CartPole, DQN, ms per tick | | {rows['cartpole']} |" in page
+    assert f"takes `fused` {hunt['fused on gpu', 'in_turn']:.1f} ms" in page
+
+
+def test_the_readme_says_how_much_the_same_it_is():
+    page = (HERE / "README.md").read_text()
+    sameness = (HERE / "docs" / "explanation" / "sameness.md").read_text()
+    levels = dict(re.findall(r"^\| ([a-z ]+) \| (\S+) \| \S+ \|$", sameness, re.MULTILINE))
+    tolerances = dict(re.findall(r"^\| ([a-z ]+) \| \S+ \| (\S+) \|$", sameness, re.MULTILINE))
+    shown = "; ".join(short(levels[level]) for level in ("forward", "loss", "gradients"))
+    allowed = "; ".join(short(tolerances[level]) for level in ("forward", "loss", "gradients"))
+    assert f"| network outputs; loss; gradients | {shown} | {allowed} |" in page
+    [entry] = [entry for entry in result("sorrel-learning")["entries"] if entry["world"] == "treasurehunt"]
+    ends = [" ± ".join(f"{x:.1f}" for x in entry["summary"][name]["last_tenth"]) for name in ("fused", "sorrel")]
+    assert f"`fused` and sorrel 1.6.0 | {', '.join(ends)} |" in page
+
+
+def short(number):
+    """A small number with one digit: 8.2e-07 is 8e-7."""
+    return re.sub(r"e-0?", "e-", f"{float(number):.0e}")
+
+
+def test_the_picture_of_the_ladder_is_described_as_it_is():
+    described = f"![{benchmark('ladder_picture').in_words()}]"
+    assert described in (HERE / "README.md").read_text()
+    assert described in (HERE / "docs" / "index.md").read_text()

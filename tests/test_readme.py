@@ -1,11 +1,9 @@
-"""The README is short, its links lead somewhere, and its picture shows the results that are committed."""
+"""The README is short, and its links lead somewhere."""
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from PIL import Image
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))
@@ -44,11 +42,3 @@ def listed(page: Path) -> set[Path]:
 
 def test_every_page_of_the_docs_is_in_the_contents():
     assert {ROOT / page for page in PAGES} == listed(ROOT / "docs/index.md")
-
-
-def test_the_picture_is_as_new_as_its_figures(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import ladder_picture
-
-    assert Image.open(ladder_picture.PICTURE).text["Shows"] == ladder_picture.digest()
-    sys.modules.pop("ladder_picture")
