@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent
 COMMENT = re.compile(r"<!-- test: (slow|skip|file|fails)(?: (.*?))? -->")
-MEASURED = re.compile(r"[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b")
+MEASURED = re.compile(r"(?:[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b)")
 RUN = ("python", "console")
 SHOWN = ("text", "json", "toml", "html", "diff")
 """Languages of blocks that are only shown. Directives of the site (`{toctree}`) are, too."""
