@@ -172,7 +172,7 @@ def test_own_data_are_used(tmp_path):
     assert "30 samples of" in config.headline()
     # The file is part of a run.
     before = user_code.digests({"world": {"data": str(path)}})
-    user_code.check_unchanged(before, "a run")
+    user_code.check_unchanged(before, "a run", {"data": str(path)})
     path.write_text("a,b,c\n1,2,3\n")
     with pytest.raises(UsageError, match="has changed"):
-        user_code.check_unchanged(before, "a run")
+        user_code.check_unchanged(before, "a run", {"data": str(path)})

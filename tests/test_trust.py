@@ -18,6 +18,7 @@ import time
 import zipfile
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -333,7 +334,7 @@ def test_control_characters_in_the_name_of_a_run_are_not_printed(tmp_path, capsy
 
 def test_wrappers_that_write_files_are_refused():
     with pytest.raises(UsageError, match="RecordVideo"):
-        gym_making._wrapper('RecordVideo(video_folder="/tmp/x")')
+        gym_making._wrapper('RecordVideo(video_folder="/tmp/x")', gymnasium.spaces.Discrete(2))
 
 
 def test_processes_of_a_command_do_not_import_from_the_working_directory(tmp_path):

@@ -139,10 +139,11 @@ def make_plan(
             f"`config` is of type {type(config).__name__}, but it has to be a config of `{found.name}`, such as "
             f"`xladder.plan({found.name!r}).config`; single fields are keywords, such as `learner={{'lr': 3e-4}}`."
         )
-    config, note = fit_length(updated(start if config is None else config, changes or {}))
+    config = updated(start if config is None else config, changes or {})
+    check_name(found, config)  # before the world that it names is made
+    config, note = fit_length(config)
     if note:
         warn(note)
-    check_name(found, config)
     check_rung(rung, found, config)
     check_options(rung, options)
     every = check_seeds(seed, seeds)
@@ -156,6 +157,28 @@ def make_plan(
         ticks_per_row = default_ticks_per_row(config.ticks, len(every))
     check_ticks_per_row(ticks_per_row)
     return Plan(found, config, rung, every, device, options, ticks_per_row)
+
+
+def plan_to_show(
+    workload: str,
+    rung: str,
+    *,
+    seed: int,
+    seeds: int | Sequence[int],
+    options: RungOptions,
+    ticks_per_row: int,
+    changes: Mapping[str, Any],
+) -> Plan:
+    """A plan of a run that is only shown: arguments as for `make_plan`, but worlds of other packages are not made.
+
+    So what depends on them is not checked, and the plan cannot be executed.
+    """
+    found = find_workload(workload)
+    family = found.family
+    config = updated(family.bare(found.name), changes)
+    check_name(found, config)
+    family.check_settings(config)
+    return Plan(found, config, rung, check_seeds(seed, seeds), None, options, ticks_per_row)
 
 
 def check_ticks_per_row(number: int) -> None:

@@ -202,6 +202,14 @@ class Family(Generic[C]):
         """Raise a `UsageError` for an invalid field; it names the field, its value and what is allowed."""
         raise NotImplementedError
 
+    def bare(self, name: str) -> Any:
+        """Settings of the workload called `name`, whichever; its world is not made to choose them."""
+        return self.presets(name)["default"]
+
+    def check_settings(self, config: C) -> None:
+        """As `check`, as far as that is possible without making a world of another package."""
+        self.check(config)
+
     def compared(self, config: C) -> Any:
         """The config that `compare` runs: short, with learning starting early."""
         raise NotImplementedError

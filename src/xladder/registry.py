@@ -18,6 +18,7 @@ from xladder.worlds import names
 Start = Callable[..., Any]
 """Starts a run on a rung and returns something that can be advanced (`rungs.running.Running`)."""
 MOST_THREADS = 1024  # with many more, PyTorch crashes without an error message
+MOST_PROCESSES = 4096  # actors or shards, over all machines of a cluster
 
 
 @dataclass(frozen=True)
@@ -380,5 +381,5 @@ def check_options(name: str, options: RungOptions) -> None:
         raise UsageError(f"`--threads` is {options.threads}, but it has to lie in 1 … {MOST_THREADS:,}.")
     for count in ("actors", "shards"):
         value = getattr(options, count)
-        if value is not None and value < 1:
-            raise UsageError(f"`--{count}` is {value}, but it has to be 1 or more.")
+        if value is not None and not 1 <= value <= MOST_PROCESSES:
+            raise UsageError(f"`--{count}` is {value}, but it has to lie in 1 … {MOST_PROCESSES:,}.")

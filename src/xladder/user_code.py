@@ -322,13 +322,22 @@ def objects_in(settings: Any) -> list[str]:
 
 def digests(settings: Any) -> dict[str, str]:
     """SHA-256 of the files of the modules named in settings, and of the tables that they name."""
-    tables = [text for text in _texts(settings) if text.endswith(TABLES)]
-    return {name: found for name in [*modules_in(settings), *tables] if (found := digest(name))}
+    return {name: found for name in _files_in(settings) if (found := digest(name))}
+
+
+def _files_in(settings: Any) -> list[str]:
+    """The modules and tables that are named in settings."""
+    return [*modules_in(settings), *(text for text in _texts(settings) if is_table(text))]
+
+
+def is_table(name: str) -> bool:
+    """Whether a name is that of a file of data which settings may name."""
+    return name.lower().endswith(TABLES)
 
 
 def digest(module: str) -> str | None:
     """SHA-256 of a module's file, or of a table; None if there is none. The module has to be imported already."""
-    file = module if module.endswith(TABLES) else getattr(sys.modules.get(module), "__file__", None)
+    file = module if is_table(module) else getattr(sys.modules.get(module), "__file__", None)
     if not file:
         return None
     try:
@@ -343,19 +352,20 @@ def digest(module: str) -> str | None:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def check_unchanged(recorded: Mapping[str, str], where: str) -> None:
-    """Raise a `UsageError` if the code a run was made with has changed.
+def check_unchanged(recorded: Mapping[str, str], where: str, settings: Any) -> None:
+    """Raise a `UsageError` if the code or the tables that a run was made with have changed.
 
     Args:
-        recorded: Digests by module, from the run's config.
-        where: The run, for error messages.
+        recorded: Digests by name, from the run's config.
+        where: The run, for error messages, which may be shown to others: they say nothing of what is in a file.
+        settings: Its settings as plain data; only what they name is looked at.
     """
-    for module, before in recorded.items():
-        now = digest(module)
-        if now and now != before and not _changes_accepted:
+    for name in dict.fromkeys(_files_in(settings)):
+        now = digest(name) if name in recorded else None
+        if now and now != recorded[name] and not _changes_accepted:
             raise UsageError(
-                f"`{module}` has changed since `{where}` was made: its file has the digest {now[:12]} now and had "
-                f"{before[:12]} then. To use it anyway, add `--changed-code` (in Python: `changed_code=True`)."
+                f"`{name}` has changed since `{where}` was made. To use it anyway, add `--changed-code` (in Python: "
+                "`changed_code=True`)."
             )
 
 

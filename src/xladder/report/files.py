@@ -6,13 +6,13 @@ from somebody else, and a report must not carry other files of this machine.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
 from typing import Any
 
 from xladder.errors import DamagedRun
+from xladder.runs.reading import parse_json
 
 LARGEST_JSON = 1 << 20
 LARGEST_METRICS = 1 << 29
@@ -82,8 +82,8 @@ def read_json(folder: Path, name: str) -> Any:
     if text is None:
         return None
     try:
-        return json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        return parse_json(text)
+    except ValueError as error:
         raise DamagedRun(f"`{name}` is not valid JSON ({type(error).__name__}).") from None
 
 

@@ -28,7 +28,7 @@ from xladder.runs.directory import AGENTS, FINISHED, SNAPSHOTS
 from xladder.runs.listing import search
 from xladder.runs.loading import read_snapshots
 from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
-from xladder.runs.plan_files import describe_plan, parse_plan
+from xladder.runs.plan_files import describe_plan, parse_plan_to_replay, parse_plan_to_show
 
 LONGEST = 400  # characters of a value
 MOST_ENTRIES = 400  # of a config or an environment
@@ -144,7 +144,7 @@ class Source:
             self._config, self.plan = config, None
         if self.plan is None:
             try:
-                self.plan = parse_plan(config, "`config.json`")
+                self.plan = parse_plan_to_show(config, "`config.json`")
             except XladderError as error:
                 notes.append(f"Only the files of the run are shown: {error}")
         plan = self.plan
@@ -198,9 +198,10 @@ class Source:
         snapshots = files.check_inside(self.folder, SNAPSHOTS, files.LARGEST_AGENTS)
         from xladder.runs.loading import load_agents
 
-        params = load_agents(self.folder, self.plan)
+        plan = parse_plan_to_replay(self._config, "`config.json`")
+        params = load_agents(self.folder, plan)
         pictures = read_snapshots(self.folder) if snapshots else []
-        return Result(self.plan, self.metrics, params, 0.0, [], pictures, self.folder)
+        return Result(plan, self.metrics, params, 0.0, [], pictures, self.folder)
 
     def scenes(self) -> tuple[list[Any], str]:
         """The family's scenes, and why there are none if there are none. Needs JAX and may take some seconds."""

@@ -16,6 +16,7 @@ checkpoints share nothing.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import math
@@ -34,12 +35,16 @@ from xladder.devices import memory_of_machine
 from xladder.errors import DamagedRun, UsageError
 from xladder.runs import orbax_arrays, state_files
 from xladder.runs.disk import sync
+from xladder.runs.reading import is_regular, parse_json, read_bytes, why
 
 FORMAT, READ = 2, (1, 2)
 PREFIX = "tick-"
 LIST = "files.json"  # the files of a segment
 SEGMENT_BYTES = 32 * 2**20
 MOST_MANIFEST_BYTES = 64 * 2**20
+MOST_BESIDES = 64 * 2**20  # bytes in the files of a checkpoint or segment besides its arrays
+KINDS = {"format": int, "plan": dict, "step": int, "turn": int, "facts": dict, "leaves": dict, "files": dict}
+"""What a manifest has to have."""
 ARRAYS = "arrays.safetensors"
 
 
@@ -152,7 +157,10 @@ class Checkpoints:
                     f"`{folder}` was saved with a different config.json: restore that file, or start a new run with "
                     "`xladder train --config`."
                 )
-            _verify_files(folder, manifest["files"], "manifest.json", "manifest.sha256")
+            size = _bytes_of(manifest["leaves"].values())
+            if size > memory_of_machine():
+                raise Damaged(f"its arrays would take {size / 2**30:,.1f} GiB, which is more than this machine has")
+            _verify_files(folder, manifest["files"], size, "manifest.json", "manifest.sha256")
             arrays = self._read_leaves(folder, manifest["leaves"])
             return Checkpoint(step, arrays, manifest["facts"])
         except (Damaged, UsageError, MemoryError, ImportError):
@@ -172,24 +180,33 @@ class Checkpoints:
         Damaged ones are renamed to `*.corrupt`, and `notify` is called with a line about each. If all are damaged,
         `DamagedRun` is raised.
         """
+        found, damaged = self._search()
+        if found is None:
+            for step, reason in damaged.items():
+                notify(f"The checkpoint {self.path(step).name} is damaged: {reason}.")
+            if damaged:
+                raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to resume from.")
+            return None
+        for bad, reason in damaged.items():
+            aside = set_aside(self.path(bad))
+            notify(f"The checkpoint {self.path(bad).name} is damaged: {reason}. It is set aside as {aside.name}.")
+        if damaged:
+            self._drop_segments(set(self.steps()))  # otherwise a damaged segment could be reused
+        return found
+
+    def read_latest(self) -> Checkpoint | None:
+        """Load the newest intact checkpoint, if there is any, of a run that is only read: nothing is renamed."""
+        return self._search()[0]
+
+    def _search(self) -> tuple[Checkpoint | None, dict[int, str]]:
+        """The newest intact checkpoint, and what is wrong with newer ones, by step."""
         damaged: dict[int, str] = {}
         for step in reversed(self.steps()):
             try:
-                found = self.load(step)
+                return self.load(step), damaged
             except Damaged as error:
                 damaged[step] = str(error)
-                continue
-            for bad, reason in damaged.items():
-                aside = set_aside(self.path(bad))
-                notify(f"The checkpoint {self.path(bad).name} is damaged: {reason}. It is set aside as {aside.name}.")
-            if damaged:
-                self._drop_segments(set(self.steps()))  # otherwise a damaged segment could be reused
-            return found
-        for step, reason in damaged.items():
-            notify(f"The checkpoint {self.path(step).name} is damaged: {reason}.")
-        if damaged:
-            raise DamagedRun(f"All checkpoints in `{self.folder}` are damaged: there is nothing to resume from.")
-        return None
+        return None, damaged
 
     def read_digest(self, step: int) -> str:
         """Read the digest of the whole state; identical runs have equal digests."""
@@ -197,27 +214,24 @@ class Checkpoints:
 
     def _read_manifest(self, step: int) -> dict[str, Any]:
         folder = self.path(step)
-        file = folder / "manifest.json"
+        _refuse_link(self.folder)
         _refuse_link(folder)
-        if file.is_symlink() or file.stat().st_size > MOST_MANIFEST_BYTES:
-            raise Damaged("its manifest is not a valid file")
-        text = file.read_bytes()
-        if (folder / "manifest.sha256").read_bytes() != hashlib.sha256(text).hexdigest().encode():
+        text = _read_small(folder / "manifest.json")
+        if _read_small(folder / "manifest.sha256") != hashlib.sha256(text).hexdigest().encode():
             raise Damaged("its manifest has changed since it was written")
-        manifest: dict[str, Any] = json.loads(text)
+        manifest = parse_json(text)
+        if not isinstance(manifest, dict) or any(type(manifest.get(name)) is not kind for name, kind in KINDS.items()):
+            raise Damaged(f"its manifest is not one that xladder wrote: it needs {', '.join(KINDS)}")
         return manifest
 
     def _is_readable(self, step: int) -> bool:
         try:
             self._read_manifest(step)
-        except (Damaged, OSError, ValueError, RecursionError):
+        except (Damaged, OSError, ValueError):
             return False
         return True
 
     def _read_leaves(self, folder: Path, leaves: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        size = sum(math.prod(leaf["shape"]) * np.dtype(leaf["dtype"]).itemsize for leaf in leaves.values())
-        if size > memory_of_machine():
-            raise Damaged(f"its arrays would take {size / 2**30:,.1f} GiB, which is more than this machine has")
         whole = {name: leaf for name, leaf in leaves.items() if "segments" not in leaf and 0 not in leaf["shape"]}
         arrays = _read_arrays(folder / "state", whole)
         for name, leaf in leaves.items():
@@ -225,6 +239,8 @@ class Checkpoints:
             if 0 in shape:
                 arrays[name] = np.zeros(shape, dtype)
             elif "segments" in leaf:
+                if sum(math.prod(piece["shape"]) for piece in leaf["segments"]) != math.prod(shape):
+                    raise Damaged(f"the segments of the array `{name}` have another size than it has")
                 pieces = [self._read_segment(piece, dtype) for piece in leaf["segments"]]
                 arrays[name] = np.concatenate(pieces, axis=leaf["axis"])
             found = arrays[name]
@@ -256,10 +272,11 @@ class Checkpoints:
             raise Damaged("a segment has an invalid name")
         _refuse_link(folder.parent)
         _refuse_link(folder)
-        if _file_digest(folder / LIST) != piece["list"]:
+        listed = _read_small(folder / LIST)
+        if hashlib.sha256(listed).hexdigest() != piece["list"]:
             raise Damaged(f"the list of files of the segment `{folder.name[:12]}…` has changed")
-        _verify_files(folder, json.loads((folder / LIST).read_text()), LIST)
         spec = {"dtype": dtype.str, "shape": piece["shape"]}
+        _verify_files(folder, parse_json(listed), _bytes_of([spec]), LIST)
         found = _read_arrays(folder, {"piece": spec})["piece"]
         if digest(found) != piece["sha256"]:
             raise Damaged(f"the segment `{folder.name[:12]}…` has changed since it was written")
@@ -372,6 +389,8 @@ def _files(folder: Path) -> Iterable[Path]:
             path = Path(place) / name
             if path.is_symlink():
                 raise Damaged(f"`{path.relative_to(folder)}` is a link")
+            if name in files and not is_regular(path):
+                raise Damaged(f"`{path.relative_to(folder)}` is not a file")
             if name in files:
                 yield path
 
@@ -404,15 +423,39 @@ def _file_digests(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): _file_digest(file) for file in _files(folder)}
 
 
-def _verify_files(folder: Path, listed: Mapping[str, str], *besides: str) -> None:
-    """Raise `Damaged` unless a folder has exactly the listed files, unchanged, and those in `besides`."""
+def _verify_files(folder: Path, listed: Mapping[str, str], size: int, *besides: str) -> None:
+    """Raise `Damaged` unless a folder has exactly the listed files, unchanged, and those in `besides`.
+
+    Files that are much larger than `size`, the bytes of their arrays, are not read to find out.
+    """
     present = {str(file.relative_to(folder)): file for file in _files(folder)}
     odd = set(present) ^ {*listed, *besides}
     if odd:
         raise Damaged(f"`{min(odd)}` is missing or unexpected")
+    found = sum(present[name].stat().st_size for name in listed)
+    if found > size + MOST_BESIDES:
+        raise Damaged(f"its files have {found / 2**30:,.1f} GiB, and its arrays {size / 2**30:,.1f} GiB")
     for name, expected in listed.items():
         if _file_digest(present[name]) != expected:
             raise Damaged(f"`{name}` has changed since it was written")
+
+
+def _bytes_of(leaves: Iterable[Mapping[str, Any]]) -> int:
+    """The bytes of arrays of declared dtypes and shapes."""
+    return sum(math.prod(leaf["shape"]) * np.dtype(leaf["dtype"]).itemsize for leaf in leaves)
+
+
+def _read_small(path: Path) -> bytes:
+    """A manifest or a list of files, which is not behind a link; `Damaged` if it is too large to be one."""
+    try:
+        text = read_bytes(path, 0, MOST_MANIFEST_BYTES + 1)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EINVAL):
+            raise Damaged(f"`{path.name}` {why(error)}") from None
+        raise
+    if len(text) > MOST_MANIFEST_BYTES:
+        raise Damaged(f"`{path.name}` is too large")
+    return text
 
 
 def _file_digest(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from xladder import user_code
+from xladder.core.array_sizes import FLOAT
 from xladder.core.state import flatten, unflatten
 from xladder.core.types import Params
+from xladder.devices import memory_of_machine
 from xladder.errors import DamagedRun, UsageError
 from xladder.plans import Plan, allow_imports
 from xladder.results import Result, Snapshot
@@ -21,6 +24,7 @@ from xladder.runs.folders import as_path
 from xladder.runs.plan_files import read_run_plan
 from xladder.runs.reading import MOST_ARRAY_BYTES, Unreadable, inside, read_json
 
+SHARE_OF_MEMORY = 0.5  # of the machine that agents may take: they are copied to be used
 MOST_SNAPSHOT_BYTES = 2**31  # a run keeps far less
 
 
@@ -122,6 +126,12 @@ def load_agents(folder: Path, plan: Plan) -> Params:
         sound = sound and all(dtype == "float32" for dtype, _ in declared.values())
         if not sound or {name: shape[1:] for name, (_, shape) in declared.items()} != expected:
             raise DamagedRun(f"`{file}` does not hold the agents that {folder / 'config.json'} describes.")
+        size = FLOAT * sum(math.prod(shape) for _, shape in declared.values())
+        if size > (most := int(SHARE_OF_MEMORY * memory_of_machine())):
+            raise DamagedRun(
+                f"`{file}` holds agents of {size / 2**30:,.1f} GiB, and up to {most / 2**30:,.1f} GiB of this "
+                "machine's memory are used for them."
+            )
         found = state_files.read(file, expected)
     except UsageError as error:
         raise DamagedRun(str(error)) from None

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from xladder.core.statistics import mean_and_interval
+from xladder.devices import memory_of_machine
 from xladder.errors import DamagedRun
 from xladder.runs.events import EventsFile
 from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside
@@ -29,6 +30,8 @@ MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seed
 ROWS_AT_ONCE = 4096
 BLOCK_BYTES = 8 * 2**20  # that are read at once
 MOST_EVENTS = 1000  # per curve: TensorBoard shows as many
+MOST_LINE = 2**20  # bytes of a row
+CELL_BYTES = 32  # of a cell while a table is read and arranged
 
 
 class MetricsWriter:
@@ -197,10 +200,15 @@ def read_table(path: Path, tick: str) -> Table:
         raise DamagedRun(f"`{path}` is not a valid table of metrics: {error}.") from None
     try:
         with path.open("rb") as file:
-            header, rows, half = parse_header(file.readline()), [], b""
+            header, rows, half, cells = parse_header(file.readline(MOST_LINE + 1)), [], b"", 0
             while block := file.read(BLOCK_BYTES):
                 whole, newline, half = (half + block).rpartition(b"\n")
+                if len(half) > MOST_LINE:
+                    raise ValueError(f"a row has more than {MOST_LINE:,} bytes")
                 rows.append(parse_rows(header, whole + newline))
+                cells += rows[-1].size
+                if cells * CELL_BYTES > memory_of_machine():
+                    raise ValueError("it has more rows than this machine has memory for")
         return arrange(header, np.concatenate(rows), tick) if rows else Table([], {})
     except ValueError as error:
         raise DamagedRun(f"`{path}` is not a valid table of metrics ({error}).") from None
@@ -209,7 +217,9 @@ def read_table(path: Path, tick: str) -> Table:
 
 
 def parse_header(line: bytes) -> list[str]:
-    """The names of the columns; a `ValueError` if they are not in ASCII."""
+    """The names of the columns; a `ValueError` if they are not in ASCII, or far too long."""
+    if len(line) > MOST_LINE:
+        raise ValueError(f"its first row has more than {MOST_LINE:,} bytes")
     return line.decode("ascii").rstrip("\r\n").split(",")
 
 

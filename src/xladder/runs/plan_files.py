@@ -13,10 +13,11 @@ import numpy as np
 from xladder import user_code
 from xladder.devices import DeviceName
 from xladder.errors import UsageError, printable
-from xladder.plans import Plan, make_plan
+from xladder.plans import Plan, make_plan, plan_to_show
 from xladder.registry import RungOptions
 from xladder.runs.reading import Unreadable, read_json
 from xladder.settings import to_dict
+from xladder.worlds.table_files import only_recorded
 
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
 
@@ -86,23 +87,41 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def parse_plan(data: Any, where: str) -> Plan:
     """The inverse of `describe_plan`; `where` names the source in error messages."""
+    given = _checked(data, where)
+    found = make_plan(**given, device=data.get("device"))
+    user_code.check_unchanged(data.get("code") or {}, where.strip("`"), given["changes"])
+    return found
+
+
+def parse_plan_to_show(data: Any, where: str) -> Plan:
+    """The plan of a run that is only shown: as `parse_plan`, but worlds of other packages are not made."""
+    given = _checked(data, where)
+    with only_recorded(data.get("code") or {}):
+        return plan_to_show(**given)
+
+
+def parse_plan_to_replay(data: Any, where: str) -> Plan:
+    """The plan of a run whose agents act for a page that others may see: tables are read only if it knows them."""
+    with only_recorded(data.get("code") or {}):
+        return parse_plan(data, where)
+
+
+def _checked(data: Any, where: str) -> dict[str, Any]:
+    """The arguments of `make_plan` in a described plan, after checks of their types and of the code that they name."""
     _check_shape(data, where)
     rung_options = dict(data.get("options") or {})
     rung_options.pop("ray", None)  # whoever answers there sends objects that are unpickled: only a user may name it
-    listed = type(data["seeds"]) is list
-    options = {"rung": data["rung"], "seed": 0 if listed else data["seed"], "seeds": data["seeds"]}
     changes = _read(data["config"])
     user_code.check_named([data["workload"], changes])
-    found = make_plan(
-        data["workload"],
-        **options,
-        device=data.get("device"),
-        options=RungOptions(**rung_options),
-        ticks_per_row=data.get("ticks_per_row", 1),
-        changes=changes,
-    )
-    user_code.check_unchanged(data.get("code") or {}, where.strip("`"))
-    return found
+    return {
+        "workload": data["workload"],
+        "rung": data["rung"],
+        "seed": 0 if type(data["seeds"]) is list else data["seed"],
+        "seeds": data["seeds"],
+        "options": RungOptions(**rung_options),
+        "ticks_per_row": data.get("ticks_per_row", 1),
+        "changes": changes,
+    }
 
 
 def _config_of(folder: Path) -> Path:

@@ -8,11 +8,12 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 MOST_BYTES = 1 << 20  # of a JSON file: more was not written by a run
 MOST_TABLE_BYTES = 1 << 32  # of a table of metrics
 MOST_ARRAY_BYTES = 1 << 36  # of a file of arrays, which is mapped and not read at once
+DEEPEST = 64  # levels of JSON: a run's files have a few
 
 
 class Unreadable(Exception):
@@ -22,14 +23,33 @@ class Unreadable(Exception):
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a regular file of moderate size."""
     try:
-        found = json.loads(read_bytes(path, 0, MOST_BYTES + 1)[: MOST_BYTES + 1])
+        found = parse_json(read_bytes(path, 0, MOST_BYTES + 1)[: MOST_BYTES + 1])
     except OSError as error:
         raise Unreadable(f"{path.name} {why(error)}") from None
-    except (ValueError, RecursionError):
+    except ValueError:
         raise Unreadable(f"{path.name} is not valid JSON") from None
     if not isinstance(found, dict):
         raise Unreadable(f"{path.name} is not a JSON object")
     return found
+
+
+def parse_json(text: bytes) -> Any:
+    """Parse JSON; a `ValueError` if it is not valid, or so deep that a function which descends into it could fail."""
+    try:
+        found = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    level = [found]
+    for _ in range(DEEPEST):
+        level = [
+            inner
+            for one in level
+            if isinstance(one, dict | list)
+            for inner in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return found
+    raise ValueError("it is nested too deeply")
 
 
 def inside(folder: Path, name: str, most: int) -> Path:
@@ -75,14 +95,18 @@ def is_regular(path: Path) -> bool:
 
 def read_bytes(path: Path, start: int, most: int) -> bytes:
     """Read from a regular file; a negative start counts from its end."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        return os.pread(file.fileno(), most, max(0, start + size) if start < 0 else start)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading; an `OSError` if it is a link, or a pipe, for whose writer one would wait."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    try:
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(errno.EINVAL, "is not a file")
-        return os.pread(file, most, max(0, start + status.st_size) if start < 0 else start)
-    finally:
+    if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
+        raise OSError(errno.EINVAL, "is not a file", str(path))
+    return os.fdopen(file, "rb")
 
 
 def why(error: OSError) -> str:
@@ -91,4 +115,6 @@ def why(error: OSError) -> str:
         return "is missing"
     if error.errno == errno.ELOOP:
         return "is a link"
+    if error.errno == errno.EINVAL:
+        return "is not a file"
     return f"cannot be read ({error.strerror or error})"

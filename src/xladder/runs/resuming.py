@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from xladder.errors import UsageError, printable
+from xladder.errors import DamagedRun, UsageError, printable
 from xladder.plans import Plan, seed_groups
 from xladder.registry import RUNGS, check_rung, find_rung, options_for
 from xladder.rungs import layout
@@ -18,6 +19,18 @@ from xladder.trainer import ResumeState
 
 EXCHANGEABLE = ("sequential", "parallel", "fused", "mesh", "hosts")  # rungs that share a state format
 Notify = Callable[[str], None]
+FACTS: Mapping[str, tuple[type, ...]] = {
+    "rung": (str,),
+    "group": (int,),
+    "done": (int,),
+    "compile_seconds": (int, float),
+    "tick_seconds": (int, float),
+    "snapshots": (list,),
+    "metrics_bytes": (int,),
+    "metrics_sha256": (str,),
+    "elapsed_seconds": (int, float),
+}
+"""What a checkpoint says of a run besides its arrays."""
 
 
 def find_checkpoint(
@@ -34,10 +47,43 @@ def find_checkpoint(
     Returns:
         The checkpoint, or None if none was ever saved.
     """
-    checkpoint = directory.checkpoints.latest(notify)
+    checkpoint = find_latest(directory, notify)
     chosen = choose_rung(directory.plan, checkpoint, rung or ("mesh" if mesh else None))
     directory.plan = on_rung(directory.plan, chosen, mesh)
     return checkpoint
+
+
+def find_latest(directory: RunDirectory, notify: Notify) -> Checkpoint | None:
+    """The newest intact checkpoint of a run, after a check that it has what a rung saves; None if there is none."""
+    checkpoint = directory.checkpoints.latest(notify)
+    if checkpoint is None:
+        return None
+    plan, facts = directory.plan, checkpoint.facts
+    where = f"`{directory.checkpoints.path(checkpoint.step)}`"
+    for name, kinds in FACTS.items():
+        if type(facts.get(name)) not in kinds:
+            raise DamagedRun(f"{where} was not written by xladder: its `facts` have no valid `{name}`.")
+    groups = len(seed_groups(replace(plan, rung=facts["rung"]))) if facts["rung"] in RUNGS else 0
+    finished = {name.split(".")[1] for name in checkpoint.arrays if name.startswith("finished.") and "." in name}
+    if not (
+        0 <= facts["group"] < groups
+        and 0 <= facts["done"] <= plan.config.ticks
+        and all(str(number) in finished for number in range(facts["group"]))
+        and facts["metrics_bytes"] >= 0
+        and all(
+            _is_snapshot(one, plan) and f"snapshots.{i}" in checkpoint.arrays
+            for i, one in enumerate(facts["snapshots"])
+        )
+    ):
+        raise DamagedRun(f"{where} does not fit this run: how far it is, or what it has kept, cannot be.")
+    return checkpoint
+
+
+def _is_snapshot(entry: Any, plan: Plan) -> bool:
+    """Whether an entry is the tick, the label and the seed of a picture; those of version 0.1 may lack the seed."""
+    if not isinstance(entry, list) or len(entry) not in (2, 3) or [type(part) for part in entry[:2]] != [int, str]:
+        return False
+    return len(entry) == 2 or entry[2] is None or entry[2] in plan.seeds
 
 
 def recorded_cluster(directory: RunDirectory) -> str:
@@ -82,6 +128,10 @@ def rewind(directory: RunDirectory, checkpoint: Checkpoint | None, notify: Notif
         directory.writer.start_over()
         return None
     metrics = directory.writer.rewind(checkpoint.facts)
+    rows = {values.shape for values in metrics.values()}
+    needed = checkpoint.facts["done"] // directory.plan.ticks_per_row
+    if needed and not ({"loss", "return"} <= metrics.keys() and all(shape[1] >= needed for shape in rows)):
+        raise DamagedRun(f"`{directory.writer.path}` has not the rows of {checkpoint.facts['done']:,} ticks.")
     notify(f"Resuming from {directory.checkpoints.path(checkpoint.step).name}.")
     if not directory.plan.config.world.jittable and not any(".worlds." in n for n in checkpoint.arrays):
         notify("The state of its envs could not be saved, so new episodes start: the run will differ slightly.")

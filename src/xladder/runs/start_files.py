@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from xladder.plans import Plan
 from xladder.results import Result
 from xladder.runs.directory import AGENTS, RunDirectory
 from xladder.runs.plan_files import run_metadata
+from xladder.runs.reading import MOST_ARRAY_BYTES, Unreadable, inside
 from xladder.runs.resuming import EXCHANGEABLE
 
 START = "checkpoints/start.safetensors"
+MOST_PER_PARAMETER, MOST_BESIDES = 8, 2**20
+"""Numbers that are kept: for a parameter itself, target and moments, which a GPU may pad; and counters."""
 AGENT_STATE = "state.runs.agents."  # agents of the multi-agent family in a checkpoint
 
 
@@ -27,17 +32,26 @@ def save_start(directory: RunDirectory, params: Params, optimiser: Arrays) -> No
     directory.save_arrays(START, arrays | {f"optimiser.{name}": array for name, array in optimiser.items()})
 
 
-def read_start(file: Path) -> tuple[Params, Arrays]:
-    """The parameters and the optimiser's state that `save_start` has written; empty if there is no such file."""
-    if not file.is_file():
+def read_start(folder: Path, plan: Plan) -> tuple[Params, Arrays]:
+    """The parameters and the optimiser's state that `save_start` has written for a plan; empty if there is no file."""
+    file = folder / START
+    if not os.path.lexists(file):
         return {}, {}
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
+    from xladder.runs import state_files
+    from xladder.runs.nets import shapes_of_one_seed  # imports JAX
 
     try:
-        arrays: Mapping[str, np.ndarray] = load_file(file)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DamagedRun(f"`{file}` cannot be read: {error}.") from None
+        inside(folder, START, MOST_ARRAY_BYTES)
+        declared = state_files.declared(file)
+        own = sum(math.prod(leaf.shape) for _, leaf in flatten(shapes_of_one_seed(plan))) * len(plan.seeds)
+        size = sum(math.prod(shape) for _, shape in declared.values())
+        if size > MOST_PER_PARAMETER * own + MOST_BESIDES:
+            raise DamagedRun(
+                f"`{file}` cannot be read: it has {size:,} numbers, and the agents that its run starts from {own:,}."
+            )
+        arrays: Mapping[str, np.ndarray] = state_files.read(file, declared)
+    except (UsageError, Unreadable) as error:
+        raise DamagedRun(f"`{file}` cannot be read: {str(error).removesuffix('.')}.") from None
 
     def under(prefix: str) -> Arrays:
         return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
@@ -50,10 +64,10 @@ def last_state(result: Result) -> Arrays:
     if result.path is None:
         return {}
     try:
-        found = _read_only(result.path, result.plan).latest(lambda line: None)
-    except (DamagedRun, UsageError):
+        found = _checkpoints(result.path, result.plan).read_latest()
+    except (OSError, UsageError):
         return {}
-    if found is None or found.facts["rung"] not in EXCHANGEABLE or found.facts["group"] != 0:
+    if found is None or found.facts.get("rung") not in EXCHANGEABLE or found.facts.get("group") != 0:
         return {}
     return found.arrays
 
@@ -64,7 +78,7 @@ def states_of_run(result: Result) -> Arrays:
     Empty if the run has not kept them, or kept those of an earlier tick than its agents'.
     """
     if result.path is not None and has_agents_only(result.path):
-        return read_start(result.path / START)[1]
+        return read_start(result.path, result.plan)[1]
     arrays = last_state(result)
     for name, leaf in flatten(result.params):
         kept = arrays.get(f"{AGENT_STATE}params.{name}")
@@ -73,7 +87,7 @@ def states_of_run(result: Result) -> Arrays:
     return {n: a for n, a in arrays.items() if n.startswith((f"{AGENT_STATE}target.", f"{AGENT_STATE}opt_state."))}
 
 
-def _read_only(path: Path, plan: Plan) -> Any:
+def _checkpoints(path: Path, plan: Plan) -> Any:
     from xladder.runs.checkpoints import Checkpoints
 
     return Checkpoints(path / "checkpoints", run_metadata(plan))

@@ -127,7 +127,7 @@ def _optimiser(result: Result, plan: Plan, rows: Sequence[int]) -> Arrays:
     if result.path is None or plan.rung not in EXCHANGEABLE or result.plan.workload.name != plan.workload.name:
         return {}
     if has_agents_only(result.path):
-        arrays = read_start(result.path / START)[1]
+        arrays = read_start(result.path, result.plan)[1]
     else:
         arrays = {name: array for name, array in last_state(result).items() if OPTIMISER in name}
     return {name: array[list(rows)] for name, array in arrays.items() if max(rows) < len(array)}
@@ -154,4 +154,4 @@ def keep_beginning(directory: RunDirectory, beginning: Beginning) -> None:
 def kept_beginning(directory: RunDirectory) -> Beginning | None:
     """What a run has started from; None if from fresh agents."""
     file = directory.path / START
-    return Beginning(*read_start(file), f"`{file}`") if file.is_file() else None
+    return Beginning(*read_start(directory.path, directory.plan), f"`{file}`") if file.is_file() else None

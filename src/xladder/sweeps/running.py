@@ -233,7 +233,7 @@ class SweepRun:
                 directory.lock.release()
                 self.legs.append(directory)
                 return metrics.read(path / "metrics.csv", plan.workload.tick)[0]
-            checkpoint = directory.checkpoints.latest(self.notify)
+            checkpoint = resuming.find_latest(directory, self.notify)
             resume_state = resuming.rewind(directory, checkpoint, directory.log) if checkpoint else inherited
             if checkpoint is None:
                 directory.writer.start_over()
@@ -297,7 +297,7 @@ class SweepRun:
 
     def _state(self, leg: int) -> tuple[Arrays, Mapping[str, Any]]:
         """The final state of a leg, as its last checkpoint holds it."""
-        found = self.legs[leg].checkpoints.latest(self.notify)
+        found = resuming.find_latest(self.legs[leg], self.notify)
         if found is None:
             raise DamagedRun(f"`{self.legs[leg].path}` has no checkpoint to go on from.")
         return {name: array for name, array in found.arrays.items() if name.startswith("state.")}, found.facts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from xladder.errors import UsageError
@@ -23,3 +23,16 @@ def arguments(pairs: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             found[name] = text
     return found
+
+
+def numbers_in(value: Any) -> Iterator[float]:
+    """All numbers in an argument, also in lists and dicts."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple | set):
+            left += one
+        elif isinstance(one, int | float):
+            yield one

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from xladder.errors import UsageError, brief
-from xladder.worlds.table_files import find_table
+from xladder.worlds.table_files import find_table, lines_of
 
 NOISE = 0.1  # variance of the noise of linear models, as in Deleu et al. 2022
 MOST_VALUES = 64  # of a discrete variable
@@ -73,29 +73,35 @@ def read_csv(path: str, discrete: bool, most: int) -> Dataset:
         most: Number of variables that are possible.
     """
     where = f"`--world.data {path}`"
-    names, rows = _rows(path, where)
-    if not 2 <= len(names) <= most:
-        raise UsageError(f"{where} has {len(names)} columns, but 2 to {most} variables are possible.")
+    names, rows = _rows(path, where, most)
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"{where} has two columns called `{twice}`.")
     return _categories(names, rows, where) if discrete else _numbers(names, rows, where)
 
 
-def _rows(path: str, where: str) -> tuple[list[str], list[list[str]]]:
+def _rows(path: str, where: str, most: int) -> tuple[list[str], list[list[str]]]:
+    names, rows = list[str](), list[list[str]]()
     try:
         with find_table(path, "world.data").open(newline="", encoding="utf-8-sig") as file:
-            table = [[cell.strip() for cell in row] for row in csv.reader(file) if row]
+            for read in filter(None, csv.reader(lines_of(file, path, "world.data"))):
+                row, number = [cell.strip() for cell in read], len(rows) + 2
+                if not names:
+                    names = row
+                    if not 2 <= len(names) <= most:
+                        raise UsageError(f"{where} has {len(names)} columns, but 2 to {most} variables are possible.")
+                    continue
+                if len(row) != len(names):
+                    raise UsageError(
+                        f"{where} has {len(row)} cells in row {number}, and {len(names)} names in the first."
+                    )
+                if "" in row:
+                    raise UsageError(f"{where} has an empty cell in row {number}, column `{names[row.index('')]}`.")
+                rows.append(row)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{where} cannot be read: {brief(error)}.") from error
-    if len(table) < 2:
+    if not rows:
         raise UsageError(f"{where} has no samples: it needs a row of names and a row for each sample.")
-    names, rows = table[0], table[1:]
-    for number, row in enumerate(rows, 2):
-        if len(row) != len(names):
-            raise UsageError(f"{where} has {len(row)} cells in row {number}, and {len(names)} names in the first.")
-        if "" in row:
-            raise UsageError(f"{where} has an empty cell in row {number}, column `{names[row.index('')]}`.")
     if all(_is_number(name) for name in names):
         raise UsageError(f"{where} begins with numbers: its first row has to be the names of the variables.")
     return names, rows

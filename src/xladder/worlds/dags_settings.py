@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 from xladder.errors import need
 from xladder.worlds.flow_built_in import BuiltInSettings
+from xladder.worlds.table_files import check_recorded
 
 if TYPE_CHECKING:
     from xladder.worlds.dag_data import Dataset
@@ -118,6 +119,7 @@ class WorldConfig(BuiltInSettings):
 
     def dataset(self) -> Dataset:
         """The data, generated or read."""
+        check_recorded(self.data, "world.data")
         return _dataset(self)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import re
 import sys
 import warnings
@@ -22,7 +23,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from xladder import user_code
 from xladder.errors import UsageError, XladderError, brief, located, unknown
-from xladder.worlds.arguments import arguments
+from xladder.worlds.arguments import arguments, numbers_in
 from xladder.worlds.host_calls import call
 
 OUTSIDE = {
@@ -30,6 +31,12 @@ OUTSIDE = {
     "HumanRendering": "opens a window for each env",
 }
 """Wrappers of Gymnasium that do more than change what is seen or done, and what."""
+WITHOUT_SIZES = (
+    *("TimeLimit", "RecordEpisodeStatistics", "RepeatAction", "StickyAction", "MaxAndSkipObservation", "ClipReward"),
+    *("RescaleAction", "RescaleObservation", "NormalizeObservation", "NormalizeReward"),
+)
+"""Wrappers whose numbers count steps or are bounds; those of others may be sizes of observations."""
+MOST_NUMBERS = 2**26  # in an observation: 256 MiB as floats
 CALL = re.compile(r"(?P<name>[\w.:]+)(?:\((?P<arguments>.*)\))?", re.DOTALL)
 
 
@@ -110,6 +117,11 @@ class _Named(gymnasium.Wrapper):
 def make_one(recipe: Recipe, thing: Any = None) -> Any:
     """Make one env; a `UsageError` says why it cannot be made."""
     given = arguments(recipe.kwargs)
+    if "human" in str(given.get("render_mode")):
+        raise UsageError(
+            f"`--world.kwargs` has render_mode={given['render_mode']}, which {OUTSIDE['HumanRendering']}: leave it out."
+        )
+    user_code.check_named(given)  # Gymnasium's adapters of other libraries import what an argument names
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that another version is newer
@@ -120,7 +132,7 @@ def make_one(recipe: Recipe, thing: Any = None) -> Any:
         hint = " Its arguments are `--world.kwargs`." if isinstance(reason, TypeError) else " Fix that in the world."
         raise UsageError(f"`{recipe.shown}` fails when it is made: {located(reason)}.{hint}") from reason
     for text in recipe.wrappers:
-        wrap = _wrapper(text)
+        wrap = _wrapper(text, env.observation_space)
         try:
             env = wrap(env)
         except XladderError:
@@ -150,8 +162,8 @@ def _from_object(recipe: Recipe, thing: Any, given: dict[str, Any]) -> Any:
         ) from reason
 
 
-def _wrapper(text: str) -> Callable[[Any], Any]:
-    """The wrapper `Name`, `module:Name` or `Name(key=value)`, as a function of an env."""
+def _wrapper(text: str, seen: gymnasium.Space) -> Callable[[Any], Any]:
+    """The wrapper `Name`, `module:Name` or `Name(key=value)`, as a function of an env with these observations."""
     parts = CALL.fullmatch(text)
     try:
         tree: Any = ast.parse(f"f({parts['arguments'] or ''})" if parts else "", mode="eval").body
@@ -169,7 +181,24 @@ def _wrapper(text: str) -> Callable[[Any], Any]:
         raise UsageError(f"`--world.wrappers` has `{name}`, which {OUTSIDE[name]}: leave it out.")
     if name not in wrappers.__all__:
         raise unknown("wrapper of Gymnasium", name, wrappers.__all__)
+    user_code.check_named([values, named])
+    sizes = [abs(number) for number in numbers_in([values, named]) if abs(number) > 1]
+    # An observation grows at most with the product of its wrapper's numbers, and is allocated when that is made.
+    if name not in WITHOUT_SIZES and math.prod(sizes, start=_count(seen)) > MOST_NUMBERS:
+        raise UsageError(
+            f"`--world.wrappers` has `{text}`, whose observations could have more than {MOST_NUMBERS:,} numbers: make "
+            "its arguments smaller."
+        )
     return partial(_call_after, getattr(wrappers, name), values, named)
+
+
+def _count(space: gymnasium.Space) -> int:
+    """How many numbers an observation has; 1 if it has none of a known number."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return sum(map(_count, space.values()))
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return sum(map(_count, space))
+    return math.prod(space.shape or ())
 
 
 def _call_after(wrap: Callable[..., Any], values: list[Any], named: dict[str, Any], env: Any) -> Any:

@@ -26,13 +26,16 @@ from xladder.core.keys import Stream
 from xladder.core.packages import missing_extra
 from xladder.core.types import Compiled
 from xladder.errors import UsageError, brief
-from xladder.worlds.arguments import arguments
+from xladder.worlds.arguments import arguments, numbers_in
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
 from xladder.worlds.jax_checks import attempt, count_actions, kind_of, require_scalar, require_unchanged, trace, unpack
 from xladder.worlds.late_imports import without_drawing
-from xladder.worlds.names import GYMNAX, find_gymnax
+from xladder.worlds.names import GYMNAX, check_supported, find_gymnax
 from xladder.worlds.observations import Layout, is_real, layout_of
+
+MOST_SIZE = 256
+"""The largest number among the arguments of gymnax's worlds, which are sizes of boards and numbers of actions."""
 
 
 class GymnaxState(NamedTuple):
@@ -246,6 +249,7 @@ def find(name: str) -> Any:
     source, _, rest = name.partition("/")
     if source != "gymnax":
         return user_code.find_world(rest, name)
+    check_supported(rest)
     gymnax = _gymnax()
     if rest not in gymnax.registered_envs:
         raise UsageError(f"gymnax has no world `{rest}`. It has {', '.join(gymnax.registered_envs)}.")
@@ -266,6 +270,9 @@ def _make_with(world_id: str, name: str, given: dict[str, Any]) -> tuple[Any, An
     """One of gymnax's worlds and its params, with arguments of the world or fields of its params."""
     fields = {field.name for field in dataclasses.fields(_gymnax().make(world_id)[1])}
     own = {key: value for key, value in given.items() if key not in fields}
+    for key, value in own.items():  # gymnax makes arrays of these sizes at once, and a stranger's config may name any
+        if any(abs(number) > MOST_SIZE for number in numbers_in(value)):
+            raise UsageError(f"`--world.kwargs` has {key}={value}, but sizes of gymnax's worlds go up to {MOST_SIZE}.")
     try:
         env, params = _gymnax().make(world_id, **own)
     except (TypeError, ValueError, AssertionError) as reason:

@@ -201,6 +201,7 @@ def locate(name: str) -> Place:
         game = find_atari(rest)
         return Place("atari", game, f"atari/{game}")
     if slash and family == "gymnax":
+        check_supported(rest)
         known = _GYMNAX.get(_squash(rest))
         return Place("gymnax", known.id, known.name) if known else Place("jax", rest, f"gymnax/{rest}")
     if slash and family == "jaxmarl":
@@ -235,15 +236,20 @@ def _check_other_libraries(name: str) -> None:
 
 def find_gymnax(name: str) -> GymnaxWorld:
     """A gymnax world, by its name here or its id there."""
+    check_supported(name)
+    if _squash(name) not in _GYMNAX:
+        raise _unknown_world(name)
+    return _GYMNAX[_squash(name)]
+
+
+def check_supported(name: str) -> None:
+    """Raise a `UsageError` if a name is that of a gymnax world which is left out, with or without its version."""
     squashed = _squash(name)
     for left_out, reason in GYMNAX_LEFT_OUT.items():
         if squashed in (_squash(left_out), _squash(left_out.split("-")[0])):
             near = difflib.get_close_matches(squashed, _GYMNAX, n=1, cutoff=0.5)
             hint = f" The nearest supported one is `{_GYMNAX[near[0]].name}`." if near else f" {_LISTED}"
             raise UsageError(f"gymnax's `{left_out}` is not supported: {reason}.{hint}")
-    if squashed not in _GYMNAX:
-        raise _unknown_world(name)
-    return _GYMNAX[squashed]
 
 
 def find_atari(game: str) -> str:

@@ -14,20 +14,26 @@ from pathlib import Path
 import numpy as np
 
 from xladder.errors import UsageError
-from xladder.worlds.table_files import find_table
+from xladder.worlds.table_files import MOST_ENTRIES, check_recorded, find_table, lines_of
 
+FLAG = "world.table"
 COLUMNS = ("sequence", "value")
 MADE_UP = "ACGT"
 
 
-@lru_cache(maxsize=4)
 def read_table(path: str) -> dict[str, float]:
     """Sequence → value of a table; of a made-up one if the path is empty."""
+    check_recorded(path, FLAG)
+    return _read(path)
+
+
+@lru_cache(maxsize=4)
+def _read(path: str) -> dict[str, float]:
     if not path:
         return made_up()
     if not Path(path).expanduser().is_file():
         raise UsageError(f"`--world.table` is {path}, which is not a file: give a CSV or NPZ file of sequences.")
-    file = find_table(path, "world.table")
+    file = find_table(path, FLAG)
     pairs = _from_npz(file) if file.suffix.lower() == ".npz" else _from_csv(file)
     found: dict[str, float] = {}
     for place, (sequence, value) in enumerate(pairs, start=1):
@@ -60,7 +66,7 @@ def made_up() -> dict[str, float]:
 def _from_csv(file: Path) -> list[tuple[str, float]]:
     try:
         with file.open(newline="", encoding="utf-8-sig") as stream:
-            rows = csv.DictReader(stream)
+            rows = csv.DictReader(lines_of(stream, str(file), FLAG))
             lacking = [name for name in COLUMNS if name not in (rows.fieldnames or ())]
             if lacking:
                 raise UsageError(f"`{file}` has no column `{lacking[0]}`: it needs `sequence` and `value`.")
@@ -75,8 +81,9 @@ def _from_npz(file: Path) -> list[tuple[str, float]]:
             lacking = [name for name in COLUMNS if name not in arrays]
             if lacking:
                 raise UsageError(f"`{file}` has no array `{lacking[0]}`: it needs `sequence` and `value`.")
+            _check_entries(file)
             sequences, values = arrays["sequence"], arrays["value"]
-    except (ValueError, OSError, zipfile.BadZipFile) as error:
+    except (ValueError, OSError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(f"`{file}` is not an NPZ file of plain arrays: {error}.") from error
     if sequences.ndim != 1 or sequences.shape != values.shape or sequences.dtype.kind not in "US":
         raise UsageError(
@@ -85,6 +92,18 @@ def _from_npz(file: Path) -> list[tuple[str, float]]:
         )
     strings = sequences.astype(str).tolist()
     return [(sequence, _number(file, value)) for sequence, value in zip(strings, values.tolist(), strict=True)]
+
+
+def _check_entries(file: Path) -> None:
+    """Raise a `UsageError` if an array of an NPZ file has more entries than a table; its header says how many."""
+    with zipfile.ZipFile(file) as archive:
+        for name in COLUMNS:
+            with archive.open(f"{name}.npy") as stream:
+                version = np.lib.format.read_magic(stream)
+                read = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+                shape = read(stream)[0]
+            if math.prod(shape) > MOST_ENTRIES:
+                raise UsageError(f"`{file}`: `{name}` has {math.prod(shape):,} entries: {MOST_ENTRIES:,} are possible.")
 
 
 def _number(file: Path, value: object) -> float:

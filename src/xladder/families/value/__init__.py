@@ -37,7 +37,9 @@ class ValueFamily(Family):
     shown = summaries.SHOWN
 
     presets = staticmethod(named.presets)
+    bare = staticmethod(named.bare)
     check = staticmethod(named.check)
+    check_settings = staticmethod(named.check_settings)
     rounded_up = staticmethod(settings.rounded_up)
     compared = staticmethod(settings.compared)
     for_mesh = staticmethod(settings.for_mesh)

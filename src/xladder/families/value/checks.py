@@ -61,8 +61,8 @@ _UNUSED_BY_PQN = (
 )
 
 
-def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any]]) -> None:
-    """Raise a `UsageError` that names the field, its value and what is allowed; `presets` are those of a world."""
+def check_learner(config: ValueConfig) -> None:
+    """Raise a `UsageError` that names the field, its value and what is allowed."""
     c, p, envs = config.learner, config.pqn, config.world.rows
 
     for flag, count in [
@@ -168,11 +168,6 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
             f"a rollout of {p.rollout} steps of {envs} envs has {size} transitions, which it has to divide",
         )
         need(c.head == "scalar", "learner.head", c.head, "PQN learns values: use scalar")
-        own = presets(config.name)["pqn"].learner
-        for name in _UNUSED_BY_PQN:
-            # The value may be the user's own, or come from the preset they started from.
-            allowed = f"PQN has no use for it: start from `--preset pqn` and leave it at {getattr(own, name)}"
-            need(getattr(c, name) == getattr(own, name), f"learner.{name.replace('_', '-')}", getattr(c, name), allowed)
     length, most = getattr(config, config.length), (2**31 - 1) * config.length_per_step
     need(length >= 1, config.length, length, "it has to be 1 or more")
     need(config.agent_steps < 2**31, config.length, length, f"at most {most} {config.length} are possible")
@@ -180,6 +175,18 @@ def check_learner(config: ValueConfig, presets: Callable[[str], Mapping[str, Any
     need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
     need(config.evaluate_episodes >= 0, "evaluate-episodes", config.evaluate_episodes, "it cannot be negative")
+
+
+def check_unused(config: ValueConfig, presets: Callable[[str], Mapping[str, Any]]) -> None:
+    """Raise a `UsageError` for a setting that PQN has no use for; `presets` are those of a world."""
+    if config.algorithm != "pqn":
+        return
+    own = presets(config.name)["pqn"].learner
+    for name in _UNUSED_BY_PQN:
+        value = getattr(config.learner, name)
+        # The value may be the user's own, or come from the preset they started from.
+        allowed = f"PQN has no use for it: start from `--preset pqn` and leave it at {getattr(own, name)}"
+        need(value == getattr(own, name), f"learner.{name.replace('_', '-')}", value, allowed)
 
 
 def check_scaling(config: ValueConfig) -> None:

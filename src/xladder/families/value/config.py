@@ -232,6 +232,9 @@ class ValueConfig:
         """The workload's name."""
         return str(self.world.name)
 
+    def check_settings(self) -> None:
+        """Raise a `UsageError` for settings that the world cannot have, as far as is known without making it."""
+
     def check_world(self) -> None:
         """Raise a `UsageError` if the world cannot be stepped, or the torso cannot take its frames."""
         check_torso(self, self.world.spec().of_one.shape)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from xladder.errors import UsageError
+from xladder.errors import UsageError, need
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import published
 from xladder.families.value.config import StepsConfig, ValueWorld
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from xladder.core.types import Compiled
     from xladder.worlds.envs import EnvSpec
     from xladder.worlds.gym_host import GymEnvs
+
+
+MOST_PROCESSES, MOST_ENVS = 1024, 2**16
+"""Envs of a run, in processes of their own or in one process."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +69,12 @@ class Config(StepsConfig):
     world: WorldConfig = field(default_factory=WorldConfig)
     algorithm: Literal["replay"] = "replay"
     """The value learner with a replay memory."""
+
+    def check_settings(self) -> None:
+        """Raise a `UsageError` for more envs than this machine could have."""
+        envs, separate = self.world.num_envs, self.world.vectorisation == "async"
+        most, what = (MOST_PROCESSES, "each has a process of its own") if separate else (MOST_ENVS, "each is an object")
+        need(envs <= most, "world.num-envs", envs, f"{what}, and {most:,} are possible")
 
 
 def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from xladder.families.value import (
     published,
     zoo_presets,
 )
-from xladder.families.value.checks import check_learner, check_scaling
+from xladder.families.value.checks import check_learner, check_scaling, check_unused
 from xladder.families.value.config import ValueConfig
 from xladder.settings import check_counts
 from xladder.worlds import names
@@ -41,9 +41,23 @@ def presets(name: str, protocol: str | None = None) -> dict[str, Any]:
     return published.Presets(found, {"vdn": why} | getattr(found, "absent", {}))
 
 
+def bare(name: str) -> Any:
+    """The settings of a world before any preset: its own settings have nothing to do with them, so it is not made."""
+    place = names.locate(name)
+    module = SOURCES[place.source]
+    return module.Config(world=module.WorldConfig(place.name))
+
+
+def check_settings(config: ValueConfig) -> None:
+    """Raise a `UsageError` that names the field, its value and what is allowed, without making the world."""
+    check_counts(config)
+    check_learner(config)
+    config.check_settings()
+
+
 def check(config: ValueConfig) -> None:
     """Raise a `UsageError` that names the field, its value and what is allowed."""
-    check_counts(config)
-    check_learner(config, presets)
+    check_settings(config)
+    check_unused(config, presets)
     config.check_world()
     check_scaling(config)
