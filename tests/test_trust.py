@@ -1,8 +1,8 @@
 """What may happen with a directory or file of a stranger's: the table in SECURITY.md, cell by cell.
 
-Opening (`runs`, `report`, `watch`, `plot`, `eval`, `diff`) only reads. Importing and training read what they are given
-and write a new directory. Resuming writes to the directory itself. None of them imports what it finds, writes or reads
-through a link, takes memory or time as a file claims, or shows text as anything but text.
+Opening (`runs`, `report`, `watch`, `plot`, `eval`, `diff`) only reads. Importing, exporting and training read what they
+are given and write elsewhere. Resuming writes to the directory itself. None of them imports what it finds, writes or
+reads through a link, takes memory or time as a file claims, or shows text as anything but text.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ from xladder.registry import RungOptions
 from xladder.report.server import Watcher
 from xladder.runs.checkpoints import Checkpoint, Checkpoints, Damaged
 from xladder.runs.directory import RunDirectory
-from xladder.runs.plan_files import describe_plan, parse_plan
+from xladder.runs.plan_files import describe_plan, parse_plan, run_metadata
 from xladder.worlds import gym_making, table_files
 
 MARKER = "whispered-secret"
@@ -58,13 +58,18 @@ OPENING = {
     "eval": "eval {run} --episodes 4 --json {out}/eval.json",
     "diff": "diff {run} {other} --json {out}/diff.json",
 }
-WRITING = {
+READING = {
     "import": "import {run}/exported.safetensors --workload hypergrid --config {run}/config.json --out {out}/new",
-    "resume": "resume {run}",
-    "train": "train hypergrid --config {run}/config.json --from {run} --out {out}/new",
+    "config": "train hypergrid --config {run}/config.json --out {out}/new",
+    "from": "train hypergrid --config {other}/config.json --from {run} --out {out}/new",
+    "export": "export {run} --to safetensors --out {out}/new.safetensors",
 }
-COMMANDS = OPENING | WRITING
-LONG = ("eval", "plot", "import", "train")  # these import JAX or draw, again and again
+WRITING = {
+    "resume": "resume {run}",
+    "restart": "resume {run}",  # as if it was killed before its first checkpoint
+}
+COMMANDS = OPENING | READING | WRITING
+LONG = ("eval", "plot", "import", "from", "export")  # these import JAX or draw, again and again
 ROWS = [pytest.param(name, marks=pytest.mark.slow if name in LONG else ()) for name in COMMANDS]
 
 
@@ -77,7 +82,14 @@ def sound(tmp_path_factory):
     (folder / "timings.json").write_text('{"compile_seconds": 1.0, "seconds_per_iteration": 0.1}')
     (folder / "environment.json").write_text("{}")
     (folder / "log.txt").write_text("2026-01-01 00:00:00 begun\n")
+    facts = fresh_runs.facts("".join(METRICS.splitlines(True)[:11]).encode(), 10)
+    checkpoints_of(folder).save(Checkpoint(10, {"state.weights": np.ones(3, np.float32)}, facts))
     return folder
+
+
+def checkpoints_of(folder: Path) -> Checkpoints:
+    plan = json.loads((folder / "config.json").read_text())
+    return Checkpoints(folder / "checkpoints", run_metadata(parse_plan(plan, "config.json")))
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +206,80 @@ def writes_text(run: Path, outside: Path):
     yield
 
 
-ATTACKS = [names_code, links_files_out, links_folders_out, claims_too_much, writes_text]
+def plants_names(run: Path, outside: Path):
+    """Names of modules where settings, or files that only some commands read, may have them."""
+    saved = json.loads((run / "config.json").read_text())
+    named = saved["config"] | {"world": saved["config"]["world"] | {"reward": "evil:reward"}}
+    yield change(run, earlier=[{"config": named}])
+    change(run, **saved, earlier=[])
+    step = next(run.glob("checkpoints/tick-*"), None)
+    if step:
+        forge_manifest(step, plan=saved | {"config": named})
+        yield
+    begun = {"space": {"evil:reward": "1,2"}, "trials": [{"evil:reward": 1}], "metric": "evil:reward"}
+    sweep = {"plan": saved | {"config": named}, **begun, "test_seeds": [0], "seed": 0, "halve": 0, "pbt": False}
+    (run / "sweep.json").write_text(json.dumps(sweep))
+    yield
+    (run / "sweep.json").unlink()
+    gym = json.loads(json.dumps(describe_plan(plan("gym/CartPole-v1"))))
+    for world in {"wrappers": ["evil:Wrapper"]}, {"kwargs": ["env_id=evil:Name"]}, {"wrappers": ["evil:Wrapper(1)"]}:
+        config = gym["config"] | {"world": gym["config"]["world"] | world}
+        yield (run / "config.json").write_text(json.dumps(gym | {"config": config}))
+
+
+def forges_checkpoints(run: Path, outside: Path):
+    """Checkpoints, and what a run starts from, with digests that are right."""
+    step, start = next(run.glob("checkpoints/tick-*"), None), run / "checkpoints" / "start.safetensors"
+    agents = run / "checkpoints" / "agents.safetensors"
+    for forged in (lambda path: path.symlink_to(outside / "victim"), make_sparse, pipe):
+        forged(start)
+        yield
+        start.unlink(missing_ok=True)
+    if step is None:  # it begins again
+        return
+    saved = {path: path.read_bytes() for path in step.rglob("*") if path.is_file()}
+    for changes in {"facts": {}}, {"leaves": {"x": 1}}, {"files": {"../../../../outside/victim": "0"}}, {"plan": {}}:
+        forge_manifest(step, **changes)
+        yield
+    for path, content in saved.items():
+        path.write_bytes(content)
+    for name in ("manifest.json", "manifest.sha256", "state/arrays.safetensors"):
+        for forged in (lambda path: path.symlink_to("/dev/zero"), make_sparse, pipe):
+            (step / name).unlink()
+            forged(step / name)
+            yield
+            (step / name).unlink()
+            (step / name).write_bytes(saved[step / name])
+    agents.write_bytes(b"")
+    yield
+
+
+def forge_manifest(step: Path, **changes) -> None:
+    text = json.dumps(json.loads((step / "manifest.json").read_text()) | changes)
+    (step / "manifest.json").write_text(text)
+    (step / "manifest.sha256").write_text(hashlib.sha256(text.encode()).hexdigest())
+
+
+def make_sparse(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**42)
+
+
+def pipe(path):
+    """A pipe that nobody writes to: whoever opens it waits for ever."""
+    os.mkfifo(path)
+    return path
+
+
+ATTACKS = [
+    names_code,
+    plants_names,
+    links_files_out,
+    links_folders_out,
+    claims_too_much,
+    forges_checkpoints,
+    writes_text,
+]
 
 
 # ---- what happens ----------------------------------------------------------------------------------------------------
@@ -220,9 +305,11 @@ def carry_out(command: str, room: Path) -> tuple[int, bytes]:
         shown = watcher.listen(0)[1] + (watcher.scenes(0) or b"")
         watcher.end()
         return 0, shown
-    agents = run / "checkpoints" / "agents.safetensors"
-    if command == "resume" and not agents.is_symlink():
-        agents.unlink(missing_ok=True)  # as if it was killed before its first checkpoint, and begins again
+    if command == "restart" and not (run / "checkpoints").is_symlink():
+        for folder in run.glob("checkpoints/tick-*"):
+            shutil.rmtree(folder)
+        if not (agents := run / "checkpoints" / "agents.safetensors").is_symlink():
+            agents.unlink(missing_ok=True)
     places = {"run": run, "parent": run.parent, "other": room / "sound", "out": out}
     code = main([word.format(**places) for word in COMMANDS[command].split()])
     shown = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file() and path.suffix != ".safetensors")
@@ -236,7 +323,7 @@ def test_every_command_takes_a_run_that_is_sound(command, room, capsys):
     """Otherwise the cells below would prove nothing."""
     code, shown = carry_out(command, room)
     assert code == 0, capsys.readouterr().err
-    assert shown or command == "resume"
+    assert shown or command in WRITING or command == "export"
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
@@ -260,16 +347,10 @@ def test_a_cell_of_the_table(command, attack, room, capsys):
         )
         assert not CONTROLS.search(printed) and (command == "plot" or not CONTROLS.search(shown)), where
         assert command not in ("report", "watch") or not MARKUP.search(shown), where
-        if command == "resume" and attack in (links_files_out, links_folders_out):
+        if command in WRITING and attack in (links_files_out, links_folders_out):
             assert code == 2, f"it would write through a link: {where}"
-        if command in OPENING:
-            assert digest(run) == before, f"it wrote into what it opened: {where}"
-
-
-def pipe(path):
-    """A pipe that nobody writes to: whoever opens it waits for ever."""
-    os.mkfifo(path)
-    return path
+        if command not in WRITING:
+            assert digest(run) == before, f"it wrote into what it read: {where}"
 
 
 def test_a_config_names_no_ray_cluster(tmp_path):

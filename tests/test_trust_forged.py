@@ -46,19 +46,7 @@ def made(tmp_path_factory):
 
 
 def facts_of(folder):
-    table = (folder / "metrics.csv").read_bytes()
-    return {
-        "rung": "fused",
-        "group": 0,
-        "done": 1,
-        "ticks": 20,
-        "compile_seconds": 0.0,
-        "tick_seconds": 0.1,
-        "snapshots": [],
-        "metrics_bytes": len(table),
-        "metrics_sha256": hashlib.sha256(table).hexdigest(),
-        "elapsed_seconds": 1.0,
-    }
+    return fresh_runs.facts((folder / "metrics.csv").read_bytes(), 1)
 
 
 @pytest.fixture
@@ -171,7 +159,7 @@ def test_a_page_makes_no_world_of_another_package(tmp_path, monkeypatch):
     monkeypatch.setattr(gym_making, "make_one", fail)
     for name, config in runs.items():
         source, page = show(tmp_path / name, config)
-        assert json.loads(json.dumps(describe_plan(source.plan)))["config"] == config["config"], page
+        assert json.dumps(describe_plan(source.plan)["config"]) == json.dumps(config["config"]), page
 
 
 def test_processes_of_actors_are_bounded():
@@ -350,6 +338,29 @@ def test_the_start_of_a_run_is_bounded_by_its_agents(run):
             start_files.read_start(run, found)
     file.unlink()
     assert start_files.read_start(run, found) == ({}, {})
+
+
+@pytest.mark.parametrize("how", ["shape", "name", "seeds", "scalar"])
+def test_a_run_starts_only_from_agents_that_fit_it(how, run):
+    from xladder.core.state import flatten
+
+    found = load(run)
+    arrays = {f"params.{name}": np.asarray(leaf) for name, leaf in flatten(found.params)}
+    arrays["optimiser.state.runs.agents.opt_state.count"] = np.zeros(1, np.float32)
+    first = next(iter(arrays))
+    changes = {
+        "shape": {first: np.zeros((1, 9), np.float32)},
+        "name": {"params.more": np.zeros((1, 9), np.float32)},
+        "seeds": {"optimiser.more": np.zeros((2, 9), np.float32)},
+        "scalar": {"optimiser.more": np.zeros((), np.float32)},
+    }
+    directory = RunDirectory.open(run)
+    directory.save_arrays(start_files.START, arrays)
+    assert start_files.read_start(run, found.plan)[1]
+    directory.save_arrays(start_files.START, arrays | changes[how])
+    directory.lock.release()
+    with pytest.raises(DamagedRun, match="does not hold the agents"):
+        start_files.read_start(run, found.plan)
 
 
 def test_agents_of_many_seeds_are_checked_against_the_machine(run, monkeypatch):

@@ -345,6 +345,7 @@ def find_rung(name: str, workload: Workload) -> Rung:
 def check_name(workload: Workload, config: Config) -> None:
     """Raise a `UsageError` if a config belongs to another world than the workload's name."""
     if config.name != workload.name:
+        find_workload(config.name)  # if there is none, its error says which there are
         raise UsageError(
             f"`--world.name` is {config.name}, but the workload is `{workload.name}`: use `{config.name}` in its place."
         )

@@ -130,7 +130,7 @@ def _optimiser(result: Result, plan: Plan, rows: Sequence[int]) -> Arrays:
         arrays = read_start(result.path, result.plan)[1]
     else:
         arrays = {name: array for name, array in last_state(result).items() if OPTIMISER in name}
-    return {name: array[list(rows)] for name, array in arrays.items() if max(rows) < len(array)}
+    return {name: array[list(rows)] for name, array in arrays.items() if array.ndim and max(rows) < len(array)}
 
 
 def _rows(seeds: Sequence[int], plan: Plan, where: str) -> list[int]:
