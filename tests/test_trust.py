@@ -117,7 +117,7 @@ def room(sound, tmp_path, monkeypatch, request):
     monkeypatch.setattr(user_code, "_named", {})
     monkeypatch.setattr(user_code, "_given", {})
     for command in (resume, train):  # from there on it is a run of the user's own
-        monkeypatch.setattr(command, "run_in_terminal", lambda *given, **named: 0)
+        monkeypatch.setattr(command, "run_in_terminal", lambda run, *given, **named: run.writer.close() or 0)
     return tmp_path
 
 
@@ -229,12 +229,12 @@ def plants_names(run: Path, outside: Path):
 
 def forges_checkpoints(run: Path, outside: Path):
     """Checkpoints, and what a run starts from, with digests that are right."""
-    step, start = next(run.glob("checkpoints/tick-*"), None), run / "checkpoints" / "start.safetensors"
-    agents = run / "checkpoints" / "agents.safetensors"
+    start, agents = (run / "checkpoints" / f"{name}.safetensors" for name in ("start", "agents"))
     for forged in (lambda path: path.symlink_to(outside / "victim"), make_sparse, pipe):
         forged(start)
         yield
         start.unlink(missing_ok=True)
+    step = next(run.glob("checkpoints/tick-*"), None)
     if step is None:  # it begins again
         return
     saved = {path: path.read_bytes() for path in step.rglob("*") if path.is_file()}
