@@ -59,6 +59,26 @@ class Numbers(gymnasium.Env):
         return np.float32([0, self.second, 0]), 0.0, False, True, {}
 
 
+class Counted(Numbers):
+    """Counts those that are open, and may raise in a step, or when a run resets it."""
+
+    open = 0
+
+    def __init__(self, wet=0):
+        super().__init__()
+        self.wet, self.steps = wet, 0
+        Counted.open += 1
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == self.wet:
+            raise RuntimeError("the floor is wet")
+        return super().step(action)
+
+    def close(self):
+        Counted.open -= 1
+
+
 class Several(Numbers):
     """Actions that are two choices at once."""
 
@@ -96,3 +116,4 @@ def shifted(env):
 
 long_corridor = Corridor(6)
 gymnasium.register("TestCorridor-v0", Corridor)
+gymnasium.register("TestCounted-v0", Counted)

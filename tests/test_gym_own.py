@@ -1,6 +1,9 @@
 """Gymnasium environments of the user's own: spaces, arguments, wrappers, objects, masks, processes and faults."""
 
+from dataclasses import replace
+
 import gymnasium
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -9,11 +12,15 @@ from gymnasium.spaces import Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import xladder
 from tests import gym_worlds
+from tests.conftest import TINY_GYM
 from xladder import user_code
 from xladder.cli.main import main
+from xladder.core.compiling import compiled
+from xladder.distributed.actor import Actor
 from xladder.errors import UsageError, UserCodeFailed
 from xladder.families.value import presets as named
 from xladder.learners import masks, masks_torch
+from xladder.registry import RUNGS
 from xladder.worlds import names
 from xladder.worlds.arguments import arguments
 from xladder.worlds.envs import available
@@ -280,3 +287,43 @@ def test_numbers_are_scaled_by_their_bounds_if_wished():
     np.testing.assert_allclose(half[[0, 2]], [4.8, 0.41887903], rtol=1e-6)
     mixed = Dict({"b": Discrete(3), "a": Tuple([gymnasium.spaces.Box(0, 4, (1,)), MultiBinary(1)])})
     np.testing.assert_array_equal(np.stack(bounds_of(mixed)), [[2, 0, 0, 0, 0], [2, 1, 1, 1, 1]])
+
+
+# ---- closing -------------------------------------------------------------------------------------------------------
+
+COUNTED = f"gym/{HERE}:TestCounted-v0"
+COUNTING = replace(TINY_GYM, world=replace(TINY_GYM.world, name=COUNTED))
+CLOSING = {"torch": {}, "hybrid": {}, "sequential": {}, "parallel": {}, "mesh": {"mesh": "data=1"}}
+
+
+@pytest.mark.parametrize("rung", CLOSING)
+def test_a_run_closes_its_envs(rung):
+    """`running` is held here, so that none is closed by the garbage collector."""
+    running = RUNGS[rung].start(COUNTING, [0], jax.devices("cpu")[0], **CLOSING[rung])
+    assert gym_worlds.Counted.open == 2
+    running.advance(1)
+    running.close()
+    assert gym_worlds.Counted.open == 0
+
+
+@pytest.mark.parametrize("wet", [2, 20])  # steps of an env
+def test_a_run_that_fails_closes_its_envs(wet):
+    given = TINY | {"world": {"num_envs": 2, "kwargs": {"wet": wet}}, "learner": LEARNER, "evaluate_every": 8}
+    with pytest.raises(UserCodeFailed, match="the floor is wet"):
+        xladder.train(COUNTED, rung="torch", **given)
+    assert gym_worlds.Counted.open == 0
+
+
+def test_training_closes_the_envs_of_evaluations():
+    given = TINY | {"steps": 16, "learner": LEARNER, "evaluate_every": 8, "evaluate_episodes": 2}
+    result = xladder.train(COUNTED, rung="sequential", **given)
+    result.evaluate(2)
+    assert gym_worlds.Counted.open == 0
+
+
+def test_a_restarted_actor_closes_its_earlier_envs():
+    actor = Actor(COUNTING, 0, 0, 2, compiled)
+    first = actor.games
+    actor.begin(1)
+    assert first.worlds._envs is None and gym_worlds.Counted.open == 2
+    actor.games.close()

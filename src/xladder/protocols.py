@@ -153,7 +153,10 @@ class HostLoop(Protocol):
     """Seconds spent in "sampling" and in "update", per tick."""
 
     def advance(self) -> dict[str, Any]:
-        """Run one tick and return its metrics."""
+        """Run one tick and return its metrics, each an array or a number."""
+
+    def close(self) -> None:
+        """Release what the world holds; the loop cannot be advanced afterwards."""
 
 
 class Measurement(Protocol):

@@ -183,7 +183,7 @@ class Trial:
 
     def close(self) -> None:
         """Release the rung's resources."""
-        if hasattr(self.running, "close"):
+        if self.running is not None:
             self.running.close()
 
     def run_to_end(self, resume_state: ResumeState | None) -> Result:

@@ -50,19 +50,19 @@ class Actor:
         self.env_slice, self.seed, self.compiled = EnvSlice(Program(config), first, count), seed, compiled
         self.key = keys.root(seed)
         self._choose = compiled(_choose)
-        self.begin()
+        self.games = self._stepper(seed)
 
-    def begin(self, generation: int = 0) -> None:
-        """Reset all envs. A restarted actor passes its generation, so that it gets new seeds."""
+    def begin(self, generation: int) -> None:
+        """Begin new episodes, in new envs with seeds of an actor that was restarted so many times."""
+        self.games.close()
+        self.games = self._stepper(int(np.random.SeedSequence((self.seed, generation)).generate_state(1)[0] >> 1))
+
+    def _stepper(self, seed: int) -> Stepper:
+        """The envs with these seeds, reset."""
         env_slice, world = self.env_slice, self.env_slice.program.config.world
         if getattr(world, "threads", None) == 0:
             world = replace(world, threads=1)  # the other actors need the other cores
-        seed = (
-            self.seed
-            if generation == 0
-            else int(np.random.SeedSequence((self.seed, generation)).generate_state(1)[0] >> 1)
-        )
-        self.games = Stepper(world.on_host(env_slice.count, seed, self.compiled, env_slice.first), world.stack)
+        return Stepper(world.on_host(env_slice.count, seed, self.compiled, env_slice.first), world.stack)
 
     def rollout(self, params: Params, epsilon: float, step: int, steps: int) -> tuple[History, RolloutStats]:
         """Step every env `steps` times, the first of them being step number `step` of the run.

@@ -19,15 +19,15 @@ from xladder.core import words
 from xladder.core.compiling import options_for
 from xladder.protocols import Config
 from xladder.rungs.parallel import SAMPLED_TICKS
-from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
+from xladder.rungs.program_run import ProgramRun
+from xladder.rungs.running import USUAL, Compiler, Metrics, the_rest, timed
 
 LONGEST_CHUNK = 256
 
 
-class FusedRun:
+class FusedRun(ProgramRun):
     """A population of runs, one per seed, advanced in chunks."""
 
-    note = ""
     ahead = True
     """Whether programs are dispatched before the metrics of those before them are fetched: the device never waits."""
 
@@ -134,22 +134,6 @@ class FusedRun:
         whole = timed(lambda: self.advance(SAMPLED_TICKS))
         each = SAMPLED_TICKS * len(self.seeds)
         return {"sampling": sampling / each, "update": the_rest(whole, sampling) / each}
-
-    def params(self) -> Any:
-        """Parameters, leaves [S, …]."""
-        return jax.tree.map(np.asarray, self.program.params(self.runs))
-
-    def take_params(self, params: Any) -> None:
-        """Start from these parameters, leaves [S, …], instead of fresh ones."""
-        self.runs = placed_like(self.program.with_params(self.runs, params), self.runs)
-
-    def state(self) -> Any:
-        """The state to resume from."""
-        return {"counters": self.counters, "runs": self.program.carried(self.runs)}
-
-    def take_state(self, state: Any) -> None:
-        """Restore a state."""
-        self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
 def start(

@@ -17,15 +17,14 @@ import numpy as np
 from xladder.core.compiling import options_for
 from xladder.core.placement import HERE, Placement
 from xladder.protocols import Config
+from xladder.rungs.program_run import ProgramRun
 from xladder.rungs.running import USUAL, Compiler, Metrics, placed_like, the_rest, timed
 
 SAMPLED_TICKS = 20  # ticks to time the two phases on
 
 
-class ParallelRun:
+class ParallelRun(ProgramRun):
     """A run with one jitted call per tick, one seed."""
-
-    note = ""
 
     def __init__(self, config: Config, seed: int, device: Any, compiler: Compiler = USUAL):
         self.program = program = config.family.program_for(config, device.platform, (seed,))
@@ -54,22 +53,6 @@ class ParallelRun:
         sampling = timed(lambda: jax.block_until_ready(rollout_only(self.counters, self.runs)), SAMPLED_TICKS)
         whole = timed(lambda: self.advance(1), SAMPLED_TICKS)
         return {"sampling": sampling, "update": the_rest(whole, sampling)}
-
-    def params(self) -> Any:
-        """Parameters, leaves [1, …]."""
-        return jax.tree.map(np.asarray, self.program.params(self.runs))
-
-    def take_params(self, params: Any) -> None:
-        """Start from these parameters, leaves [S, …], instead of fresh ones."""
-        self.runs = placed_like(self.program.with_params(self.runs, params), self.runs)
-
-    def state(self) -> Any:
-        """The state to resume from."""
-        return {"counters": self.counters, "runs": self.program.carried(self.runs)}
-
-    def take_state(self, state: Any) -> None:
-        """Restore a state."""
-        self.counters, self.runs = state["counters"], self.program.put_back(self.runs, state["runs"])
 
 
 class OverlappedRun:
@@ -114,6 +97,10 @@ class OverlappedRun:
         with jax.default_device(self.device):
             runs = self.loop.program.put_back(self.loop.to_program()[1], state["runs"])
             self.loop.from_program(state["counters"], runs)
+
+    def close(self) -> None:
+        """Close the envs."""
+        self.loop.close()
 
 
 def start(

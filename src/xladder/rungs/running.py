@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from xladder.core.compiling import compiled, options_for
-from xladder.protocols import Config
+from xladder.protocols import HostLoop
 
 # The metrics of some ticks: arrays [seeds, ticks, …]
 Metrics = dict[str, np.ndarray]
@@ -42,18 +42,8 @@ class Running(Protocol):
     def take_state(self, state: Any) -> None:
         """Restore a state."""
 
-
-class HostLoop(Protocol):
-    """The training loop of one run on the host; implemented by the workloads."""
-
-    config: Config
-    learner: Any
-    """The learner; has `params()`."""
-    seconds: dict[str, list[float]]
-    """Seconds per tick of "sampling" and "update"."""
-
-    def advance(self) -> dict[str, Any]:
-        """Run one tick and return its metrics, each an array or a number."""
+    def close(self) -> None:
+        """Release envs, threads and processes; the run cannot be advanced afterwards."""
 
 
 class HostRun:
@@ -109,6 +99,10 @@ class HostRun:
 
     def take_state(self, state: Any) -> None:
         """Nothing to do: the loop has restored its own state."""
+
+    def close(self) -> None:
+        """Close the envs."""
+        self.loop.close()
 
 
 def the_rest(whole: float, part: float) -> float:

@@ -37,5 +37,5 @@ def start(config: Config, seeds: Sequence[int], device: Any = None, compiler: Co
         backend = config.family.jax_backend(config, seed, compiler.function)
         backend.warm_up()
         seconds = time.perf_counter() - begun
-    loop = config.family.host_loop(config, backend, backend)
+        loop = config.family.host_loop(config, backend, backend)
     return SequentialRun(loop, jax.default_device(device), compile_seconds=seconds)

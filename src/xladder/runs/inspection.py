@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -33,23 +34,23 @@ def inspect(plan: Plan) -> tuple[dict[str, Any], dict[str, str]]:
         "device": devices.describe(device),
     }
     if rung.in_pytorch:
-        running = rung.start(plan.config, seeds, device)
-        why = "PyTorch runs one operation after another and compiles nothing, so there is no program to inspect."
-        if running.compile_seconds:
-            why = "`torch.compile` keeps its programs to itself, so only times are shown."
-        facts |= {"programs": [], "note": f"{running.note} {why}".strip()} | timings(running)
+        with closing(rung.start(plan.config, seeds, device)) as running:
+            why = "PyTorch runs one operation after another and compiles nothing, so there is no program to inspect."
+            if running.compile_seconds:
+                why = "`torch.compile` keeps its programs to itself, so only times are shown."
+            facts |= {"programs": [], "note": f"{running.note} {why}".strip()} | timings(running)
         return facts, {}
     from xladder.rungs.inspected import InspectingCompiler, traces
 
     compiler = InspectingCompiler()
-    running = rung.start(plan.config, seeds, device, compiler)
-    facts |= timings(running)
-    for program in compiler.built:
-        program.calls = 0
-    with traces() as seen:
-        running.advance(1)
-    calls = [program.calls for program in compiler.built]
-    facts |= {"traced_again": len(seen), "note": running.note} | costs(plan, running, compiler, calls)
+    with closing(rung.start(plan.config, seeds, device, compiler)) as running:
+        facts |= timings(running)
+        for program in compiler.built:
+            program.calls = 0
+        with traces() as seen:
+            running.advance(1)
+        calls = [program.calls for program in compiler.built]
+        facts |= {"traced_again": len(seen), "note": running.note} | costs(plan, running, compiler, calls)
     facts["limits"] = limits.measure(device)
     seconds, per_tick = facts["tick_seconds"], facts["per_tick"]
     facts["share"] = {

@@ -102,6 +102,9 @@ class HostLoop(Stateful):
         names = ("reward", "loss", "log_z", "length", "epsilon", "temperature", "modes_found")
         return {name: np.float32(value) for name, value in zip(names, values, strict=True)}
 
+    def close(self) -> None:
+        """Nothing to do: the world is functions of states."""
+
     def explore(self) -> Explore:
         """ε and temperature at this tick."""
         c = self.config.learner

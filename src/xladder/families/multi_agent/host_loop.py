@@ -85,6 +85,9 @@ class HostLoop(Stateful):
             "events": self.world.count(events),
         }
 
+    def close(self) -> None:
+        """Nothing to do: the world is arrays."""
+
     def rollout(self, draws: RolloutDraws) -> np.ndarray:
         """Roll out one epoch after a reset and store it. Returns the events of each agent's actions, int [T, N]."""
         w, world, n = self.config.world, self.world, self.world.num_agents

@@ -27,7 +27,6 @@ from xladder.families.value.stepping import Stepper, Transition
 from xladder.learners.value import midpoints
 from xladder.policy import Observation, RecurrentPolicy, ValuePolicy
 from xladder.worlds.envs import Envs
-from xladder.worlds.hosted import HostedEnvs
 
 AT_ONCE = 32  # parallel episodes
 
@@ -114,12 +113,11 @@ def run_all_seeds(
 
     A world that is pure JAX is stepped inside one program for all seeds, unless agents share it.
     """
-    num_envs = min(episodes, AT_ONCE)
-    worlds = config.world.on_host(num_envs, _apart(seed), compiled)
-    if not isinstance(worlds, HostedEnvs) or config.world.agents or config.world.rows != config.world.num_envs:
-        worlds.close()
+    if not config.world.jittable or config.world.agents or config.world.rows != config.world.num_envs:
         seeds = range(jax.tree.leaves(params)[0].shape[0])
         return [run_episodes(config, pick(params, s), episodes, seed, compiled, epsilon) for s in seeds]
+    num_envs = min(episodes, AT_ONCE)
+    worlds = config.world.on_host(num_envs, _apart(seed), compiled)
     task = EvaluationTask(config.family.program(config), worlds.envs, -(-episodes // num_envs), config.longest_game)
     key = keys.evaluation(seed)
     found = compiled(_run_program)(task, params, worlds.root, key, np.float32(epsilon))

@@ -135,6 +135,10 @@ class HostLoop(Stateful):
         updates = self.config.updates_per_tick if learning else 0
         return Report(ended, losses, epsilon, updates, len(self.program.spec.agents)).columns()
 
+    def close(self) -> None:
+        """Close the envs."""
+        self.games.close()
+
     def see(self, agent: int, frames: np.ndarray) -> None:
         """Add frames to the running statistics of actor and learner, if these normalise observations."""
         if self.config.world.scaling is not None:

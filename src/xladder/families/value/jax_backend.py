@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -30,12 +31,18 @@ class Backend(Stateful):
         self.program = Program(config)
         self.learner = self.program.learner
         self.keys = keys.of_agents(keys.root(seed), self.program.num_agents)
-        self.worlds = config.world.on_host(config.world.num_envs, seed, compiled)
+        self._seed, self._compiled = seed, compiled
         self._draw_act, self._draw_learn = compiled(Program.draw_act), compiled(Program.draw_learn)
         self._greedy, self._update = compiled(Program.greedy), compiled(ValueLearner.update, donate=(1,))
         self._init, self._see = compiled(Program.init_agent), compiled(Program.with_frames, donate=(1,))
         self._drawn: dict[tuple[int, int], LearnDraws] = {}  # by update and agent, until that update is done
         self.agents = [self._init(self.program, key) for key in self.keys]
+
+    @cached_property
+    def worlds(self) -> Any:
+        """The envs of the world, created on first use: on `hybrid`, PyTorch has them."""
+        world = self.config.world
+        return world.on_host(world.num_envs, self._seed, self._compiled)
 
     def draw(self, step: int, agent: int) -> ActDraws:
         """The random numbers for one action selection, from the keys that `fused` uses."""

@@ -45,10 +45,18 @@ class Overlapped:
         self.config, self.placement = config, placement
         self.program = replace(Program.for_device(config, platform), data_parallel=placement.data_parallel)
         own = placement.own_envs(config.world.num_envs)
+        self.tick, self.rows, self.length = 0, 0, self.program.window.length
+        self.score = HostEpisodeTotals((own.stop - own.start) * self.program.num_agents)
         self.worlds = config.world.on_host(own.stop - own.start, seed, compiled, own.start)
-        spec, rows = self.program.spec, (own.stop - own.start) * self.program.num_agents
-        self.tick, self.rows, self.score = 0, 0, HostEpisodeTotals(rows)
-        self.length = self.program.window.length
+        try:
+            self._start(seed, compiled)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, seed: int, compiled: Compiled) -> None:
+        """Reset the envs, initialise the agents and compile everything."""
+        spec, placement = self.program.spec, self.placement
         frames = self.worlds.reset()
         self.axis = envs = int(bool(spec.agents))  # the env axis of what the worlds return
         step = (SAME, RUN, 1, envs, envs)  # times, run, choice, frames, facts

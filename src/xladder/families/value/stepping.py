@@ -67,7 +67,11 @@ class Stepper(Stateful):
     def __init__(self, worlds: HostEnvs, depth: int, hidden: int = 0):
         self.worlds, self.depth, self.width = worlds, depth, hidden
         self.agents = max(1, len(worlds.spec.agents))
-        self.reset()
+        try:
+            self.reset()
+        except BaseException:
+            self.close()
+            raise
 
     def reset(self) -> np.ndarray:
         """Start new episodes. Returns their first frames [R, *frame]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -42,15 +43,13 @@ class Backend(TorchBackend):
         self.rng = np.random.default_rng(seed)
         torch.manual_seed(seed)
         self.agents = [make_learner(config, device) for _ in range(self.program.num_agents)]
-        self._seed, self._worlds = seed, None
+        self._seed = seed
 
-    @property
+    @cached_property
     def worlds(self) -> Any:
         """The envs of the world, created on first use."""
-        if self._worlds is None:
-            world = self.config.world
-            self._worlds = world.on_host(world.num_envs, self._seed, compiled)
-        return self._worlds
+        world = self.config.world
+        return world.on_host(world.num_envs, self._seed, compiled)
 
     def draw(self, step: int, agent: int) -> ActDraws:
         """The random numbers for one action selection."""
