@@ -399,6 +399,41 @@ def test_starts_are_uniform_over_copies_and_times():
     assert np.sum((counts - 400) ** 2 / 400) < 55
 
 
+def places(uniforms, num_envs, count):
+    """Envs and starts, which are the same on both sides."""
+    ours = jax.jit(history._places, static_argnums=1)(uniforms, num_envs, jnp.int32(count))
+    assert_trees_equal(ours, history_host._places(uniforms, num_envs, count))
+    return history_host._places(uniforms, num_envs, count)
+
+
+@pytest.mark.parametrize(("num_envs", "count"), [(1, 1), (1, 7), (3, 5), (8, 2), (5, 64)])
+def test_every_start_is_chosen_by_as_many_numbers(num_envs, count):
+    grid = (np.arange(1024, dtype=np.float32) + 0.5) / 1024
+    env, start = places(np.stack(np.meshgrid(grid, grid), axis=-1), num_envs, count)
+    for chosen, among in ((env, num_envs), (start, count)):
+        each = np.bincount(chosen.ravel(), minlength=among) / 1024
+        assert each.size == among and np.ptp(each) <= 1 and abs(each.mean() - 1024 / among) < 1e-6
+
+
+@pytest.mark.parametrize("num_envs", [1, 8])
+def test_a_million_starts_are_equally_likely(num_envs):
+    """All numbers of 32 bits between two borders; those of 23 bits chose a start 7, 8 or 9 times."""
+    first = np.arange(512, dtype=np.float32) / 512 / num_envs  # all of the first env
+    second = (np.arange(2**12, dtype=np.float32) + 3 * 2**20) / 2**23
+    env, start = places(np.stack(np.meshgrid(first, second), axis=-1), num_envs, 2**20 + 7)
+    assert np.all(env == 0)
+    whole = np.bincount(start.ravel() - start.min())[1:-1]
+    assert whole.size > 500 and set(whole) <= {4095, 4096}
+
+
+def test_places_of_any_size_are_the_same_on_both_sides():
+    uniforms = np.random.default_rng(5).random((1000, 2), np.float32)
+    for num_envs, count in ((1, 2**31 - 1), (4096, 2**18), (65_537, 3), (2**20, 2**20)):
+        env, start = places(uniforms, num_envs, count)
+        assert (env.min() >= 0) & (env.max() < num_envs) & (start.min() >= 0) & (start.max() < count)
+        assert abs(env.mean() / num_envs - 0.5) < 0.05 + 0.5 / num_envs and abs(start.mean() / count - 0.5) < 0.2
+
+
 # ---- acting, and others' opinions ----------------------------------------------------------------------------------
 
 

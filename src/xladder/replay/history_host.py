@@ -92,8 +92,8 @@ class HostHistory(Stateful):
         earliest, count = self.eligible()
         stratum = np.arange(len(uniforms)) // (len(uniforms) // strata)  # [B]
         envs_per_stratum = self.num_envs // strata
-        envs = stratum[:, None] * envs_per_stratum + _scale(uniforms[:, :, 0], envs_per_stratum)  # [B, R]
-        slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
+        within, after = _places(uniforms, envs_per_stratum, count)
+        envs, slots = stratum[:, None] * envs_per_stratum + within, (earliest + after) % self.window.length  # [B, R]
         usable = ~self.rows.is_first[envs, (slots + 1) % self.window.length] & (count > 0)
         if self.window.absences:
             usable &= ~(self.rows.terminated[envs, slots] & self.rows.truncated[envs, slots])
@@ -107,8 +107,8 @@ class HostHistory(Stateful):
         over all processes is then the one that a single memory would have sampled.
         """
         earliest, count = self.eligible()
-        envs = _scale(uniforms[:, :, 0], total) - first  # [B, R]
-        slots = (earliest + _scale(uniforms[:, :, 1], count)) % self.window.length
+        envs, after = _places(uniforms, total, count)
+        envs, slots = envs - first, (earliest + after) % self.window.length  # [B, R]
         here = (envs >= 0) & (envs < self.num_envs)
         envs = np.where(here, envs, 0)
         usable = here & ~self.rows.is_first[envs, (slots + 1) % self.window.length] & (count > 0)
@@ -170,9 +170,16 @@ def push(stack: np.ndarray, frame: np.ndarray, is_first: np.ndarray) -> np.ndarr
     return pushed
 
 
-def _scale(uniforms: np.ndarray, count: int) -> np.ndarray:
-    """Uniform over 0 … count − 1, even if a uniform number was rounded up to one."""
-    return np.clip((uniforms * np.float32(count)).astype(int), 0, max(count - 1, 0))
+def _places(uniforms: np.ndarray, num_envs: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """int […] each: envs 0 … N − 1 and starts 0 … count − 1, uniform, from uniform numbers float32 […, 2].
+
+    The second has 23 random bits, too few for a million starts; bits of the first that do not choose the env are added.
+    """
+    words = np.minimum((uniforms * np.float32(2**23)).astype(np.uint64), 2**23 - 1) * 2**9  # of 32 bits
+    product = words[..., 0] * np.uint64(num_envs)
+    rest = product % 2**32 // 2**23
+    starts = (words[..., 1] + rest) * np.uint64(count) // 2**32
+    return (product // 2**32).astype(int), starts.astype(int)
 
 
 def _mask_before_reset(frames: np.ndarray, is_first: np.ndarray) -> np.ndarray:
