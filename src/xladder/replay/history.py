@@ -30,7 +30,11 @@ from xladder.replay.batch import Batch
 BITS = 23  # random bits of a uniform float32
 
 CANDIDATES = 4
-"""Candidates per sample. With episodes of T steps, all of them are reset rows once in T⁴."""
+"""Candidates per sample. With episodes of T steps, all of them are reset rows once in (T + 1)⁴.
+
+That is one sample in 16 where an episode is one step. Eight would lose one in 256 there, but make a tick of Catch 8 %
+slower on a CPU, and other worlds gain nothing.
+"""
 
 
 @dataclass(frozen=True)
