@@ -88,8 +88,6 @@ SHARING = {
     "twins.optimisers_torch",
     # Constants of the published rewards; the reward itself is computed twice.
     "worlds.hypergrid_host",
-    # To be cut: fractions, shapes and block sizes of the side that is to be checked.
-    "replay.priorities_host",
 }
 """Twins that import something from their originals. There should be no others, and fewer."""
 

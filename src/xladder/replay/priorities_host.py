@@ -15,7 +15,6 @@ import numpy as np
 from xladder.core.state import Stateful
 from xladder.replay.history import SampleIndices
 from xladder.replay.history_host import HostHistory
-from xladder.replay.priorities import times_per_block
 
 
 class HostPriorities(Stateful):
@@ -24,7 +23,7 @@ class HostPriorities(Stateful):
     STATE = ("blocks", "sums", "largest")
 
     def __init__(self, num_envs: int, length: int):
-        self.times = times_per_block(num_envs, length)
+        self.times = max(1, int(np.rint(np.sqrt(length / num_envs))))  # about as many blocks as rows of each
         self.blocks = np.zeros((math.ceil(length / self.times), self.times, num_envs), np.float32)
         self.sums = np.zeros(len(self.blocks), np.float32)
         self.largest = np.float32(1)
