@@ -378,6 +378,23 @@ def test_each_actor_explores_at_its_own_rate():
     assert {given[1] for method, given in asked if method == "rollout"} == {0.5, 0.5**8}
 
 
+def test_a_batch_that_was_taken_still_counts_as_drawn():
+    """The limiter allows one tick less than a further request needs, before and after a batch is taken."""
+    run = start(PACED, actors=2)
+    run.advance(40)
+    prefetcher, limiter = run.loop.prefetcher, run.loop.limiter
+    drawn, ahead = prefetcher.drawn, prefetcher.waiting()
+    assert ahead and prefetcher.tick_batches
+    allowed = limiter.sampled + (ahead + prefetcher.ticks - 1) * prefetcher.rows
+    limiter.inserted = limiter.begins + allowed / limiter.ratio
+    run.loop.next_tick_batch()
+    assert prefetcher.drawn == drawn and limiter.sampled + prefetcher.waiting() * prefetcher.rows <= allowed
+    limiter.inserted += prefetcher.rows / limiter.ratio
+    prefetcher.order()
+    assert prefetcher.drawn == drawn + prefetcher.ticks
+    run.close()
+
+
 # ---- on Ray --------------------------------------------------------------------------------------------------------
 
 

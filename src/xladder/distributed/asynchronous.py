@@ -127,7 +127,6 @@ class Asynchronous(Stateful):
         batch = self.prefetcher.weighted(tick_batch, float(self.program.beta(self.tick)))
         self.update_priorities()
         loss, errors = self.learner.learn(self.tick, batch)
-        self.limiter.sampled += self.learner.rows_per_tick
         if self.config.learner.prioritised:
             self.pending_errors = tick_batch, errors
         return loss

@@ -120,7 +120,10 @@ class Prefetcher:
         self.unpack()
         if not self.tick_batches and self.arriving:
             self.tick_batches.extend(self.arriving.popleft().result())
-        return self.tick_batches.popleft() if self.tick_batches else None
+        if not self.tick_batches:
+            return None
+        self.limiter.sampled += self.rows  # now, because `waiting` does not count this batch any more
+        return self.tick_batches.popleft()
 
     def unpack(self) -> None:
         """Start moving the shards' replies to the device, in the background."""
