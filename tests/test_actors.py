@@ -515,7 +515,7 @@ def test_a_learner_that_was_ended_is_taken_up_again(number, tmp_path):
     ("words", "said"),
     [
         (["--rung", "actors", "--actors", "9"], "8 envs"),
-        (["--rung", "actors", "--actors", "0"], "1 or more"),
+        (["--rung", "actors", "--actors", "0"], "has to lie in 1"),
         (["--rung", "actors", "--actors", "2", "--shards", "3"], "every shard"),
         (
             ["--rung", "actors", "--actors", "2", "--shards", "2", "--lock-step", "--preset", "rainbow"],

@@ -24,14 +24,16 @@ def sub_trajectory_balance(
     log_flow: Tensor, log_pf: Tensor, log_pb: Tensor, log_reward: Tensor, lengths: Tensor, lam: float
 ) -> Tensor:
     """float32 [B]: the squared imbalance of every sub-trajectory i → j, averaged with weights λ^(j − i)."""
-    step = _residuals(log_flow, log_pf, log_pb, log_reward, lengths)  # [B, T]
-    # Sums over all parts that end with a step: of their weights, and of these times their residuals, and the squares.
-    weight = (lam ** torch.arange(1, step.shape[1] + 1, device=step.device).to(step.dtype)).cumsum(0)  # [T]
-    before = functional.pad(weight, (1, 0))[:-1] + 1  # with the empty part
-    first = _decayed_sums(lam * step * before, lam)
-    second = _decayed_sums(lam * step * (2 * functional.pad(first, (1, 0))[:, :-1] + step * before), lam)
-    outside = torch.arange(step.shape[1], device=step.device) >= lengths[:, None]
-    return second.masked_fill(outside, 0.0).sum(1) / weight.cumsum(0)[lengths - 1]
+    # All pairs of states: at the usual lengths eager PyTorch is faster with them than with the running sums of the JAX
+    # loss, and parity then compares two ways to compute it.
+    running = functional.pad(_residuals(log_flow, log_pf, log_pb, log_reward, lengths).cumsum(1), (1, 0))  # [B, S]
+    parts = running[:, None, :] - running[:, :, None]  # [B, S, S], from i (row) to j (column)
+    state = torch.arange(running.shape[1], device=running.device)
+    span = (state[None, :] - state[:, None]).abs().to(running.dtype)
+    weight = (lam**span).triu(1)  # [S, S]
+    outside = state > lengths[:, None]  # [B, S]
+    total = (weight * parts.square()).sum(1).masked_fill(outside, 0.0).sum(1)
+    return total / weight.sum(0).cumsum(0)[lengths]
 
 
 def flow_matching(log_inflow: Tensor, log_flow: Tensor, log_pf: Tensor, log_reward: Tensor, lengths: Tensor) -> Tensor:
@@ -104,15 +106,6 @@ def log_weight(log_pf: Tensor, log_pb: Tensor, log_reward: Tensor, lengths: Tens
 def log_partition_variance(log_weights: Tensor) -> Tensor:
     """float32 []: mean of (ζ − mean ζ)² over the `log_weight` ζ of trajectories [B]."""
     return log_weights.var(correction=0)
-
-
-def _decayed_sums(values: Tensor, decay: float) -> Tensor:
-    """float32 [B, T]: Σ_i decay^(t − i) · values[i] over i ≤ t, by sums of 1, 2, 4 … neighbours."""
-    reach = 1
-    while reach < values.shape[1]:
-        values = values + decay**reach * functional.pad(values, (reach, 0))[:, :-reach]
-        reach *= 2
-    return values
 
 
 def _log_ratios(log_pf: Tensor, log_pb: Tensor, lengths: Tensor) -> Tensor:
