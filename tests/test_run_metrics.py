@@ -84,8 +84,12 @@ def test_a_row_that_is_being_written_is_left_out(written):
     assert columns["return"].shape == (2, 4) and np.isnan(columns["steps"][1, 3])
 
 
+HUGE = "seed,tick,steps,loss,seconds\r\n0,0,8,1e308,1\r\n0,1,16,1e308,2\r\n"  # a mean of them would be infinite
+
+
 @pytest.mark.parametrize(
-    "text", ["seed,tick,steps,seconds\r\n0,0,8\r\n", "seed,tick,steps,seconds\r\n0,a,8,1\r\n", "a,seconds\r\n1,2\r\n"]
+    "text",
+    ["seed,tick,steps,seconds\r\n0,0,8\r\n", "seed,tick,steps,seconds\r\n0,a,8,1\r\n", "a,seconds\r\n1,2\r\n", HUGE],
 )
 def test_other_tables_are_refused(tmp_path, text):
     (tmp_path / "metrics.csv").write_text(text)

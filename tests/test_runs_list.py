@@ -17,6 +17,7 @@ from xladder.runs.directory import Keeping, read_keeping
 from xladder.runs.listing import list_runs, read_info
 from xladder.runs.locks import Lock, is_held
 
+TOO_LARGE_TO_ADD = "seed,tick,steps,return,episodes,seconds\r\n0,0,1,1e308,1,1\r\n0,1,2,1e308,1,2\r\n"
 HOSTILE = "\x1b[31m[bold]red[/bold]\x9b2J"
 
 
@@ -120,6 +121,7 @@ def test_runs_are_found_in_folders_and_a_single_one_by_itself(tmp_path):
         ("config.json", None, "config.json is missing"),
         ("metrics.csv", "seed,tick\r\n0,0\r\n", "metrics.csv is not a table"),
         ("metrics.csv", "seed,tick,steps,seconds\r\n0,0,nan,1\r\n", "metrics.csv is not a table"),
+        ("metrics.csv", TOO_LARGE_TO_ADD, "metrics.csv is not a table"),
     ],
 )
 def test_a_damaged_directory_is_a_row_that_says_so(tmp_path, capsys, file, text, words):

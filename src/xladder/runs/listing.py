@@ -331,7 +331,7 @@ def _read_tail(path: Path) -> tuple[dict[str, float], str]:
         return {}, ""  # nothing has been trained yet
     except OSError as error:
         return {}, f"metrics.csv {why(error)}"
-    except ValueError:
+    except (ValueError, OverflowError):  # also numbers whose sum no float holds
         return {}, "metrics.csv is not a table that xladder wrote"
     return found | ({} if mean is None else {"return": mean}), ""
 

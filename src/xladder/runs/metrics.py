@@ -28,6 +28,7 @@ from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside
 
 MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seeds
 ROWS_AT_ONCE = 4096
+LARGEST = 1e300  # number of a table: float32 has none beyond 4e38, and larger ones could not be added up
 BLOCK_BYTES = 8 * 2**20  # that are read at once
 MOST_EVENTS = 1000  # per curve: TensorBoard shows as many
 MOST_LINE = 2**20  # bytes of a row
@@ -235,6 +236,8 @@ def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
     numbers = np.loadtxt(io.BytesIO(text), delimiter=",", ndmin=2)
     if numbers.shape[1] != len(header):
         raise ValueError(f"its rows have {numbers.shape[1]} cells, and {len(header)} columns have names")
+    if (np.isfinite(numbers) & (np.abs(numbers) > LARGEST)).any():
+        raise ValueError(f"it has numbers beyond {LARGEST:g}, which no training gives")
     return numbers
 
 
