@@ -68,6 +68,12 @@ BAD = {
 }
 
 
+def test_a_sequence_of_a_thousand_letters_is_refused_with_the_size_of_its_table(tmp_path):
+    path = written(tmp_path, {"ACGT" * 250: 1.0})
+    with pytest.raises(UsageError, match=r"4 symbols at 1000 places need 5\^1000 entries, and 4,194,304 are possible"):
+        WorldConfig(path).check()
+
+
 @pytest.mark.parametrize("text", BAD)
 def test_a_bad_table_ends_in_a_sentence(text, tmp_path):
     (tmp_path / "bad.csv").write_text(text)

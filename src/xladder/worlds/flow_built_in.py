@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from xladder.worlds.flow_counts import in_words
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class BuiltInSettings(FlowSettings):
 
     def size_in_words(self) -> str:
         """How many states there are."""
-        return f"{self.states:,} states" if self.states < 10**12 else f"{self.states:.1e} states"
+        return f"{in_words(self.states)} states"
 
     def build(self) -> OwnWorld:
         """The world in JAX."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from math import comb
 
 
@@ -19,3 +20,8 @@ def count_lattices(side: int, order: str) -> int:
 def count_sets(items: int, most: int) -> int:
     """Number of sets of at most `most` of `items` items."""
     return sum(comb(items, size) for size in range(most + 1))
+
+
+def in_words(count: int) -> str:
+    """A count as text: all its digits, or two of them and the power of ten, also where no float is as large."""
+    return f"{count:,}" if count < 10**12 else f"{Decimal(count):.1e}"

@@ -85,13 +85,12 @@ class WorldConfig(BuiltInSettings):
             self.order,
             f"it needs sequences of one length, and there are some of {shortest} … {longest} symbols",
         )
-        cells = (len(letters) + 1) ** longest
         need(
-            cells <= MOST_CELLS,
+            longest < MOST_CELLS.bit_length() and (len(letters) + 1) ** longest <= MOST_CELLS,
             flag,
             name,
-            f"{len(letters)} symbols at {longest} places need {cells:.1e} entries, and {MOST_CELLS:,} are possible: "
-            "write a `FlowWorld` whose `log_reward` computes them",
+            f"{len(letters)} symbols at {longest} places need {len(letters) + 1}^{longest} entries, and {MOST_CELLS:,} "
+            "are possible: write a `FlowWorld` whose `log_reward` computes them",
         )
         for field, value in [("floor", self.floor), ("missing", self.missing)]:
             need(0.0 <= value < float("inf"), f"world.{field}", value, "it has to be a number, and cannot be negative")
