@@ -4,6 +4,7 @@ import json
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -79,6 +80,65 @@ def test_a_crowd_that_says_nothing_keeps_nobody_out(address, monkeypatch):
     assert meet(address, {0: WANTED, 1: WANTED}, meanwhile=come) == TOGETHER
     for one in crowd:
         one.close()
+
+
+def test_who_is_shut_out_by_a_crowd_comes_again(address, monkeypatch):
+    """Whoever asks first is taken for one of a crowd, as if others had come while it proved what it knows."""
+    heard, shut = rendezvous.Rendezvous._hear, []
+
+    def shut_out_the_first(self, connection):
+        if not shut:
+            shut.append(connection)
+            connection.send({"challenge": "of the first"})
+            assert connection.receive(10)
+            connection.close()
+            return
+        heard(self, connection)
+
+    monkeypatch.setattr(rendezvous.Rendezvous, "_hear", shut_out_the_first)
+    assert meet(address, {0: WANTED, 1: WANTED}) == TOGETHER and shut
+
+
+def test_who_waits_for_others_than_host_0_waits_once(address, monkeypatch):
+    monkeypatch.setattr(rendezvous, "LAST_WORD", 0.2)
+    first = Cluster(Membership(address, 3, 0, init_timeout=5.0))
+    thread = threading.Thread(target=wait_in_vain, args=(first,))
+    thread.start()
+    begun = time.monotonic()
+    with pytest.raises(PeerLost, match=r"reached host 0 at .*, but not all hosts were there within 1 s"):
+        Cluster(Membership(address, 3, 1, init_timeout=1.0)).meet(WANTED)
+    assert time.monotonic() - begun < 1.9
+    thread.join()
+
+
+@pytest.mark.parametrize("depth", [400, 960, 980, 990, 1000, 5000])
+def test_what_is_nested_too_deeply_to_be_signed_takes_no_place(depth, address, monkeypatch):
+    host, port = address.split(":")
+    failed, answers = [], []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+
+    def come():
+        stranger = JsonConnection(until_there(host, int(port)))
+        stranger.receive(10)
+        asked = '{"a":' * depth + "1" + "}" * depth
+        stranger.connection.sendall(f'{{"asks": {asked}, "nonce": "n", "proof": "p"}}\n'.encode())
+        answers.append(stranger.receive(10))
+
+    assert meet(address, {0: WANTED, 1: WANTED}, meanwhile=come) == TOGETHER and answers == [None] and not failed
+
+
+def test_settings_that_are_nested_too_deeply_are_refused(address):
+    leader = rendezvous.Rendezvous(Membership(address, 2, 0))
+    message = {"host": 1, "num_hosts": 2, "wanted": nest(5000)}
+    assert "nested too deeply" in leader._disagreement(1, message, WANTED)
+    leader.close()
+
+
+def nest(depth):
+    found: dict = {"a": 1}
+    for _ in range(depth):
+        found = {"a": found}
+    return found
 
 
 def wait_in_vain(host):

@@ -49,7 +49,7 @@ class HostOptions:
     host_id: int | None = None
     """Index of this process, from 0. Default: JAX_PROCESS_ID, or detected from SLURM."""
     init_timeout: float = 60.0
-    """Seconds that hosts wait to reach host 0, and host 0 then for all of them."""
+    """Seconds that every host waits for all others, from its own start."""
     stall_timeout: float = 600.0
     """Seconds without progress after which a host is considered stuck."""
 

@@ -22,6 +22,7 @@ from xladder.errors import PeerLost, UsageError, printable
 
 INTRODUCTION = 5.0  # seconds that a new connection has to identify itself
 RETRY = 0.2
+LAST_WORD = 10.0  # seconds beyond the others' patience in which host 0 may still say what has become of the run
 MOST_UNPROVED = 256  # connections that have not proved anything yet; the oldest is closed for a new one
 MOST_REPORTED = 5
 
@@ -148,7 +149,10 @@ class Rendezvous:
         theirs, ours = message.get("wanted"), dict(flatten(wanted))
         if not isinstance(theirs, dict):
             return ""
-        theirs = dict(flatten(theirs))
+        try:
+            theirs = dict(flatten(theirs))
+        except RecursionError:
+            return f"Host {host} has settings that are nested too deeply: start both with the same settings."
         for name in sorted(ours.keys() | theirs.keys()):
             if ours.get(name) != theirs.get(name):
                 has = f"Host {host} has `{printable(name)}` {printable(theirs.get(name))}"
@@ -166,18 +170,27 @@ def join(me: Membership, wanted: Mapping[str, Any] | None, until: float) -> tupl
     if not (secret or me.is_local):
         raise UsageError(f"`--coordinator` is {me.coordinator}, which is not reached without a secret: {HOW}.")
     asks = {"host": me.host_id, "num_hosts": me.num_hosts, "name": own_name(), "wanted": wanted}
-    connection = _introduce(me, secret, json.loads(json.dumps(asks)), until)
-    message = connection.receive(max(until - time.monotonic(), 0.0) + me.init_timeout)
-    if message and "go" in message:
-        return connection, message["go"]
-    connection.close()
-    if message and "refused" in message:
-        kind = PeerLost if message.get("code") == PeerLost.exit_code else UsageError
-        raise kind(printable(message["refused"], 2000))
-    raise PeerLost(
-        f"The process at {me.coordinator} has ended, is not host 0 of a run, or has another secret: are address and "
-        f"port right, and is {VARIABLE} the same on all hosts?"
-    )
+    while True:
+        connection = _introduce(me, secret, json.loads(json.dumps(asks)), until)
+        message = connection.receive(max(until - time.monotonic(), 0.0) + LAST_WORD)
+        if message and "go" in message:
+            return connection, message["go"]
+        connection.close()
+        now = time.monotonic()
+        if message and "refused" in message:
+            kind = PeerLost if message.get("code") == PeerLost.exit_code else UsageError
+            raise kind(printable(message["refused"], 2000))
+        if now >= until + LAST_WORD:
+            raise PeerLost(
+                f"Host {me.host_id} reached host 0 at {me.coordinator}, but not all hosts were there within "
+                f"{me.init_timeout:g} s (`--init-timeout`)."
+            )
+        if message or now >= until - RETRY:
+            raise PeerLost(
+                f"The process at {me.coordinator} has ended, is not host 0 of a run, or has another secret: are "
+                f"address and port right, and is {VARIABLE} the same on all hosts?"
+            )
+        time.sleep(RETRY)  # it may have closed the connection only to make room for others
 
 
 def _introduce(me: Membership, secret: bytes, asks: dict[str, Any], until: float) -> JsonConnection:
@@ -198,7 +211,7 @@ def _introduce(me: Membership, secret: bytes, asks: dict[str, Any], until: float
 
 
 def _connect(me: Membership, until: float) -> JsonConnection:
-    reason = ""
+    reason = "nobody answered"
     while True:
         left = until - time.monotonic()
         if left <= 0:
