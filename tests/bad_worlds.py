@@ -162,3 +162,25 @@ def branching(reset):
 
 altered(Corridor, "ResetBranches", reset_env=branching(Corridor.reset_env))
 altered(Race, "ResetOfAllBranches", reset=branching(Race.reset))
+
+# Masks that allow nothing
+
+altered(Corridor, "NothingAllowed", get_avail_actions=lambda self, state, params: jnp.zeros(2))
+altered(Corridor, "StuckInTime", get_avail_actions=lambda self, state: jnp.ones(2) * (state.time < 2))
+
+
+class ForbidsAll(Duel):
+    """Red may do nothing after two steps, although the episode goes on."""
+
+    def observation_space(self, agent):
+        from gymnasium import spaces
+
+        mask = spaces.MultiBinary(int(self.action_space(agent).n))
+        return spaces.Dict({"observation": super().observation_space(agent), "action_mask": mask})
+
+    def _look(self):
+        free = {agent: agent == "blue" or self.time < 2 for agent in self.agents}
+        return {
+            agent: {"observation": seen, "action_mask": np.full(self._actions[agent].n, free[agent], np.int8)}
+            for agent, seen in super()._look().items()
+        }

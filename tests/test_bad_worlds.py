@@ -24,6 +24,9 @@ from xladder.worlds.flow_own import OwnWorld, bind
 from xladder.worlds.jax_checks import require_unchanged
 
 HERE = "tests.bad_worlds"
+FORBIDS = (
+    "forbids red every action in its `action_mask` from `step` although its episode goes on: allow one, or end it."
+)
 LATE = "ValueError: out of time (bad_worlds.py, line 136)"
 
 
@@ -55,6 +58,7 @@ REFUSED = {
         "ComplexReward": r"returns complex64 \[\] as its reward from `step_env`: it has to be one real number",
         "NoReward": "returns None as its reward from `step_env`",
         "ListShown": "in `step_env`, the observation changes from a dict with place, time to a list of 2",
+        "NothingAllowed": "leaves its agent without an action: `get_avail_actions` never allows one",
         "VectorChanges": r"in `step_env`, the observation changes from float32 \[3\] to float32 \[4\]",
     },
     "marl": {
@@ -134,6 +138,8 @@ def test_a_draw_without_a_key_is_found_although_it_never_changes_once_compiled(n
     ("name", "said"),
     [
         (f"marl/{HERE}:StuckLater", "agent hare has no available action after 2 steps, although its episode goes on"),
+        (f"jax/{HERE}:StuckInTime", "the agent has no available action after 2 steps, although its episode goes on"),
+        (f"zoo/{HERE}:ForbidsAll", f"`zoo/{HERE}:ForbidsAll` {FORBIDS}"),
         (f"zoo/{HERE}:RewardIsNan", "`step` returns a reward that is not a finite number"),
         (f"zoo/{HERE}:FailsLater", f"`zoo/{HERE}:FailsLater` fails in its `step`: {LATE}."),
     ],

@@ -29,7 +29,16 @@ from xladder.errors import UsageError, brief
 from xladder.worlds.arguments import arguments, numbers_in
 from xladder.worlds.envs import EnvSpec, Step
 from xladder.worlds.hosted import HostedEnvs
-from xladder.worlds.jax_checks import attempt, count_actions, kind_of, require_scalar, require_unchanged, trace, unpack
+from xladder.worlds.jax_checks import (
+    attempt,
+    count_actions,
+    kind_of,
+    require_scalar,
+    require_unchanged,
+    trace,
+    unchanging,
+    unpack,
+)
 from xladder.worlds.late_imports import without_drawing
 from xladder.worlds.names import GYMNAX, check_supported, find_gymnax
 from xladder.worlds.observations import Layout, is_real, layout_of
@@ -225,6 +234,9 @@ def _available(name: str, env: Any, params: Any, actions: int, state: Any) -> Ca
             f"`{name}` returns {kind_of(mask)} from `{function}`, but it has to be a flag for each of its {actions} "
             "actions."
         )
+    always = unchanging(name, function, lambda state: [jnp.ravel(jnp.asarray(ask(state)))], state)
+    if always is not None and not bool(jnp.any(always[0] > 0)):
+        raise UsageError(f"`{name}` leaves its agent without an action: `{function}` never allows one.")
     return ask
 
 

@@ -56,6 +56,31 @@ def trace(shown: str, function: str, call: Callable[..., Mapping[str, Any]], *gi
     return found
 
 
+def unchanging(shown: str, function: str, call: Callable[[Any], list[jax.Array]], state: Any) -> list[jax.Array] | None:
+    """What a function of a world's state always returns; None if it depends on the state, given by its shapes."""
+
+    def traced() -> Any:
+        with jax.disable_jit():  # so that results that do not depend on the state stay concrete
+            return jax.make_jaxpr(call)(state)
+
+    program = attempt(shown, function, traced)
+    depends = set(map(id, program.jaxpr.invars))
+    for equation in program.jaxpr.eqns:
+        if any(id(variable) in depends for variable in equation.invars):
+            depends |= set(map(id, equation.outvars))
+    if any(id(variable) in depends for variable in program.jaxpr.outvars):
+        return None
+    return jax.core.eval_jaxpr(program.jaxpr, program.consts, *map(_zeros, jax.tree.leaves(state)))
+
+
+def _zeros(kind: jax.ShapeDtypeStruct) -> jax.Array:
+    """An array of a shape and dtype, which may be one of random keys."""
+    if not jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
+        return jnp.zeros(kind.shape, kind.dtype)
+    data = jax.eval_shape(jax.random.key_data, kind)
+    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
+
+
 def unpack(shown: str, function: str, returned: Any, fields: Sequence[str]) -> dict[str, Any]:
     """The values that a function has returned, by name; there have to be as many as names."""
     if not isinstance(returned, tuple | list) or len(returned) != len(fields):

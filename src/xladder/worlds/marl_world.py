@@ -40,6 +40,7 @@ from xladder.worlds.jax_checks import (
     require_scalar,
     require_unchanged,
     trace,
+    unchanging,
     unpack,
 )
 from xladder.worlds.marl_layouts import SharedEnvs, TeamEnvs
@@ -282,35 +283,18 @@ def _availability_varies(name: str, env: Any, agents: tuple[str, ...], actions: 
                 )
         return [jnp.ravel(found[agent]) for agent in agents]
 
-    def traced() -> Any:
-        try:
-            with jax.disable_jit():  # so that results that do not depend on the state stay concrete
-                return jax.make_jaxpr(masks)(state)
-        except NotImplementedError:
-            return None  # JaxMARL's default, which worlds need not override
-
-    program = attempt(name, function, traced)
-    if program is None:
-        return False
-    depends = set(map(id, program.jaxpr.invars))
-    for equation in program.jaxpr.eqns:
-        if any(id(variable) in depends for variable in equation.invars):
-            depends |= set(map(id, equation.outvars))
-    if any(id(variable) in depends for variable in program.jaxpr.outvars):
+    try:
+        constants = unchanging(name, function, masks, state)
+    except UsageError as error:
+        if isinstance(error.__cause__, NotImplementedError):
+            return False  # JaxMARL's default, which worlds need not override
+        raise
+    if constants is None:
         return True
-    constants = jax.core.eval_jaxpr(program.jaxpr, program.consts, *map(_zeros, jax.tree.leaves(state)))
     for agent, constant in zip(agents, constants, strict=True):
         if not bool(jnp.any(constant > 0)):
             raise UsageError(f"`{name}` leaves {agent} without an action: `{function}` never allows one.")
     return not all(bool(jnp.all(constant > 0)) for constant in constants)
-
-
-def _zeros(kind: jax.ShapeDtypeStruct) -> jax.Array:
-    """An array of a shape and dtype, which may be one of random keys."""
-    if not jnp.issubdtype(kind.dtype, jax.dtypes.prng_key):
-        return jnp.zeros(kind.shape, kind.dtype)
-    data = jax.eval_shape(jax.random.key_data, kind)
-    return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
 
 
 def _ask_available(env: Any) -> Any:
