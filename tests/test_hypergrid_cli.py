@@ -179,6 +179,12 @@ def test_only_samplers_can_be_sampled(trained, tmp_path, capsys):
     assert call("sample", str(trained), "--out", str(tmp_path)) == 2
 
 
+def test_where_objects_go_is_checked_before_they_are_drawn(trained, monkeypatch, capsys):
+    monkeypatch.setattr("xladder.runs.loading.load", lambda *given: pytest.fail("this takes time"))
+    assert call("sample", str(trained), "--out", str(trained / "metrics.csv" / "samples.csv")) == 2
+    assert "cannot be written: Not a directory." in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_run_on_the_device_too(tmp_path, capsys):
     wild = ["--learner.lr", "1e12", "--iterations", "100", "--out", str(tmp_path / "run")]

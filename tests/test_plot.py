@@ -62,6 +62,15 @@ def refused(words, capsys):
     return err
 
 
+@pytest.mark.parametrize("flag", ["--json", "--out"])
+def test_what_cannot_be_written_is_said_before_anything_is_drawn(flag, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("mine")
+    write_run(tmp_path / "run", [1.0, 2.0])
+    assert "`file/drawn.png` cannot be written: Not a directory." in refused(["run", flag, "file/drawn.png"], capsys)
+    assert not (tmp_path / "plot.png").exists()
+
+
 # Groups
 
 

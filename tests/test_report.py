@@ -361,6 +361,7 @@ def test_deep_and_odd_json_is_survived(tmp_path):
         ([], "needs one run directory or more"),
         (["run", "--out", "empty"], "which is a folder"),
         (["run", "--out", "notes.txt"], "is not a report"),
+        (["run", "--out", "notes.txt/report.html"], "cannot be written"),
         (["bad"], "None of these runs can be shown. bad:"),
     ],
 )
@@ -373,6 +374,15 @@ def test_bad_input_is_one_sentence_and_exit_2(tmp_path, monkeypatch, capsys, wor
     assert main(["report", *words, "--no-replay"]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "report.html").exists() and (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("out", ["notes.txt", "notes.txt/report.html"])
+def test_where_it_goes_is_checked_before_anything_is_read(out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    plain_run(tmp_path / "run")
+    monkeypatch.setattr("xladder.report.build.make_report", lambda *given: pytest.fail("this takes time"))
+    assert main(["report", "run", "--out", out]) == 2
 
 
 def test_names_with_markup_of_the_terminal_do_no_harm(tmp_path):

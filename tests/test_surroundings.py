@@ -99,19 +99,20 @@ def test_a_damaged_file_of_compile_times_is_written_anew(text, tmp_path, monkeyp
     assert startup.last_compile("hypergrid/fused") == 3.0 and json.loads(file.read_text()) == {"hypergrid/fused": 3.0}
 
 
-def test_a_damaged_cache_of_programs_is_emptied_without_a_word(tmp_path, monkeypatch):
+def test_a_damaged_program_is_removed_from_the_cache_without_a_word(tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(warnings, "showwarning", lambda message, *more: seen.append(str(message)))
-    program_cache.empty_if_damaged(tmp_path)
-    program_cache.empty_if_damaged(tmp_path)
-    (tmp_path / "jit_chunk-cache").write_bytes(b"nonsense")
+    program_cache.forget_damaged(tmp_path)
+    program_cache.forget_damaged(tmp_path)
+    for name in ("jit_chunk-1f-cache", "jit_chunk-1f-atime", "jit_other-2e-cache", "jit_chunk.txt"):
+        (tmp_path / name).write_bytes(b"nonsense")
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.warn("something else", stacklevel=1)
         warnings.warn("Error writing persistent compilation cache entry for 'x': OSError: full", stacklevel=1)
-        assert os.listdir(tmp_path) and seen == ["something else"]
-        warnings.warn("Error reading persistent compilation cache entry for 'x': error: -3", stacklevel=1)
-    assert seen == ["something else"] and not os.listdir(tmp_path)
+        assert len(os.listdir(tmp_path)) == 4 and seen == ["something else"]
+        warnings.warn("Error reading persistent compilation cache entry for 'jit_chunk': error: -3", stacklevel=1)
+    assert seen == ["something else"] and sorted(os.listdir(tmp_path)) == ["jit_chunk.txt", "jit_other-2e-cache"]
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import warnings
 import wave
 
 import jax
@@ -21,6 +22,7 @@ from xladder.worlds import late_imports
 CART = [
     *("train", "cartpole", "--rung", "fused", "--steps", "64", "--world.num-envs", "2", "--eval-episodes", "0"),
     *("--learner.batch-size", "8", "--learner.memory", "64", "--learner.learning-starts", "8", "--learner.width", "8"),
+    *("--checkpoint-every", "8"),
 ]
 
 
@@ -31,6 +33,7 @@ def test_a_command_says_where_its_time_went(tmp_path, capsys):
     phases = json.loads((tmp_path / "run" / "timings.json").read_text())["phases"]
     assert list(phases) == [name for name in stopwatch.PHASES if name in phases]  # in the order of a run
     assert {"start-up", "starting", "compiling", "first chunk", "training", "recording", "pictures"} <= phases.keys()
+    assert phases["saving"] > 0
     for name, seconds in phases.items():
         (shown,) = re.findall(rf"^  {name} +([0-9.]+) s", said, re.M)
         assert abs(float(shown) - seconds) < 0.011
@@ -58,6 +61,7 @@ def test_python_gets_the_phases_too():
 
 
 def test_the_cache_is_in_the_users_folder_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)  # which watches for damaged programs
     settings: dict = {"jax_compilation_cache_dir": None, "jax_enable_compilation_cache": True}
     monkeypatch.setattr(program_cache, "_setting", settings.get)
     monkeypatch.setattr(jax.config, "update", settings.__setitem__)
@@ -74,9 +78,10 @@ def test_the_cache_is_in_the_users_folder_unless_told_otherwise(tmp_path, monkey
     place = tmp_path / "xladder" / "programs"
     assert settings["jax_compilation_cache_dir"] == str(place) and str(place) in program_cache.describe()
     assert (tmp_path / "xladder").stat().st_mode & 0o777 == 0o700
-    settings["jax_compilation_cache_dir"] = "elsewhere"
+    settings["jax_compilation_cache_dir"] = str(tmp_path / "elsewhere")
     program_cache.enable()
-    assert settings["jax_compilation_cache_dir"] == "elsewhere"
+    assert settings["jax_compilation_cache_dir"] == str(tmp_path / "elsewhere")
+    assert warnings.showwarning.watches == tmp_path / "elsewhere", "damaged programs are noticed there, too"
 
 
 def test_the_cache_forgets_what_was_not_used_for_longest(tmp_path):

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 MOST_BYTES = 2 * 2**30
-DAMAGED = re.compile("Error reading persistent compilation cache entry")
+DAMAGED = re.compile("Error reading persistent compilation cache entry for '([^']+)'")
 UNWRITTEN = re.compile("Error writing persistent compilation cache entry")
+ENDINGS = ("-cache", "-atime")  # of JAX's files of a program
 SHORTEST_SECONDS = 0.5  # programs that compile faster are not kept
 
 
@@ -40,34 +41,45 @@ def enable() -> None:
     """Let JAX keep compiled programs in the user's folder, unless it is told to keep them elsewhere, or none."""
     import jax
 
-    if _setting("jax_compilation_cache_dir") or not _setting("jax_enable_compilation_cache"):
+    if not _setting("jax_enable_compilation_cache"):
+        return
+    if place := _setting("jax_compilation_cache_dir"):
+        forget_damaged(Path(place))
         return
     folder = cache_folder()
     if folder:
         prune(folder / "programs")
-        empty_if_damaged(folder / "programs")
+        forget_damaged(folder / "programs")
         jax.config.update("jax_compilation_cache_dir", str(folder / "programs"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", SHORTEST_SECONDS)
         jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
-def empty_if_damaged(folder: Path) -> None:
-    """Empty the cache when JAX finds that a program in it cannot be read; it then compiles, and keeps, all anew.
+def forget_damaged(folder: Path) -> None:
+    """Remove a program when JAX finds that it cannot be read; the next start compiles, and keeps, it anew.
 
     JAX would warn of the same program at every start, because it never overwrites one.
     """
     show = warnings.showwarning
-    if getattr(show, "empties", None) == folder:
+    if getattr(show, "watches", None) == folder:
         return
 
     def notice(message: Warning | str, *given: Any, **named: Any) -> None:
-        if DAMAGED.match(str(message)):
-            prune(folder, 0)
+        if found := DAMAGED.match(str(message)):
+            _remove_program(folder, found[1])
         elif not UNWRITTEN.match(str(message)):
             show(message, *given, **named)
 
-    notice.empties = folder  # type: ignore[attr-defined]
+    notice.watches = folder  # type: ignore[attr-defined]
     warnings.showwarning = notice
+
+
+def _remove_program(folder: Path, name: str) -> None:
+    """Remove what JAX has kept of a program, and nothing else: the folder may be the user's own."""
+    for entry in _files(folder):
+        if entry.name.startswith(name) and entry.name.endswith(ENDINGS):
+            with suppress(OSError):  # another process may have removed it
+                os.unlink(entry.path)
 
 
 def prune(folder: Path, most: int = MOST_BYTES) -> None:

@@ -24,7 +24,7 @@ from xladder.errors import UsageError
 from xladder.plans import plan
 from xladder.protocols import Config
 from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
-from xladder.runs.folders import file_name
+from xladder.runs.folders import RUNS, file_name, new_file
 
 
 @dataclass(frozen=True)
@@ -64,13 +64,14 @@ def run(words: Sequence[str]) -> int:
     check_writable(options.json)
     console = Console(stderr=str(options.json) == "-")
     stamp = f"{file_name(workload.name)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    chart = options.chart or Path("runs") / f"compare-{stamp}.png"
+    chart = options.chart or RUNS / f"compare-{stamp}.png"
     if chart.suffix != ".png" or chart.is_dir():
         raise UsageError(f"`--chart` is {chart}, but it has to be a file that ends in .png.")
     try:
         chart.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"`{chart.parent}` cannot be written: {error.strerror or error}.") from None
+    check_writable(chart)
 
     from xladder.pictures.curves import draw_bars
     from xladder.runs.compare import compare, summarise
@@ -108,6 +109,7 @@ def run(words: Sequence[str]) -> int:
             elif options.json and rows:
                 print_line(console, f"{options.json} has the rows so far.")
             raise
+        chart = options.chart or new_file(chart)  # another comparison may have begun in the same second
         draw_bars(chart, found["rows"], f"{workload.name}: time per {workload.tick}")
     console.print(table(found, workload))
     for line in describe_seeds(found, workload):

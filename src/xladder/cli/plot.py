@@ -14,7 +14,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder.cli.options import parse, write_json_file
+from xladder.cli.options import check_writable, parse, write_json_file
 from xladder.core.aggregates import Estimate
 from xladder.core.statistics import mean_and_interval
 from xladder.errors import UsageError, printable
@@ -61,6 +61,8 @@ def run(words: Sequence[str]) -> int:
         raise UsageError("`xladder plot` needs runs, or folders of runs: xladder plot runs")
     if options.out.suffix.lower() not in ENDINGS:
         raise UsageError(f"`--out` is {options.out}, but it has to end in {', '.join(ENDINGS)}.")
+    check_writable(options.out)
+    check_writable(options.json)
     found = collect(options.runs)
     groups = group_runs(found.runs, [name for name in (options.by or "").split(",") if name])
     if len(groups) > MOST_GROUPS:

@@ -11,7 +11,7 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from xladder.cli.options import parse
+from xladder.cli.options import check_writable, parse
 from xladder.devices import DeviceName
 from xladder.errors import UsageError
 from xladder.report.source import find_runs
@@ -44,8 +44,10 @@ def run(words: Sequence[str]) -> int:
     if options.out.is_dir():
         raise UsageError(f"`--out` is `{options.out}`, which is a folder: name a file, such as report.html.")
     folders = find_runs(list(options.runs))
-    from xladder.report.build import make_report, write_report
+    from xladder.report.build import check_replaceable, make_report, write_report
 
+    check_writable(options.out)
+    check_replaceable(options.out)
     console = Console()
     if options.replay:
         from xladder import devices

@@ -13,7 +13,7 @@ import numpy as np
 import tyro
 from rich.console import Console
 
-from xladder.cli.options import check_count, parse, parse_condition, print_line
+from xladder.cli.options import check_count, check_writable, parse, parse_condition, print_line
 from xladder.devices import DeviceName
 from xladder.errors import UsageError
 
@@ -50,6 +50,7 @@ def run(words: Sequence[str]) -> int:
         raise UsageError(f"`--out` is {options.out}, which is a folder: name a file.")
     if not options.force and options.out.is_file():
         raise UsageError(f"`{options.out}` exists: name another file with `--out`, or add `--force` to overwrite it.")
+    check_writable(options.out)
     from xladder.runs.loading import load
     from xladder.runs.plan_files import read_run_plan
 

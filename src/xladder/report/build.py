@@ -152,9 +152,8 @@ def to_json(data: Any) -> str:
 
 def write_report(path: Path, page: str) -> None:
     """Write a report atomically. Replaces an earlier report, and nothing else."""
+    check_replaceable(path)
     try:
-        if path.exists() and not _is_report(path):
-            raise UsageError(f"`{path}` exists and is not a report: choose another `--out`, nothing is overwritten.")
         path.parent.mkdir(parents=True, exist_ok=True)
         draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
@@ -166,11 +165,18 @@ def write_report(path: Path, page: str) -> None:
         raise UsageError(f"`{path}` cannot be written: {error.strerror or error}.") from None
 
 
-def _is_report(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return GENERATOR.encode() in file.read(4096)
+def check_replaceable(path: Path) -> None:
+    """Raise a `UsageError` if there is a file that is not an earlier report."""
+    try:
+        if not path.exists():
+            return
+        if path.is_file():
+            with path.open("rb") as file:
+                if GENERATOR.encode() in file.read(4096):
+                    return
+    except OSError as error:
+        raise UsageError(f"`{path}` cannot be read: {error.strerror or error}.") from None
+    raise UsageError(f"`{path}` exists and is not a report: choose another `--out`, nothing is overwritten.")
 
 
 def _hash(source: str) -> str:

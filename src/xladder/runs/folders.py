@@ -35,6 +35,20 @@ def new_folder(name: str) -> Path:
     raise AssertionError("unreachable")
 
 
+def new_file(path: Path) -> Path:
+    """Make an empty file of this name; numbered if there is one already."""
+    for number in itertools.count(1):
+        file = path.with_name(f"{path.stem}{f'-{number}' * (number > 1)}{path.suffix}")
+        try:
+            file.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise UsageError(f"`{file}` cannot be written: {error.strerror or error}.") from None
+        return file
+    raise AssertionError("unreachable")
+
+
 def as_path(value: object, name: str) -> Path:
     """A path that was given to a function from Python, as its argument `name`."""
     if not isinstance(value, str | os.PathLike):
