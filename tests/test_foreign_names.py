@@ -100,7 +100,9 @@ def test_commands_and_worlds_that_are_called_otherwise_here(words, said, capsys)
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", ["frobnicate", "foo", "train doom", "train atari/doom", "train cartpole --preset x"])
+@pytest.mark.parametrize(
+    "words", ["frobnicate", "foo", "doom", "train doom", "train atari/doom", "train cartpole --preset x"]
+)
 def test_what_resembles_nothing_gets_no_guess(words, capsys):
     assert main(words.split()) == 2
     assert "Did you mean" not in capsys.readouterr().err

@@ -11,7 +11,7 @@ from typing import Any
 _LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
 """Folders of Python's own files, and of ours."""
 _NOT_OWN = re.compile(r"[\\/](site|dist)-packages[\\/]|^<")
-
+SHORT, SHORT_LIKENESS = 5, 0.7  # letters of a short name, and how much it has to be like the one that is suggested
 
 CONTINUOUS = (
     "Continuous actions are learned by other libraries: Stable-Baselines3 or CleanRL (SAC, TD3, PPO), in JAX Brax or "
@@ -93,8 +93,9 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     """The known name that a mistyped or shortened one most likely stands for; None where it would be a guess.
 
     Among many names one is alike by chance sooner, so a caller with many asks for more `likeness` (1 is the same).
+    Short names are alike by chance sooner, too: `doom` has three letters in common with `doctor`.
     """
-    known = sorted(known, key=len)
+    known, likeness = sorted(known, key=len), max(likeness, SHORT_LIKENESS if len(name) <= SHORT else 0.0)
     begun = (one for one in known if len(name) >= 3 and one.startswith(name))
     alike = (one for one in difflib.get_close_matches(name, known, cutoff=likeness) if _ends_alike(name, one))
     return next(begun, None) or next(alike, None)

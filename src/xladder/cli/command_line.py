@@ -20,7 +20,12 @@ from xladder.errors import UsageError, nearest
 WIDE = "10000"  # columns: no line of a box is broken
 RULE = re.compile("[─-]{3}")
 POWER = re.compile(r"\d+(\.\d+)?[eE]\+?\d\d?")
-KINDS = {"int()": "a whole number", "string to float": "a number"}
+KINDS = {
+    "int()": "a whole number",
+    "string to float": "a number",
+    "[INT [INT": "whole numbers",
+    "[FLOAT [FLOAT": "numbers",
+}
 
 
 def parse_words(options: Any, words: Sequence[str], program: str, about: str) -> Any:
@@ -64,7 +69,8 @@ def explain(box: str, words: Sequence[str], program: str) -> str:
             named.sort()
         return f"`{found[2]}` is {found[1]}, but it has to be one of {', '.join(named)}."
     if found := re.match(r"Error parsing (?:\S+[,/|]\s*)?(\S+?): (.*)", text):
-        kind = next((kind for sign, kind in KINDS.items() if sign in found[2]), "as `--help` says")
+        told = " ".join([found[2], *lines])  # the reason, or else the flag's help
+        kind = next((kind for sign, kind in KINDS.items() if sign in told), "as `--help` says")
         return f"`{found[1]}` is {_values(found[1], words)}, but it has to be {kind}."
     if found := re.match(r"Missing value for argument '(-.*)'", text):
         return f"`{found[1]}` needs a value after it."
@@ -110,27 +116,28 @@ def _appended(options: Any) -> Iterator[str]:
 
 def _whole_numbers(options: Any, words: Sequence[str]) -> list[str]:
     """A command line with `1e7` as 10000000 after flags that take whole numbers."""
-    flags, found, flag = set(_integer_flags(options)), [], ""
+    flags, found, flag = dict(_integer_flags(options)), [], ""
     for word in words:
         is_flag = (word.startswith("-") and word[1:2].isalpha()) or word.startswith("--")
         name, equals, value = word.partition("=") if is_flag else (flag, "", word)
         name = f"--{name.lstrip('-').replace('_', '-')}"  # `-n` is `--n`
         if name in flags and POWER.fullmatch(value) and (number := Decimal(value)) == int(number):
             word = f"{word.partition('=')[0]}={int(number)}" if equals else str(int(number))
-        flag = name if is_flag and not equals else ""
+        flag = name if flags.get(name) or (is_flag and not equals) else ""
         found.append(word)
     return found
 
 
-def _integer_flags(options: Any, prefix: str = "--") -> Iterator[str]:
-    """The flags that take one whole number."""
+def _integer_flags(options: Any, prefix: str = "--") -> Iterator[tuple[str, bool]]:
+    """The flags that take whole numbers, and whether they take several."""
     for name, kind in get_type_hints(options, include_extras=True).items():
         given = [mark.name for mark in getattr(kind, "__metadata__", ()) if getattr(mark, "name", None) is not None]
-        inner, own = getattr(kind, "__origin__", kind), (given or [name.replace("_", "-")])[0]
+        inner = kind.__origin__ if hasattr(kind, "__metadata__") else kind
+        own = (given or [name.replace("_", "-")])[0]
         if dataclasses.is_dataclass(inner):
             yield from _integer_flags(inner, f"{prefix}{own}." if own else prefix)
-        elif inner is int or inner == int | None:
-            yield prefix + own
+        elif inner in (int, int | None, tuple[int, ...]):
+            yield prefix + own, inner == tuple[int, ...]
 
 
 def _values(flag: str, words: Sequence[str]) -> str:
