@@ -15,7 +15,9 @@ import pytest
 from xladder.cli.main import main
 from xladder.cli.options import parse_with_config, with_workload
 from xladder.cli.train import TrainOptions
+from xladder.errors import UsageError
 from xladder.registry import find_workload
+from xladder.runs.folders import new_file
 
 # As flags, what tests/conftest.py calls TINY, so that its compiled programs serve here too. Runs here have two
 # seeds, so that what is compiled for `trained` serves all of them.
@@ -170,7 +172,7 @@ BAD = {
     "treasurehunt --device gpu": "no `gpu` here",
     "treasurehunt --rung compiled --device gpu": "no `gpu` here",
     "treasurehunt --config nowhere.json": "nowhere.json",
-    "treasurehunt --eval-episodes -1": "0 to 2,147,483,647",
+    "treasurehunt --eval-episodes -1": "0 to 10,000,000",
 }
 
 
@@ -190,6 +192,16 @@ def test_bad_input_ends_with_a_sentence_and_writes_nothing(line, tmp_path, monke
 def test_whole_numbers_may_be_written_as_powers(words):
     _, config = parse_with_config(TrainOptions, find_workload("cartpole"), words, "xladder train", "")
     assert config.steps == 160_000
+
+
+@pytest.mark.parametrize("words", ["1e2 6.4E1 32", "1_00 64 3.2e1 --seed 1", "100 64 32 --steps 1e5"])
+def test_each_of_several_whole_numbers_may_be_a_power(words):
+    flags = ["--learner.hidden", *words.split()]
+    assert parse_with_config(TrainOptions, find_workload("cartpole"), flags, "xladder train", "")[1].learner.hidden == (
+        100,
+        64,
+        32,
+    )
 
 
 def test_a_device_that_is_not_there_is_named(tmp_path, capsys):
@@ -218,6 +230,7 @@ def test_a_device_that_is_not_there_is_named(tmp_path, capsys):
             "train cartpole --learner.memory 1e30",
             f"`--learner.memory` is {10**30}, but it has to be 2,147,483,647 or less.",
         ),
+        ("train cartpole --learner.hidden 64 many", "`--learner.hidden` is 64 many, but it has to be whole numbers."),
         ("sample run -n many", "`--n` is many, but it has to be a whole number."),
         ("check", "`xladder check` needs `WORLD`."),
         ("runs --sort", "`--sort` needs a value after it."),
@@ -356,6 +369,13 @@ def test_compare_finds_torch_wherever_it_stands(monkeypatch):
 def test_compare_passes_on_what_ended_a_rung(tmp_path, capsys):
     files = ["--chart", str(tmp_path / "c.png"), "--learner.lr", "1e38", "--epochs", "30"]
     assert call("compare", "treasurehunt", "--rungs", "fused", *files, *SMALL) == 4
+
+
+def test_two_charts_of_one_second_are_two_files(tmp_path):
+    charts = [new_file(tmp_path / "compare-cartpole-1.0.png") for _ in range(3)]
+    assert [chart.name for chart in charts] == [f"compare-cartpole-1.0{more}.png" for more in ("", "-2", "-3")]
+    with pytest.raises(UsageError, match="cannot be written: No such file or directory"):
+        new_file(tmp_path / "missing" / "chart.png")
 
 
 @pytest.mark.parametrize("chart", ["chart.xyz", "."])

@@ -26,6 +26,17 @@ BEYOND = [
     ("parity cartpole --seed -1", "--seed"),
     ("eval run --episodes {}", "--episodes"),
     ("sample run -n {}", "-n"),
+    ("parity cartpole --updates 2e9", "--updates"),
+    ("train hypergrid --iterations 20 --eval-episodes 20000000", "--eval-episodes"),
+    ("train hypergrid --eval-samples 20000000", "--eval-samples"),
+    ("train cartpole --evaluate-episodes 20000000", "--evaluate-episodes"),
+    ("train hypergrid --learner.layers 10000 --learner.width 8", "--learner.layers"),
+    (f"train cartpole --learner.hidden {' '.join(['8'] * 200)}", "--learner.hidden"),
+    ("train cartpole --learner.n-step 5000", "--learner.n-step"),
+    ("train treasurehunt --learner.n-step 500", "--learner.n-step"),
+    ("train dags --world.samples 400000000", "--world.samples"),
+    ("train cleanup --world.embedding 1e9", "--world.embedding"),
+    ("train cleanup --world.beam-radius 1e9", "--world.beam-radius"),
 ]
 TOO_LARGE = [
     ("train treasurehunt --world.radius 1000", "weights", "--world.radius"),
@@ -36,7 +47,14 @@ TOO_LARGE = [
     ("train treasurehunt --learner.quantiles 2000000", "activations", "--learner.quantiles"),
     ("train cartpole --learner.width 100000000", "weights", "--learner.width"),
     ("train cartpole --learner.head implicit --learner.quantiles 1000000", "activations", "--learner.quantiles"),
-    ("train hypergrid --learner.layers 10000000", "weights", "--learner.layers"),
+    ("train treasurehunt --learner.act-quantiles 1000000000", "embedded fractions", "--learner.act-quantiles"),
+    ("parity cartpole --preset r2d2 --learner.recurrent 1000000", "weights", "--learner.recurrent"),
+    ("train cartpole --preset pqn --pqn.rollout 50000000", "rollout", "--pqn.rollout"),
+    ("train cartpole --preset pqn --pqn.passes 1e8", "orders", "--pqn.passes"),
+    ("train cartpole --preset c51 --learner.atoms 5000000 --learner.batch-size 1", "activations", "--learner.atoms"),
+    ("train cartpole --preset iqn --learner.act-quantiles 1e8", "activations", "--learner.act-quantiles"),
+    ("train cartpole --world.stack 1e7 --learner.memory 1e9", "weights", "--world.stack"),
+    ("train hypergrid --learner.local-search 1e9", "local search", "--learner.local-search"),
 ]
 
 
@@ -67,6 +85,13 @@ def test_what_does_not_fit_is_refused_with_the_setting_to_change(words, what, fl
 def test_an_empty_value_does_not_count_as_none_given(flag, form, capsys):
     assert main(["train", "treasurehunt", *form.format(flag).split(" ")]) == 2
     assert "is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flags", ["bits --world.bits 4096 --world.word 1", "sets --world.items 2000 --world.most 999"])
+def test_states_beyond_any_float_are_counted_in_words(flags):
+    name, *flags = flags.split()
+    world = {flag.removeprefix("--world."): int(value) for flag, value in zip(flags[::2], flags[1::2], strict=True)}
+    assert "e+" in (words := plan(name, world=world).config.world.size_in_words()) and "states" in words
 
 
 def test_settings_that_fit_are_not_refused():

@@ -28,7 +28,6 @@ from xladder.settings import MOST_COUNT, chosen, updated
 from xladder.worlds import names
 
 MOST_SEEDS = 100_000
-MOST_EPISODES = 10_000_000  # of one evaluation, also objects: more would take days, and their numbers too much memory
 
 
 @dataclass(frozen=True)

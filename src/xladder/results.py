@@ -14,8 +14,8 @@ from xladder import devices
 from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, signed
 from xladder.core.types import Params
 from xladder.errors import UsageError
-from xladder.plans import MOST_EPISODES, Plan, check_fits, format_seeds
-from xladder.settings import as_whole
+from xladder.plans import Plan, check_fits, format_seeds
+from xladder.settings import MOST_EPISODES, as_whole
 
 if TYPE_CHECKING:
     from xladder.policy import Policy

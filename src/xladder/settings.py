@@ -12,6 +12,9 @@ from xladder.foreign_names import field_names, own_name
 T = TypeVar("T")
 MOST_COUNT = 2**31 - 1  # arrays are indexed with 32 bits
 MOST_LENGTH = 2**40  # of a run: some count frames, of which there may be several in a step
+MOST_EPISODES = 10_000_000  # of one evaluation, also objects: more would take days, and their numbers too much memory
+MOST_STEPS_SUMMED = 100  # rewards before bootstrapping: each is compiled by itself
+MOST_LAYERS = 100  # of a network: each is compiled by itself
 LARGEST_FLOAT = 2**53  # a float beyond it is not one whole number
 # Old names of fields; a config with one of them is rejected, and the error gives the new name.
 RENAMED = {

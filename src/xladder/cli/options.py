@@ -20,9 +20,9 @@ from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError, printable
 from xladder.foreign_names import field_names, flag_elsewhere, own_name
-from xladder.plans import MOST_EPISODES, fit_length, format_seeds
+from xladder.plans import fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
-from xladder.settings import chosen
+from xladder.settings import MOST_EPISODES, chosen
 
 if TYPE_CHECKING:
     from xladder.protocols import Config

@@ -16,6 +16,8 @@ from xladder.errors import UsageError
 from xladder.plans import check_fits, check_seeds
 from xladder.registry import find_workload
 
+MOST_UPDATES = 100_000  # their draws are made before the first
+
 
 @dataclass(frozen=True)
 class ParityOptions:
@@ -39,8 +41,8 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Check that JAX and PyTorch learn the same on {name}."
     options, config = parse_with_config(ParityOptions, workload, rest, "xladder parity", about)
-    if not 1 <= options.updates < 2**31:
-        raise UsageError(f"`--updates` is {options.updates}, but it has to be 1 or more, and below 2³¹.")
+    if not 1 <= options.updates <= MOST_UPDATES:
+        raise UsageError(f"`--updates` is {options.updates}, but it has to be 1 to {MOST_UPDATES:,}.")
     check_writable(options.json)
     check_seeds(options.seed, 1)
     check_fits(config, 1, memory_of_machine())

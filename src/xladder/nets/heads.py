@@ -21,6 +21,8 @@ import numpy as np
 from xladder.nets.affine import PlainDense
 from xladder.nets.noisy import NoisyDense, Shapes
 
+MOST_WRITTEN_OUT = 128  # fractions whose sum is unrolled
+
 
 def cos_pi(x: jax.Array) -> jax.Array:
     """cos(π·x) with an error of at most 2e-7: a polynomial, which vectorises, unlike XLA's cosine.
@@ -36,8 +38,8 @@ def cos_pi(x: jax.Array) -> jax.Array:
 def modulate(features: jax.Array, embedding: jax.Array) -> jax.Array:
     """float32 […, Q, E]: a state's features […, E] times each of its embedded fractions […, Q, E].
 
-    In the gradient the sum over Q is unrolled: as a reduction over a mapped axis it takes XLA on a CPU twenty times
-    longer, which was a fifth of an epoch.
+    In the gradient the sum over a few fractions is unrolled: as a reduction over a mapped axis it takes XLA on a CPU
+    twenty times longer, which was a fifth of an epoch. Each of them is compiled by itself.
     """
     return features[..., None, :] * embedding
 
@@ -48,6 +50,8 @@ def _modulate_forward(features: jax.Array, embedding: jax.Array) -> tuple[jax.Ar
 
 def _modulate_backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     features, embedding = saved
+    if embedding.shape[-2] > MOST_WRITTEN_OUT:
+        return (gradient * embedding).sum(-2), gradient * features[..., None, :]
     summed = sum(gradient[..., q, :] * embedding[..., q, :] for q in range(embedding.shape[-2]))
     return jnp.asarray(summed), gradient * features[..., None, :]
 

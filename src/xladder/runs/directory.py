@@ -41,7 +41,7 @@ from xladder.runs.folders import RUNS, WORD, command, file_name, new_folder
 from xladder.runs.locks import Lock
 from xladder.runs.plan_files import describe_plan, read_config, read_run_plan, run_metadata
 from xladder.runs.reading import Unreadable, links_below, read_json, special_below
-from xladder.settings import MOST_COUNT
+from xladder.settings import MOST_COUNT, MOST_EPISODES
 from xladder.trainer import OnNan
 
 AGENTS = "checkpoints/agents.safetensors"
@@ -74,10 +74,10 @@ class Keeping:
         """Raise a `UsageError` for an invalid value; it names the flag, its value and what is allowed."""
         if self.record_every is not None and (type(self.record_every) is not int or self.record_every < 1):
             raise UsageError(f"`--record-every` is {self.record_every}, but it has to be 1 or more.")
-        for name in ("eval_episodes", "checkpoint_every"):
+        for name, most in (("eval_episodes", MOST_EPISODES), ("checkpoint_every", MOST_COUNT)):
             value = getattr(self, name)
-            if value is not None and (type(value) is not int or not 0 <= value <= MOST_COUNT):
-                raise UsageError(f"`--{name.replace('_', '-')}` is {value}, but it has to be 0 to {MOST_COUNT:,}.")
+            if value is not None and (type(value) is not int or not 0 <= value <= most):
+                raise UsageError(f"`--{name.replace('_', '-')}` is {value}, but it has to be 0 to {most:,}.")
         if type(self.keep) is not int or self.keep < FEWEST_KEPT:
             raise UsageError(f"`--keep` is {self.keep}, but it has to be 2 or more, in case one checkpoint is damaged.")
         if self.on_nan not in get_args(OnNan):

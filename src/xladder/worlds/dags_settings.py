@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from xladder.worlds.dags import Dags
 
 MOST_NODES = 12  # the table of scores has n·2^n entries
+MOST_SAMPLES = 1_000_000
 Score = Literal["bge", "bde"]
 Prior = Literal["uniform", "fair", "erdos-renyi"]
 
@@ -74,7 +75,7 @@ class WorldConfig(BuiltInSettings):
         for flag, value, known in [("score", self.score, Score), ("prior", self.prior, Prior)]:
             need(value in get_args(known), f"world.{flag}", value, f"it has to be one of {', '.join(get_args(known))}")
         need(2 <= self.nodes <= MOST_NODES, "world.nodes", self.nodes, f"2 to {MOST_NODES} nodes are possible")
-        need(self.samples >= 1, "world.samples", self.samples, "it has to be 1 or more")
+        need(1 <= self.samples <= MOST_SAMPLES, "world.samples", self.samples, f"it has to be 1 to {MOST_SAMPLES:,}")
         need(2 <= self.categories <= 64, "world.categories", self.categories, "a variable has 2 to 64 values")
         need(self.data_seed >= 0, "world.data-seed", self.data_seed, "it cannot be negative")
         nodes = self.num_nodes

@@ -7,7 +7,7 @@ from typing import get_args
 from xladder.errors import UsageError, need, uneven
 from xladder.families.gflownet import preferences
 from xladder.families.gflownet.config import BY_TRANSITIONS, GFlowNetConfig, LossName
-from xladder.settings import check_counts
+from xladder.settings import MOST_EPISODES, MOST_LAYERS, check_counts
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 MOST_WEIGHT = 1e30  # of a sub-trajectory, before weights are normalised
@@ -40,6 +40,8 @@ def _check_sizes(config: GFlowNetConfig) -> None:
         ("learner.memory", learner.memory),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
+    samples = config.eval_samples
+    need(samples <= MOST_EPISODES, "eval-samples", samples, f"it has to be 1 to {MOST_EPISODES:,}")
     for flag, count, size in [
         ("learner.batch-size", learner.batch_size, world.steps * world.state_size),
         ("learner.memory", learner.memory, world.state_size),
@@ -50,6 +52,7 @@ def _check_sizes(config: GFlowNetConfig) -> None:
 def _check_network(config: GFlowNetConfig) -> None:
     learner = config.learner
     need(learner.width <= MOST_WIDTH, "learner.width", learner.width, f"{MOST_WIDTH} is the widest possible")
+    need(learner.layers <= MOST_LAYERS, "learner.layers", learner.layers, f"it has to be 1 to {MOST_LAYERS}")
     need(learner.network in ("mlp", "transformer"), "learner.network", learner.network, "there are mlp and transformer")
     if learner.network == "mlp":
         return

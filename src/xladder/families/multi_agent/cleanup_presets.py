@@ -118,8 +118,8 @@ class WorldConfig(BoardSettings):
         for flag, size in [("world.height", self.height), ("world.width", self.width)]:
             need(size <= MOST_CODES, flag, size, f"it has to be {MOST_CODES} or less")
         self.check_chances(need, "pollution_threshold", "pollution_prob", "apple_prob")
-        need(self.beam_radius >= 1, "world.beam-radius", self.beam_radius, "it has to be 1 or more")
-        need(self.embedding >= 1, "world.embedding", self.embedding, "it has to be 1 or more")
+        for flag, count in [("world.beam-radius", self.beam_radius), ("world.embedding", self.embedding)]:
+            need(1 <= count <= MOST_CODES, flag, count, f"it has to be 1 to {MOST_CODES}")
         self.check_finite(need, "apple_value", "zap_value")
         spawns, trees = self._room()
         need(

@@ -18,7 +18,7 @@ from xladder.core.statistics import format_mean, signed
 from xladder.errors import need, uneven
 from xladder.parity.precision import missing_rungs
 from xladder.protocols import Family
-from xladder.settings import check_counts
+from xladder.settings import MOST_STEPS_SUMMED, check_counts
 
 if TYPE_CHECKING:
     from xladder.pictures.curves import Panel
@@ -203,6 +203,12 @@ def check(config: Config) -> None:
         ("learner.target-update-period", learner.target_update_period),
     ]:
         need(value >= 1, flag, value, "it has to be 1 or more")
+    need(
+        learner.n_step <= MOST_STEPS_SUMMED,
+        "learner.n-step",
+        learner.n_step,
+        f"it has to be 1 to {MOST_STEPS_SUMMED}",
+    )
     for flag, fraction in [
         ("learner.gamma", learner.gamma),
         ("learner.tau", learner.tau),

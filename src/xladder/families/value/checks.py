@@ -12,6 +12,7 @@ from xladder.errors import UsageError, need
 from xladder.families.value import own_torsos
 from xladder.families.value.config import ValueConfig
 from xladder.families.value.torsos import is_own
+from xladder.settings import MOST_EPISODES, MOST_LAYERS, MOST_STEPS_SUMMED
 
 _COUNTS = (
     "width",
@@ -73,6 +74,9 @@ def check_learner(config: ValueConfig) -> None:
         *(("learner.hidden", width) for width in c.hidden),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
+    layers = len(c.hidden)
+    need(layers <= MOST_LAYERS, "learner.hidden", f"{layers:,} layers", f"there have to be {MOST_LAYERS} or less")
+    need(c.n_step <= MOST_STEPS_SUMMED, "learner.n-step", c.n_step, f"it has to be 1 to {MOST_STEPS_SUMMED}")
     for name in ("recurrent", "burn_in", "learning_starts", "target_update_period", "epsilon_steps", "explore_from"):
         need(getattr(c, name) >= 0, f"learner.{name.replace('_', '-')}", getattr(c, name), "it cannot be negative")
     for flag, positive in [
@@ -174,7 +178,8 @@ def check_learner(config: ValueConfig) -> None:
     rate = config.evaluate_epsilon
     need(0.0 <= rate <= 1.0, "evaluate-epsilon", rate, "it has to lie in [0, 1]")
     need(config.evaluate_every >= 0, "evaluate-every", config.evaluate_every, "it cannot be negative")
-    need(config.evaluate_episodes >= 0, "evaluate-episodes", config.evaluate_episodes, "it cannot be negative")
+    episodes = config.evaluate_episodes
+    need(0 <= episodes <= MOST_EPISODES, "evaluate-episodes", episodes, f"it has to be 0 to {MOST_EPISODES:,}")
 
 
 def check_unused(config: ValueConfig, presets: Callable[[str], Mapping[str, Any]]) -> None:
