@@ -52,14 +52,14 @@ def large_arrays(config: ValueConfig) -> list[LargeArray]:
         ]
     steps = learner.span + 1 if learner.recurrent else 1
     batch = learner.batch_size * steps
-    flags = ("learner.batch-size", *["learner.sequence", "learner.burn-in"] * bool(learner.recurrent))
+    of_batch = ("learner.batch-size", *["learner.sequence", "learner.burn-in"] * bool(learner.recurrent))
     return [
         *found,
-        LargeArray("activations of a batch", FLOAT * agents * batch * net.learning, (*flags, *net.flags)),
+        LargeArray("activations of a batch", FLOAT * agents * batch * net.learning, (*of_batch, *net.flags)),
         LargeArray(
             "batches of a tick",
             agents * config.updates_per_tick * batch * 2 * state,
-            (*flags, "world.stack", "world.num-envs"),
+            (*of_batch, "world.stack", "world.num-envs"),
         ),
         LargeArray("results of a tick", 2 * FLOAT * agents * per_tick, ("learner.steps-per-update", "world.num-envs")),
     ]
