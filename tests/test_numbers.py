@@ -1,12 +1,15 @@
 """Numbers beyond sense: refused with a sentence before anything is compiled, and nothing is left behind."""
 
 import os
+import time
 
 import pytest
 
 from xladder.cli.main import main
-from xladder.plans import plan
+from xladder.errors import UsageError
+from xladder.plans import check_fits, plan
 from xladder.rungs.running import Compiler
+from xladder.sweeps.space import field_names, field_type
 
 HUGE = "1e30"
 BEYOND = [
@@ -34,6 +37,8 @@ BEYOND = [
     (f"train cartpole --learner.hidden {' '.join(['8'] * 200)}", "--learner.hidden"),
     ("train cartpole --learner.n-step 5000", "--learner.n-step"),
     ("train treasurehunt --learner.n-step 500", "--learner.n-step"),
+    ("train bits --learner.batch-size 1e6", "--learner.batch-size"),
+    ("train treasurehunt --world.height 99 --world.width 99 --world.num-agents 9000", "--world.num-agents"),
     ("train dags --world.samples 400000000", "--world.samples"),
     ("train cleanup --world.embedding 1e9", "--world.embedding"),
     ("train cleanup --world.beam-radius 1e9", "--world.beam-radius"),
@@ -98,3 +103,38 @@ def test_settings_that_fit_are_not_refused():
     for name in ("treasurehunt", "cleanup", "cartpole", "minatar/breakout", "hypergrid", "bits"):
         found = plan(name).config.family.large_arrays(plan(name).config)
         assert found and 0 < max(array.bytes for array in found) < 2**31, found
+
+
+WORKLOADS = {
+    **dict.fromkeys(
+        ["treasurehunt", "cleanup", "tag", "iowa", "hypergrid", "bits", "sequences", "ising"], ("default",)
+    ),
+    **dict.fromkeys(["sets", "dags"], ("default",)),
+    "cartpole": ("default", "c51", "qrdqn", "iqn", "rainbow", "r2d2", "pqn"),
+    "minatar/breakout": ("default", "pqn"),
+}
+MEMORY = 16 * 2**30
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.* are rounded up")
+@pytest.mark.parametrize(("name", "preset"), [(name, one) for name, every in WORKLOADS.items() for one in every])
+def test_every_whole_number_may_be_huge_while_planning(name, preset):
+    """It is refused in a sentence or fits into memory, and either is known at once: nothing is made of that size."""
+    base = plan(name, preset=preset).config
+    whole = [field for field in field_names(base) if field_type(base, field) in (int, tuple[int, ...])]
+    assert len(whole) > 5
+    for field in whole:
+        for value in (10**4, 10**6, 10**9):
+            *path, last = field.split(".")
+            changes = {last: value if field_type(base, field) is int else [value]}
+            for part in reversed(path):
+                changes = {part: changes}
+            begun = time.monotonic()
+            try:
+                config = plan(name, preset=preset, changes=changes).config
+                check_fits(config, 1, MEMORY)
+                assert config.family.memory_bytes(config) >= 0
+            except UsageError as error:
+                assert str(error).endswith(".") and "`" in str(error), (field, value, error)
+            assert time.monotonic() - begun < 5, (field, value)

@@ -11,6 +11,7 @@ from xladder.settings import MOST_EPISODES, MOST_LAYERS, check_counts
 from xladder.worlds.flow_settings import MOST_STATES, FlowSettings
 
 MOST_WEIGHT = 1e30  # of a sub-trajectory, before weights are normalised
+MOST_TRAJECTORIES = 100_000  # of a batch: each of its steps is compared with each of them
 MOST_WIDTH = 2**16  # of a hidden layer
 
 
@@ -40,6 +41,8 @@ def _check_sizes(config: GFlowNetConfig) -> None:
         ("learner.memory", learner.memory),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
+    batch = learner.batch_size
+    need(batch <= MOST_TRAJECTORIES, "learner.batch-size", batch, f"it has to be 1 to {MOST_TRAJECTORIES:,}")
     samples = config.eval_samples
     need(samples <= MOST_EPISODES, "eval-samples", samples, f"it has to be 1 to {MOST_EPISODES:,}")
     for flag, count, size in [

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound="Config")
 
+MOST_AGENTS = 100  # the moves of each are compiled by themselves
+
 
 class Need(Protocol):
     """A requirement: unless it is met, a `UsageError` names the flag, its value and what is allowed."""
@@ -203,6 +205,8 @@ def check(config: Config) -> None:
         ("learner.target-update-period", learner.target_update_period),
     ]:
         need(value >= 1, flag, value, "it has to be 1 or more")
+    agents = world.num_agents
+    need(agents <= MOST_AGENTS, "world.num-agents", agents, f"it has to be 1 to {MOST_AGENTS}")
     need(
         learner.n_step <= MOST_STEPS_SUMMED,
         "learner.n-step",

@@ -318,7 +318,8 @@ class Program(ActingProgram):
         runs, loss = self.learn_if_ready(Counters(counters.tick, cursor), runs)
         runs, ended = self._step(runs, choice, first + before)
         if before:
-            ended = jax.tree.map(lambda x, y: jnp.concatenate([*jnp.unstack(x), y], axis=1), earlier, ended)
+            earlier = jax.tree.map(lambda x: jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1), earlier)
+            ended = jax.tree.map(lambda x, y: jnp.concatenate([x, y], axis=1), earlier, ended)
         updates = jnp.where(self.is_learning(counters.tick), self.config.updates_per_tick, 0)
         metrics = self.report(counters.tick, runs.agent.hyperparams, *ended, loss, updates)
         return Counters(counters.tick + 1, cursor), runs, metrics
