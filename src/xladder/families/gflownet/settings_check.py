@@ -41,8 +41,6 @@ def _check_sizes(config: GFlowNetConfig) -> None:
         ("learner.memory", learner.memory),
     ]:
         need(count >= 1, flag, count, "it has to be 1 or more")
-    batch = learner.batch_size
-    need(batch <= MOST_TRAJECTORIES, "learner.batch-size", batch, f"it has to be 1 to {MOST_TRAJECTORIES:,}")
     samples = config.eval_samples
     need(samples <= MOST_EPISODES, "eval-samples", samples, f"it has to be 1 to {MOST_EPISODES:,}")
     for flag, count, size in [
@@ -50,6 +48,8 @@ def _check_sizes(config: GFlowNetConfig) -> None:
         ("learner.memory", learner.memory, world.state_size),
     ]:
         need(count * size < 2**31, flag, count, f"with {size} numbers each, {2**31 // size} are possible in this world")
+    batch = learner.batch_size
+    need(batch <= MOST_TRAJECTORIES, "learner.batch-size", batch, f"it has to be 1 to {MOST_TRAJECTORIES:,}")
 
 
 def _check_network(config: GFlowNetConfig) -> None:
