@@ -22,14 +22,13 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from rounds import command
+from rounds import command, measured_on
 
 from xladder import devices
 from xladder.core.statistics import episode_weights, mean_and_interval, weighted_mean
 from xladder.execution import execute
 from xladder.plans import plan
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 RESULTS = Path(__file__).parent / "results"
 SEEDS, EPISODES, POINTS = 8, 16, 40
@@ -122,7 +121,7 @@ def measure(row: Row, scale: float) -> dict:
     found = {"name": row.name, "world": row.world, "preset": row.preset, "seeds": row.seeds, "command": row.line}
     found |= {"unit": unit, "length": getattr(result.config, unit), "seconds": round(seconds, 1)}
     curve = returns(result) | random_play(row.world, row.rung) if unit == "steps" else distances(result)
-    return found | curve | {"git_commit": environment(devices.find("cpu"))["git_commit"]}
+    return found | curve | {"git_commit": measured_on(devices.find("cpu"))["git_commit"]}
 
 
 @cache
@@ -214,7 +213,7 @@ def main() -> None:
             rows = [r for r in kept if r["name"] in order and r["name"] != row.name] + [found]
             rows.sort(key=lambda r: order.index(r["name"]))
             if options.scale == 1.0:
-                write_json(out, environment(devices.find("cpu")) | {"command": command(), "rows": rows})
+                write_json(out, measured_on(devices.find("cpu")) | {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -13,13 +13,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.core.compiling import compiled
 from xladder.plans import plan
 from xladder.registry import RUNGS
-from xladder.runs.environment import environment
 from xladder.worlds import atari_host
 
 ROWS = [
@@ -104,7 +103,7 @@ def main() -> None:
             continue
         finally:
             if options.json:
-                found = {"rows": rows, "game": options.game, **environment(device), "command": command()}
+                found = {"rows": rows, "game": options.game, **measured_on(device)}
                 options.json.write_text(json.dumps(found, indent=2) + "\n")
         parts = "  ".join(f"{k} {v:.2f}" for k, v in rows[-1].items() if k.endswith("ms_per_tick"))
         print(f"{name:<20} {rows[-1]['steps_per_second']:>10,.0f} steps/s  {parts}", flush=True)

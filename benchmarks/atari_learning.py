@@ -10,14 +10,13 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.core.statistics import weighted_mean
 from xladder.execution import execute
 from xladder.plans import plan
 from xladder.runs.directory import RunDirectory
-from xladder.runs.environment import environment
 from xladder.trainer import Observer
 
 
@@ -95,8 +94,7 @@ def main() -> None:
         },
         "final": score,
         "updates": int(m["updates"].sum()),
-        **environment(devices.find(None)),
-        "command": command(),
+        **measured_on(devices.find(None)),
     }
     print(json.dumps({k: found[k] for k in ("seconds", "steps_per_second", "training_return_last_tenth", "final")}))
     if options.json:

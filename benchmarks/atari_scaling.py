@@ -31,7 +31,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.cli.launch import free_ports
@@ -39,7 +39,6 @@ from xladder.core.compiling import compiled
 from xladder.families.value.overlapped import pack
 from xladder.plans import plan
 from xladder.rungs import parallel
-from xladder.runs.environment import environment
 from xladder.worlds import atari_host
 from xladder.worlds.envs import Step
 
@@ -246,7 +245,7 @@ def main() -> None:
     if "sharing" in options.parts:
         found["sharing"] = sharing(options)
     if options.json:
-        metadata = {"game": options.game, **found, **environment(devices.find(None)), "command": command()}
+        metadata = {"game": options.game, **found, **measured_on(devices.find(None))}
         options.json.write_text(json.dumps(metadata, indent=2) + "\n")
 
 

@@ -17,8 +17,9 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
+from rounds import measured_on
+
 from xladder import devices
-from xladder.runs.environment import environment
 
 CASES = {
     "treasurehunt": (("fused", "parallel", "sequential", "torch"), ()),
@@ -91,7 +92,7 @@ def report(found, given):
         before, after = (1000 * median(entry[side]) for side in ("before", "after"))
         print(f"{name:<28} {before:9.3f} ms → {after:9.3f} ms   × {ratio:.3f}", flush=True)
     if given.out:
-        told = {**environment(devices.find(given.device)), "rows": rows}
+        told = {**measured_on(devices.find(given.device)), "rows": rows}
         Path(given.out).write_text(json.dumps(told, indent=2) + "\n")
 
 

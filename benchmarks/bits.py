@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 from hypergrid import HERE, KEY, RATE
 from rich.console import Console
-from rounds import command, peer_row, repeated
+from rounds import measured_on, peer_row, repeated
 
 from xladder.errors import XladderError
 from xladder.plans import plan
 from xladder.runs.compare import measure_apart
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 PEER = str(HERE / "gfnx_bits_peer.py")
 RUNGS = ["torch", "hybrid", "sequential", "parallel", "fused"]
@@ -99,7 +98,7 @@ def main() -> None:
 
     from xladder import devices
 
-    found = {"rows": found, "rounds": options.rounds, **environment(devices.find(device)), "command": command()}
+    found = {"rows": found, "rounds": options.rounds, **measured_on(devices.find(device))}
     if options.curve:
         every = max(1, options.curve_iterations // 5)
         curves = [our_curve(options.curve, device, options.curve_iterations, every)]

@@ -25,8 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from rounds import command as command_line
-from rounds import peer_row
+from rounds import measured_on, peer_row
 
 PROTOCOL = ("--preset", "dqn", "--protocol", "cleanrl")
 PYTHON = """
@@ -132,13 +131,12 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share the device
     from xladder import devices
-    from xladder.runs.environment import environment
 
     with tempfile.TemporaryDirectory() as folder:
         rows = [{"name": n, **row} for s in options.seeds for n, row in measure(options, s, Path(folder) / "cache")]
     if options.json:
-        facts = environment(devices.find(None))
-        text = json.dumps({"steps": options.steps, "rows": rows, **facts, "command": command_line()}, indent=2)
+        facts = measured_on(devices.find(None))
+        text = json.dumps({"steps": options.steps, "rows": rows, **facts}, indent=2)
         options.json.write_text(text + "\n")
 
 

@@ -14,13 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rounds import command, repeated, times
+from rounds import measured_on, repeated, times
 
 from xladder import devices
 from xladder.families.value.acting import build
 from xladder.plans import plan
 from xladder.replay.batch import Batch
-from xladder.runs.environment import environment
 from xladder.worlds import atari_host
 
 UPDATES = 16
@@ -90,7 +89,7 @@ def main() -> None:
     for row in found:
         console.print(f"{row['name']:<28} {1 / row['seconds_per_update']:>8.1f} updates/s", highlight=False)
     if options.json:
-        result = {"rows": found, "rounds": options.rounds, **environment(device), "command": command()}
+        result = {"rows": found, "rounds": options.rounds, **measured_on(device)}
         options.json.write_text(json.dumps(result, indent=2) + "\n")
 
 

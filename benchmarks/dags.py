@@ -16,13 +16,12 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rounds import command, peer_row
+from rounds import measured_on, peer_row
 
 from xladder import devices
 from xladder.core.statistics import mean_and_interval
 from xladder.plans import plan
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 POINTS, NEAR, APART = 5, 5, 100
@@ -52,7 +51,7 @@ def main() -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
     device, console = devices.find(options.device), Console(width=120)
     runs = [learn(loss, options, device, console) for loss in options.losses.split(",")]
-    found = {**environment(device), "command": command(), "iterations": options.iterations, "seeds": options.seeds}
+    found = {**measured_on(device), "iterations": options.iterations, "seeds": options.seeds}
     found["runs"] = runs
     if options.gfnx:
         script = [options.gfnx, str(HERE / "gfnx_dags.py"), "--device", options.device]

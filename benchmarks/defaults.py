@@ -23,13 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.execution import execute
 from xladder.plans import plan
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 from xladder.worlds import names
 
 HERE = Path(__file__).parent
@@ -211,7 +210,7 @@ def main() -> None:
     jobs = [job for world in worlds for job in jobs_of(world) if all(word in job.name for word in options.only)]
     seeds, begun, out = range(first, first + options.seeds), time.perf_counter(), options.out
     out = out or HERE / "results" / f"defaults-{options.what}-{options.device}.json"
-    facts = environment(devices.find(options.device)) | {"command": command(), "episodes": EPISODES}
+    facts = measured_on(devices.find(options.device)) | {"episodes": EPISODES}
     rows: list[dict] = []
     failed: list[str] = []
 

@@ -13,13 +13,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.core.state import capture, restore
 from xladder.plans import plan
 from xladder.registry import RUNGS
-from xladder.runs.environment import environment
 
 TICKS = {"treasurehunt": 30, "hypergrid": 200, "cartpole": 500, "minatar/breakout": 500, "atari/pong": 40}
 FIELDS = {"atari/pong": {"learner": {"memory": 20_000, "learning_starts": 640}, "world": {"num_envs": 16}}}
@@ -71,7 +70,7 @@ def main() -> None:
         )
     if options.json:
         flags = os.environ.get("XLA_FLAGS", "")
-        found = {"xla_flags": flags, "rows": rows, **environment(device), "command": command()}
+        found = {"xla_flags": flags, "rows": rows, **measured_on(device)}
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 

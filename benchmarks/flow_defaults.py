@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.core.compiling import compiled
@@ -34,7 +34,6 @@ from xladder.families.gflownet.hypergrid_presets import Config, WorldConfig
 from xladder.families.gflownet.program import Program
 from xladder.rungs.fused import FusedRun
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 LEVELS, LAST = 50, (45, 48, 50)  # steps of a schedule, and after which of them samplers are evaluated
@@ -146,7 +145,7 @@ def main() -> None:
 
     def write():
         facts = {"rows": rows, "left_out": left_out, "failed": failed, "seeds": options.seeds, "stuck_above": STUCK}
-        write_json(options.out, facts | environment(device) | {"command": command()})
+        write_json(options.out, facts | measured_on(device))
 
     with ThreadPoolExecutor(options.threads) as pool:
         waiting = {pool.submit(work, job): job for job in todo}

@@ -15,13 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rich.console import Console
-from rounds import command, peer_row, traced_kernels
+from rounds import measured_on, peer_row, traced_kernels
 
 from xladder import devices
 from xladder.plans import plan
 from xladder.rungs import fused
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 # World → preset, seeds of a population, gfnx's script, iterations to time.
@@ -68,7 +67,7 @@ def main() -> None:
     console, device = Console(width=120), devices.find(options.device)
     out = options.out or HERE / "results" / f"flow-speed-{options.device}.json"
     rows: list[dict] = []
-    facts = environment(device) | {"command": command()}
+    facts = measured_on(device)
 
     def keep(row: dict) -> None:
         rows.append(row)

@@ -3,17 +3,20 @@
     PYTHONPATH=src python benchmarks/gfnx_learning.py --seeds 8 --iterations 25000 --device gpu
 
 Needs an interpreter that has gfnx (see `gfnx_peer.py`, whose training loop is vmapped over seeds). The distribution is
-computed from gfnx's own network by the same dynamic programming as ours. Prints a line of JSON at every point.
+computed from gfnx's own network by the same dynamic programming as ours. Prints a line of JSON at every point:
+device, versions, commit, command and the points so far.
 """
 
 import argparse
 import json
+from importlib import metadata
 
 import equinox as eqx
 import gfnx_peer
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rounds import measured_on
 
 from xladder.families.gflownet import exact
 from xladder.worlds import hypergrid as world
@@ -32,6 +35,7 @@ def main():
     states, iterations = zip(*(gfnx_peer.build(4, 20, seed) for seed in range(options.seeds)), strict=True)
     state, iteration = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states), iterations[0]
     config = WorldConfig(4, 20)
+    found = {"peer": f"gfnx {metadata.version('gfnx')}", **measured_on(jax.devices()[0])}
     known = exact.tables(config)
 
     @jax.jit
@@ -65,7 +69,7 @@ def main():
             )
         each = np.median(near, axis=0)
         points.append({"iterations": point, "tv": float(each.mean()), "tv_each": each.tolist()})
-        print(json.dumps({"peer": "gfnx", "device": jax.devices()[0].device_kind, "points": points}), flush=True)
+        print(json.dumps(found | {"points": points}), flush=True)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,12 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import command, peer_row, repeated, times
+from rounds import measured_on, peer_row, repeated, times
 
 from xladder.errors import XladderError
 from xladder.plans import plan
 from xladder.runs.compare import measure_apart
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 KEY, RATE = "seconds_per_iteration", "iterations_per_second"
@@ -98,8 +97,7 @@ def main() -> None:
 
     from xladder import devices
 
-    found = {"rows": found, "rounds": options.rounds, "limits": bounds, **environment(devices.find(device))}
-    found["command"] = command()
+    found = {"rows": found, "rounds": options.rounds, "limits": bounds, **measured_on(devices.find(device))}
     write_json(options.out or HERE / "results" / f"hypergrid-{device}.json", found)
 
 

@@ -14,13 +14,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.core.statistics import mean_and_interval
 from xladder.plans import plan
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 POINTS = 5
 NEAR, APART = 5, 100  # measurements before each point and iterations between them: single ones are noisy
@@ -38,7 +37,7 @@ def main() -> None:
         os.environ["JAX_PLATFORMS"] = "cpu"
     device = devices.find(options.device)
     runs = [learn(loss, options.seeds, options.iterations, device) for loss in options.losses.split(",")]
-    found = {**environment(device), "command": command(), "iterations": options.iterations}
+    found = {**measured_on(device), "iterations": options.iterations}
     found |= {"seeds": options.seeds, "runs": runs}
     if options.out:
         write_json(options.out, found)

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from rich.console import Console
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.families.gflownet.hypergrid_presets import PUBLISHED, WorldConfig
@@ -32,7 +32,6 @@ from xladder.learners.gflownet import Explore
 from xladder.rungs.fused import FusedRun
 from xladder.rungs.running import Compiler
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION"
@@ -145,7 +144,7 @@ def main() -> None:
             row["error"] = repr(error)[:300]
         rows.append(row)
         console.print(row, markup=False)
-        write_json(options.out, {"rows": rows, **environment(device), "command": command()})
+        write_json(options.out, {"rows": rows, **measured_on(device)})
 
 
 if __name__ == "__main__":

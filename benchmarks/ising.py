@@ -18,13 +18,12 @@ import numpy as np
 from hypergrid import HERE, KEY, RATE
 from rich.console import Console
 from rich.table import Table
-from rounds import command, peer_row, repeated
+from rounds import measured_on, peer_row, repeated
 
 from xladder.errors import XladderError
 from xladder.plans import plan
 from xladder.runs.compare import measure_apart
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 CURVE = {"side": 3, "strength": 0.4, "batch": 16, "rate": 1e-3, "rate-logz": 0.1}
 CURVE_ITERATIONS, EVERY = 5000, 250
@@ -105,7 +104,7 @@ def main() -> None:
 
     from xladder import devices
 
-    found = {"rows": found, "rounds": options.rounds, **environment(devices.find(device)), "command": command()}
+    found = {"rows": found, "rounds": options.rounds, **measured_on(devices.find(device))}
     if options.curve:
         found["curves"] = curves(options.curve, device, options.gfnx, options.curve_iterations)
         for curve in found["curves"]:

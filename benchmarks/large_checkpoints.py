@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rounds import command
+from rounds import command, measured_on
 
 from xladder.runs.checkpoints import Checkpoint, Checkpoints
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 ROW = 84 * 84  # bytes of a frame
 CHANGED = 0.01  # of the rows, between later checkpoints
@@ -72,7 +71,7 @@ def main() -> None:
         facts = {
             "command": command(),
             "load_before": load,
-            "environment": environment(jax.devices()[0]) | {"command": command()},
+            "environment": measured_on(jax.devices()[0]),
         }
         write_json(options.json, facts | {"rows": rows})
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from rounds import measured_on
 
 import xladder
 from xladder import devices
@@ -25,7 +26,6 @@ from xladder.core.compiling import compiled
 from xladder.core.statistics import mean_and_interval
 from xladder.families.multi_agent.evaluation import evaluate
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 SORREL = {"last_tenth": 152.0, "greedy": 196.0, "greedy_std": 48.0, "random": 16.0, "random_ci95": 3.3}
@@ -81,7 +81,7 @@ def main() -> None:
     name = options.rung if options.preset == "default" else f"{options.preset}-{options.rung}"
     out = options.out or HERE / "results" / f"learning-{name}.json"
     facts = {"rung": options.rung, "preset": options.preset, **row, **peer}
-    write_json(out, facts | environment(devices.find(options.device)))
+    write_json(out, facts | measured_on(devices.find(options.device)))
 
 
 if __name__ == "__main__":

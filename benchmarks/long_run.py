@@ -21,10 +21,9 @@ import time
 from pathlib import Path
 
 import pictures
-from rounds import command
+from rounds import command, measured_on
 
 from xladder import devices
-from xladder.runs.environment import environment
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "long-run.json"
@@ -173,7 +172,7 @@ def measure(names: list[str], minutes: float, folder: Path, file: Path) -> None:
     every = calibrate(names, folder)
     found = {
         "command": command(),
-        "environment": environment(jax.devices()[0]) | {"command": command()},
+        "environment": measured_on(jax.devices()[0]),
         "device": devices.describe(jax.devices()[0]),
         "note": "The machine did other work too: ticks per second of CPU time can be compared, not per wall second.",
         "cores": sorted(os.sched_getaffinity(0)),

@@ -11,13 +11,12 @@ import json
 import time
 from pathlib import Path
 
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.execution import execute
 from xladder.plans import plan
 from xladder.registry import RUNGS
-from xladder.runs.environment import environment
 
 WORLD = "minatar/breakout"
 ROWS = ["torch", "compiled", "hybrid", "sequential", "parallel", "fused", "fused/16", "fused/128"]
@@ -72,7 +71,7 @@ def main() -> None:
             flush=True,
         )
     if options.json:
-        found = {"world": WORLD, "rows": rows, **environment(device), "command": command()}
+        found = {"world": WORLD, "rows": rows, **measured_on(device)}
         options.json.write_text(json.dumps(found, indent=2) + "\n")
 
 

@@ -28,11 +28,10 @@ import hypergrid
 import treasurehunt
 from rich.console import Console
 from rich.table import Table
-from rounds import command, peer_row
+from rounds import measured_on, peer_row
 
 from xladder import devices
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 RULES = """Fairness:
 - Settings are the peer's own, and ours are set to them; the peer's code is unchanged, but for names that newer versions
@@ -376,7 +375,7 @@ def main() -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     out = options.out or HERE / "results" / f"peers-{options.device}.json"
     rows: list[dict] = []
-    facts = environment(devices.find(options.device)) | {"command": command(), "rules": RULES}
+    facts = measured_on(devices.find(options.device)) | {"rules": RULES}
     maker = Rows(options.device, SIZES["tiny" if options.tiny else options.device], folder, options.limit)
     begun, names = time.perf_counter(), set(filter(None, options.only.split(",")))
     for case in options.cases.split(","):

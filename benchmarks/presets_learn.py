@@ -9,16 +9,13 @@ are named: --worlds memorychain,umbrellachain,metamaze --presets r2d2,dueling
 
 import argparse
 import json
-import platform
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import jax
 import numpy as np
+from rounds import measured_on
 
-import xladder
 from xladder.families.value import gymnax_presets
 from xladder.families.value import presets as named
 from xladder.families.value.published import protocols
@@ -85,14 +82,7 @@ def main():
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     wanted = set(filter(None, options.presets.split(",")))
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    about = {
-        "command": " ".join(sys.argv),
-        "device": jax.devices()[0].device_kind,
-        "versions": {"xladder": xladder.__version__, "jax": jax.__version__, "python": platform.python_version()},
-        "commit": commit,
-    }
-    rows = []
+    about, rows = measured_on(jax.devices()[0]), []
     for world in options.worlds.split(","):
         for preset, protocol in cells(world):
             if wanted and preset not in wanted:

@@ -1,4 +1,6 @@
-"""Shared by the benchmarks: repeated measurements and timing of a call."""
+"""Shared by the benchmarks: repeated measurements, timing of a call, and what goes with every result."""
+
+from __future__ import annotations
 
 import gzip
 import json
@@ -11,8 +13,12 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from xladder.runs.environment import environment
+
+if TYPE_CHECKING:  # interpreters of peers may lack it
+    from rich.console import Console
 
 
 def repeated(rows: list[partial], rounds: int, key: str, console: Console, facts: Callable[[dict], str]) -> list[dict]:
@@ -54,6 +60,11 @@ def peer_row(name: str, command: list[str], limit: float | None = None, **variab
 def command() -> str:
     """The command line, with file names in place of absolute paths."""
     return shlex.join(["python", *(Path(word).name if word.startswith("/") else word for word in sys.argv)])
+
+
+def measured_on(device: Any) -> dict[str, Any]:
+    """What every file of results says besides the rows: device, versions, commit and command line."""
+    return environment(device) | {"command": command()}
 
 
 def times(call: Callable[[], object], repeats: int) -> list[float]:

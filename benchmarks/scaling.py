@@ -19,13 +19,12 @@ from pathlib import Path
 
 import jax
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.plans import plan
 from xladder.registry import RungOptions
 from xladder.rungs import fused, mesh
-from xladder.runs.environment import environment
 
 SETTINGS = {
     "treasurehunt": {"learner": {"batch_size": 256}, "world": {"observe": "together"}},
@@ -139,7 +138,7 @@ def main() -> None:
         if "batch" in options.parts:
             found.setdefault("batch", []).extend(on_parts(workload, options.rounds))
     if options.json:
-        metadata = {"settings": SETTINGS, **found, **environment(devices.find(None)), "command": command()}
+        metadata = {"settings": SETTINGS, **found, **measured_on(devices.find(None))}
         options.json.write_text(json.dumps(metadata, indent=2) + "\n")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 from rich.console import Console
-from rounds import command, peer_row
+from rounds import measured_on, peer_row
 
 from xladder import devices
 from xladder.core.compiling import compiled
@@ -20,7 +20,6 @@ from xladder.families.gflownet.evaluation import measure
 from xladder.plans import plan
 from xladder.rungs import fused
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 
@@ -56,7 +55,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/sets-curves-DEVICE.json)")
     options = parser.parse_args()
     device, console = devices.find(options.device), Console(width=120)
-    found = {**environment(device), "command": command()}
+    found = measured_on(device)
     found["fused"] = {"points": learn(options.items, options.most, options.seeds, options.points, device)}
     if options.torchgfn:
         sizes = ["--items", str(options.items), "--most", str(options.most), "--seeds", str(options.seeds)]

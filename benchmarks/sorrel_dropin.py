@@ -30,13 +30,12 @@ import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
-from rounds import command
+from rounds import measured_on
 from sorrel.models.pytorch import PyTorchIQN
 
 from xladder import devices
 from xladder.plans import plan
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 from xladder.sorrel import JaxIQN
 from xladder.sorrel.examples import example_env, play
 from xladder.sorrel.models import find_device
@@ -175,7 +174,7 @@ def main() -> None:
         jax.config.update("jax_platforms", "cpu")  # otherwise JAX takes the GPU's memory, too
     options.threads = options.threads or (sorted({1, devices.cores()}) if options.device == "cpu" else [1])
     console = Console(width=120)
-    found = environment(find_device(options.device)) | {"torch": torch.__version__, "command": command()}
+    found = measured_on(find_device(options.device)) | {"torch": torch.__version__}
     out = options.out or HERE / "results" / f"sorrel-dropin-{'cpu' if options.device == 'cpu' else 'gpu'}.json"
     done: list[dict] = []
     for world in options.worlds:

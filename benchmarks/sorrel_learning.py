@@ -22,7 +22,7 @@ import numpy as np
 import pictures
 from rich.console import Console
 from rich.table import Table
-from rounds import command
+from rounds import measured_on
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results" / "sorrel-learning.json"
@@ -164,14 +164,13 @@ def main() -> None:
 
     from xladder import devices
     from xladder.runs.disk import write_json
-    from xladder.runs.environment import environment
 
     if options.join:
         files = [json.loads(path.read_text()) for path in options.join]
         found = files[0] | {"entries": [entry for file in files for entry in file["entries"]]}
         found["command"] = "; ".join(file["command"] for file in files)
     else:
-        found = environment(devices.find(options.device)) | {"command": command(), "entries": []}
+        found = measured_on(devices.find(options.device)) | {"entries": []}
         entries = {
             world: {"world": world, "preset": options.preset, "epochs": options.epochs, "summary": {}}
             for world in options.worlds

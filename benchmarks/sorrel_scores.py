@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import command
+from rounds import measured_on
 
 HERE = Path(__file__).parent
 WORLDS = ("treasurehunt", "tag", "iowa", "cleanup")
@@ -97,9 +97,8 @@ def main() -> None:
 
     from xladder import devices
     from xladder.runs.disk import write_json
-    from xladder.runs.environment import environment
 
-    found = environment(devices.find(options.device)) | {"command": command(), "rows": []}
+    found = measured_on(devices.find(options.device)) | {"rows": []}
     spawn = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor(options.workers, spawn) as pool:
         waiting: list[Callable[[], dict]] = []

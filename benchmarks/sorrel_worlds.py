@@ -20,12 +20,11 @@ import no_notebook  # noqa: F401
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import command, traced_kernels
+from rounds import measured_on, traced_kernels
 
 from xladder import devices
 from xladder.plans import plan
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 HERE = Path(__file__).parent
 WORLDS = ("treasurehunt", "tag", "iowa", "cleanup")
@@ -119,7 +118,7 @@ def main() -> None:
     console = Console(width=120)
     device = devices.find(options.device)
     out = options.out or HERE / "results" / f"sorrel-worlds-{options.device}.json"
-    found = environment(device) | {"command": command(), "load_average": os.getloadavg(), "rows": []}
+    found = measured_on(device) | {"load_average": os.getloadavg(), "rows": []}
     for world in options.worlds:
         rows = []
         counts = options.threads if options.sorrel_epochs else []

@@ -178,11 +178,10 @@ def main() -> int:
     if options.alternate:
         return child("both", cases, "cpu")
 
-    from rounds import command
+    from rounds import measured_on
 
     from xladder import devices
     from xladder.runs.disk import write_json
-    from xladder.runs.environment import environment
 
     file = options.out or HERE / "results" / f"strongest-torch-{options.device}.json"
     rows: list[dict] = []
@@ -191,7 +190,7 @@ def main() -> int:
         summary(rows)
         write_json(file, {"rows": rows})
     print("\n".join(summary(rows)))
-    write_json(file, {"rows": rows, **environment(devices.find(options.device)), "command": command()})
+    write_json(file, {"rows": rows, **measured_on(devices.find(options.device))})
     return int(any("error" in row for row in rows))
 
 

@@ -16,10 +16,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
-from xladder.runs.environment import environment
 
 SPACE = ["--learner.lr", "log:1e-4..1e-2", "--learner.tau", "log:1e-3..1e-1", "--learner.gamma", "0.95..0.999"]
 
@@ -71,8 +70,7 @@ def main():
     print(f"{given.trials} trials × {given.seeds} seeds take {ratio:.2f} times as long as {rows} seeds")
     if given.out:
         told = {
-            **environment(devices.find(given.device)),
-            "command": command(),
+            **measured_on(devices.find(given.device)),
             "seconds": times,
             "ratio": ratio,
             "commands": {"train": train, "sweep": sweep},

@@ -20,13 +20,12 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rounds import command, peer_row, repeated, times
+from rounds import measured_on, peer_row, repeated, times
 
 from xladder.errors import XladderError
 from xladder.plans import plan
 from xladder.runs.compare import measure_apart
 from xladder.runs.disk import write_json
-from xladder.runs.environment import environment
 
 EPSILON = 0.63
 HERE = Path(__file__).parent
@@ -185,8 +184,7 @@ def main() -> None:
 
     from xladder import devices
 
-    found = {"rows": rows, "rounds": options.rounds, "limits": bounds, **environment(devices.find(options.device))}
-    found["command"] = command()
+    found = {"rows": rows, "rounds": options.rounds, "limits": bounds, **measured_on(devices.find(options.device))}
     write_json(options.out or HERE / "results" / f"treasurehunt-{options.device}.json", found)
 
 

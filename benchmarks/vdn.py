@@ -14,11 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from rounds import command
+from rounds import measured_on
 
 from xladder import devices
 from xladder.families.value import presets as named
-from xladder.runs.environment import environment
 from xladder.training import train
 from xladder.user_code import allow
 
@@ -73,7 +72,7 @@ def main():
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     allow("examples.own_gridworld")
-    about, rows = {"command": command(), **environment(devices.find(None))}, []
+    about, rows = measured_on(devices.find(None)), []
     for world in options.worlds.split(","):
         for learner in options.learners.split(";"):
             rows.append(measure(world, learner, options))

@@ -113,3 +113,26 @@ def test_the_picture_of_the_ladder_is_described_as_it_is():
     described = f"![{benchmark('ladder_picture').in_words()}]"
     assert described in (HERE / "README.md").read_text()
     assert described in (HERE / "docs" / "index.md").read_text()
+
+
+SCRIPTS = {path.stem: path.read_text() for path in sorted((HERE / "benchmarks").glob("*.py"))}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_results_say_what_measured_them(name):
+    """Device, versions, commit and command come from one function; a peer's rows go into the file of who starts it."""
+    text = SCRIPTS[name]
+    writes = "write_json(" in text or ("json.dumps(" in text and ".write_text(" in text)
+    others = "".join(other for stem, other in SCRIPTS.items() if stem != name)
+    prints = "print(json.dumps(" in text and not name.endswith("_peer") and f"{name}.py" not in others
+    assert "measured_on(" in text or not (writes or prints)
+    assert name == "rounds" or "import environment" not in text
+
+
+def test_what_measured_is_written_down(monkeypatch):
+    import jax
+
+    monkeypatch.setattr(sys, "argv", ["benchmarks/some.py", "--out", "/a/folder/some.json"])
+    found = benchmark("rounds").measured_on(jax.devices("cpu")[0])
+    assert found["command"] == "python benchmarks/some.py --out some.json"
+    assert {"device", "processor", "cores", "python", "versions", "git_commit"} <= set(found)

@@ -164,3 +164,12 @@ def test_a_git_that_hangs_is_no_reason_to_fail(monkeypatch):
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert environment_module._git_commit() is None
+
+
+def test_the_commit_can_be_given_where_there_is_no_repository(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert environment_module._git_commit() is None
+    monkeypatch.setenv("XLADDER_COMMIT", "0123abc")
+    assert environment_module._git_commit() == "0123abc"
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=0, stdout="4567def\n"))
+    assert environment_module._git_commit() == "4567def"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 from xladder import __version__, devices
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "torch")
+COMMIT = "XLADDER_COMMIT"  # where only a copy of the files is, without a repository
 
 
 def environment(device: Any) -> dict[str, Any]:
@@ -40,7 +42,8 @@ def versions() -> dict[str, str]:
 
 
 def _git_commit() -> str | None:
-    """The git commit of the working directory, if there is one."""
+    """The git commit of the working directory; without a repository, what `XLADDER_COMMIT` says."""
+    given = os.environ.get(COMMIT) or None
     try:
         done = subprocess.run(
             ["git", "rev-parse", "HEAD"],  # noqa: S607 - whichever git the user has
@@ -50,5 +53,5 @@ def _git_commit() -> str | None:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+        return given
+    return done.stdout.strip() if done.returncode == 0 else given
