@@ -633,3 +633,8 @@ def contrast(one: str, other: str) -> float:
 
     light, dark = sorted((luminance(one), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
+
+
+def test_a_page_has_the_licence_of_the_code_in_it():
+    page = make_page(None)
+    assert "Copyright (c) 2022 Leon Sorokin" in page and "THE SOFTWARE IS PROVIDED" in page

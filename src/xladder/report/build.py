@@ -21,6 +21,7 @@ SCENE_BYTES = 1_600_000  # of all scenes
 GENERATOR = '<meta name="generator" content="xladder'
 TOO_LARGE = "It was left out to keep the report small: make a report of fewer runs."
 STYLES, SCRIPTS = ("uPlot.min.css", "page.css"), ("uPlot.iife.min.js", "page.js")
+LICENCE = "uPlot.LICENSE"  # has to go with every copy of uPlot, and a report is one
 
 
 def make_report(folders: Sequence[Path], replay: bool = True, say: Callable[[str], None] = lambda line: None) -> str:
@@ -138,6 +139,7 @@ def make_page(data: dict[str, Any] | None, connect: str = "'none'") -> str:
             f"<style>{style}</style></head>",
             '<body><div id="page"></div><noscript>This page needs JavaScript.</noscript>',
             f'<script type="application/json" id="data">{to_json(data)}</script>',
+            f"<!-- uPlot, which draws the curves:\n\n{(static / LICENCE).read_text('utf-8')}-->",
             *(f"<script>{script}</script>" for script in scripts),
             "</body></html>\n",
         ]
