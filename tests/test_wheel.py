@@ -2,6 +2,7 @@
 
 import email
 import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -13,6 +14,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 import xladder
+from tests import clean_venv
 
 ROOT = Path(__file__).parent.parent
 DATA = ("py.typed", "report/static/page.js", "report/static/page.css", "report/static/uPlot.iife.min.js")
@@ -22,7 +24,7 @@ LARGEST = 5 * 2**18  # bytes
 def test_the_version_is_the_same_everywhere():
     assert f"version: {xladder.__version__}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"\n## {xladder.__version__}\n" in (ROOT / "CHANGELOG.md").read_text()
-    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"] == ["version"]
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"] == ["readme", "version"]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,8 @@ def test_everything_is_inside_and_nothing_else(built):
     assert {name for name in inside - expected if not name.startswith(info)} == set()
     with tarfile.open(archive) as source:
         names = {name.partition("/")[2] for name in source.getnames()}
-    assert {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml"} <= names
+    assert {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "pyproject.toml", "hatch_build.py"} <= names
+    assert "src/xladder/report/static/uPlot.LICENSE" in names
 
 
 @pytest.mark.slow
@@ -66,7 +69,11 @@ def test_the_metadata_are_complete(built):
     assert metadata["Summary"] and metadata["Keywords"] and len(metadata.get_all("Classifier")) > 5
     assert {"torch", "gymnax", "docs", "dev"} <= set(metadata.get_all("Provides-Extra"))
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert "<h1>xladder</h1>" in MarkdownIt().enable("table").render(metadata.get_payload())
+    assert metadata["Author"] == "The xladder authors"
+    page = MarkdownIt().enable("table").render(metadata.get_payload())
+    assert "<h1>xladder</h1>" in page and page.count("<table>") > 3
+    assert set(re.findall(r"(?:href|src)=\"(.*?)\"", page)) == set()  # relative ones would lead nowhere
+    assert "&lt;!--" not in page and "&lt;img" not in page and "](" not in page
 
 
 @pytest.mark.slow
@@ -85,3 +92,27 @@ def test_an_installed_wheel_trains_and_reports(built, tmp_path):
     assert versions["xladder"] == xladder.__version__
     run("-m", "xladder", "report", "run", "--out", "report.html", cwd=tmp_path, **settings)
     assert "uPlot" in (tmp_path / "report.html").read_text()
+
+
+PYTHON = """
+import xladder
+result = xladder.train("hypergrid", "fused", world={"side": 4}, learner={"width": 4, "batch_size": 4}, iterations=6)
+print(result.metrics["loss"].shape)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [0, 1], ids=["sdist", "wheel"])
+def test_with_the_dependencies_that_it_names_it_runs_outside_the_checkout(number, built, tmp_path):
+    """pip builds the source archive in isolation, with nothing but what `build-system` requires."""
+    python = clean_venv.make(tmp_path)
+    clean_venv.run(python, "-m", "pip", "install", "--quiet", built[number], cwd=tmp_path)
+    clean_venv.run(python, "-m", "pip", "check", cwd=tmp_path)
+    xladder_, folder = python.parent / "xladder", tmp_path / "folder"
+    folder.mkdir()
+    assert clean_venv.run(xladder_, "--version", cwd=folder).split() == ["xladder", xladder.__version__]
+    assert "hypergrid" in clean_venv.run(xladder_, "worlds", cwd=folder)
+    train = "train hypergrid --world.side 4 --learner.width 4 --learner.batch-size 4 --iterations 6 --out run"
+    clean_venv.run(xladder_, *train.split(), cwd=folder)
+    clean_venv.run(xladder_, "report", "run", "--out", "report.html", cwd=folder)
+    assert "(1, 6)" in clean_venv.run(python, "-c", PYTHON, cwd=folder)
