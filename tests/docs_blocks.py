@@ -7,6 +7,7 @@ begin with `$ ` are commands. A comment on the line before a fence says more:
     <!-- test: skip REASON -->    is not run; `xladder` commands are parsed and planned all the same
     <!-- test: file NAME -->      is written to a file of this name
     <!-- test: fails N -->        ends with exit code N
+    <!-- test: sorrel -->         runs where sorrel is installed (`make test-sorrel`); elsewhere as with `skip`
 
 Every line that is shown after a command must be printed, in this order. `…` stands for anything, and a number with a
 decimal point or a time of day for any other, since they are measured.
@@ -15,12 +16,13 @@ decimal point or a time of day for any other, since they are measured.
 import re
 import shlex
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parent.parent
-COMMENT = re.compile(r"<!-- test: (slow|skip|file|fails)(?: (.*?))? -->")
+COMMENT = re.compile(r"<!-- test: (slow|skip|sorrel|file|fails)(?: (.*?))? -->")
 MEASURED = re.compile(r"(?:[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b)")
 RUN = ("python", "console")
 SHOWN = ("text", "json", "toml", "html", "diff")
@@ -51,7 +53,8 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether it is executed, not only shown, written or checked."""
-        return self.language in RUN and not {"skip", "file"} & set(self.controls)
+        missing = {"sorrel"} if find_spec("sorrel") is None else set()
+        return self.language in RUN and not ({"skip", "file"} | missing) & set(self.controls)
 
 
 def pages() -> list[str]:

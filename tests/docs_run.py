@@ -6,6 +6,7 @@ A process of its own for each page: blocks see what a user's session would see, 
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ import time
 from pathlib import Path
 
 from tests.docs_blocks import ROOT, Block, blocks, commands, missing_line, shown
+
+SECONDS = 1800  # that a page may take
 
 
 def run_page(page: str) -> None:
@@ -78,6 +81,22 @@ def run_shell(script: str, where: str, expected: int = 0) -> str:
     if process.returncode != expected:
         sys.exit(f"{where}: exit code {process.returncode} instead of {expected} of\n{script}\n{printed}")
     return printed
+
+
+def run_in(folder: Path, page: str) -> None:
+    """Run a page or notebook in a process of its own, as somebody would who works in a clone of the repository."""
+    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    ours = ("JAX_NUM_CPU_DEVICES", "JAX_NUMPY_RANK_PROMOTION", "XLA_FLAGS")  # set for other tests
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs_run", page],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
 
 
 if __name__ == "__main__":

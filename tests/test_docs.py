@@ -1,14 +1,11 @@
 """Every block of the documentation runs, or says why not; commands that are not run would start."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 
 import pytest
 
 from tests.docs_blocks import ROOT, blocks, commands, missing_line, pages, words_of
+from tests.docs_run import run_in
 from tests.walks import from_pytorch, own_gridworld
 from xladder.cli import options as cli_options
 from xladder.cli.launch import LaunchOptions
@@ -18,7 +15,6 @@ from xladder.errors import UsageError
 PAGES = pages()
 NOTEBOOKS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.ipynb"))
 WALKS = {walk.PAGE: walk.check for walk in (from_pytorch, own_gridworld)}
-SLOW_SECONDS, QUICK_SECONDS = 1800, 120
 
 
 def marked(page: str):
@@ -30,26 +26,10 @@ def marked(page: str):
     return pytest.param(page, marks=pytest.mark.slow if slow else ())
 
 
-def run(page: str, folder) -> None:
-    """Run a page as somebody would who has cloned the repository and works in it."""
-    shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    ours = ("JAX_NUM_CPU_DEVICES", "JAX_NUMPY_RANK_PROMOTION", "XLA_FLAGS")  # set for other tests
-    environment = {name: value for name, value in os.environ.items() if name not in ours}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.docs_run", page],
-        cwd=folder,
-        env=environment | {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}", "MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-        timeout=SLOW_SECONDS,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-
-
 @pytest.mark.parametrize("page", [marked(page) for page in PAGES])
 def test_the_blocks_of_a_page_run(page, tmp_path):
     if any(block.is_run or "file" in block.controls for block in blocks(page)):
-        run(page, tmp_path)
+        run_in(tmp_path, page)
     if page in WALKS:
         WALKS[page](tmp_path)
 
@@ -57,7 +37,7 @@ def test_the_blocks_of_a_page_run(page, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", NOTEBOOKS)
 def test_a_notebook_runs(notebook, tmp_path):
-    run(notebook, tmp_path)
+    run_in(tmp_path, notebook)
 
 
 BEFORE_THE_WORK = {
@@ -112,7 +92,7 @@ def check(words: list[str], monkeypatch) -> None:
 def test_commands_that_are_not_run_make_sense(page, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for block in blocks(page):
-        if block.language != "console" or "skip" not in block.controls or "fails" in block.controls:
+        if block.language != "console" or not {"skip", "sorrel"} & set(block.controls) or "fails" in block.controls:
             continue
         for words in (words for command in commands(block) for words in words_of(command)):
             own = [word for word in words if re.search(r"\w:\w", word)]  # code of the reader's
