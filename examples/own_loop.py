@@ -71,8 +71,8 @@ def main():
     memory = history.init(ENVS, window.length, envs.spec.shape, envs.spec.dtype, envs.spec.actions)
     start = params, params, optimiser.init(params), history.init_cursor(), memory, state, stack, jnp.ones(ENVS, bool)
     _, ended = jax.jit(lambda carry: jax.lax.scan(step, carry, jnp.arange(STEPS)))(start)
-    for quarter in jnp.split(ended, 4):
-        print(f"{STEPS // 4 * ENVS / max(1, int(quarter.sum())):6.1f} steps per episode")
+    for number, quarter in enumerate(jnp.split(ended, 4), 1):
+        print(f"quarter {number} of the run: {STEPS // 4 * ENVS / max(1, int(quarter.sum())):5.1f} steps per episode")
 
 
 if __name__ == "__main__":
