@@ -82,6 +82,6 @@ if __name__ == "__main__":
     result = xladder.train(world, "fused", **settings)
     score = result.evaluate(episodes=20)
     print(f"fused: return {score['mean_return']:.2f}, random play {score['random_return']:.2f}")
-    short = {"steps": 1_000, "evaluate_episodes": 0, "progress": False}
+    short = {"steps": 1_000, "evaluate_episodes": 0, "learner": {"learning_starts": 200}, "progress": False}
     losses = [xladder.train(world, rung, **short).metrics["loss"][0, -1] for rung in ("sequential", "parallel")]
     print(f"sequential and parallel: losses after 1,000 steps are {abs(losses[0] - losses[1]):.1e} apart")

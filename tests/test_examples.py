@@ -56,6 +56,7 @@ def test_an_example_runs_from_anywhere_and_is_short(name, tmp_path):
     if name == "own_gridworld":
         words = done.stdout.split()
         assert float(words[2].rstrip(",")) > float(words[5]) + 1, done.stdout  # trained against random play
+        assert float(words[-2]) < 1e-4, done.stdout  # a loss of both, not NaN before the first update
 
 
 @pytest.mark.parametrize("world", ["jax/my_line:Line", "gym/my_lock:Lock-v0", "zoo/my_meeting:Meeting"])
