@@ -106,6 +106,38 @@ class Racing(Numbers):
         return self.observation_space.sample(), 1.0, False, True, {}
 
 
+class Camera(gymnasium.Env):
+    """Shows a picture of a corridor, and numbers beside it: the time, and which of three colours is on."""
+
+    action_space = Discrete(2)
+
+    def __init__(self, side=6):
+        self.side = side
+        numbers = {"time": Box(0, 20, (1,), np.float32), "light": Discrete(3)}
+        self.observation_space = Dict({"camera": Box(0, 255, (side, side, 3), np.uint8), **numbers})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.place = self.time = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.place, self.time = max(0, self.place + 2 * int(action) - 1), self.time + 1
+        over = self.place == self.side - 1
+        return self.look(), float(over), over, self.time >= 20, {}
+
+    def look(self):
+        camera = np.zeros((self.side, self.side, 3), np.uint8)
+        camera[:, self.place, self.time % 3] = 255
+        return {"camera": camera, "time": np.float32([self.time]), "light": self.time % 3}
+
+
+class Driving(Racing):
+    """Shows colours and a speed."""
+
+    observation_space = Dict({"colours": Racing.observation_space, "speed": Box(-1, 1, (1,), np.float32)})
+
+
 def short_corridor():
     return Corridor(2)
 

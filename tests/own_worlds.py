@@ -115,6 +115,19 @@ class Race:
         return Discrete(3 if agent == "hare" else 2)
 
 
+class FilmedRace(Race):
+    """Shows both agents the same kind of picture, and how many cells there are is an argument."""
+
+    def __init__(self, length=6, tree=False):
+        self.length, self.tree = length, tree
+
+    def observe(self, state):
+        seen = jnp.broadcast_to(state.place[:, None, None, None] * 9, (2, 4, 4, 2)).astype(jnp.uint8)
+        if self.tree:
+            return {agent: {"agent": seen[i], "time": state.time} for i, agent in enumerate(self.agents)}
+        return {agent: seen[i] for i, agent in enumerate(self.agents)}
+
+
 class Alone(Race):
     """The hare runs without an opponent."""
 
@@ -149,6 +162,18 @@ class NeverEnds(Corridor):
     def step_env(self, key, state, action, params):
         observation, state, reward, _, info = super().step_env(key, state, action, params)
         return observation, state, reward, jnp.bool_(False), info
+
+
+class Filmed(Corridor):
+    """Shows a picture, a flag and a number."""
+
+    def observe(self, state):
+        lit = jax.nn.one_hot(state.place, 4)[:, None, None] > 0
+        return {
+            "camera": jnp.broadcast_to(lit * 255, (4, 4, 2)).astype(jnp.uint8),
+            "late": state.time > 9,
+            "time": jnp.float32(state.time),
+        }
 
 
 class Continuous(Corridor):
@@ -245,6 +270,52 @@ class Duel:
 
     def close(self):
         pass
+
+
+class FilmedDuel(Duel):
+    """Shows pictures, in which a corner is the time, and says that the first action is forbidden."""
+
+    def __init__(self, side=5, tells=True, tree=False):
+        super().__init__()
+        from gymnasium import spaces
+
+        self.side, self.tells, self.tree = side, tells, tree
+        self._picture = spaces.Box(0, 255, (side, side, 3), np.uint8)
+        self._mask = {agent: spaces.MultiBinary(int(self._actions[agent].n)) for agent in self.possible_agents}
+
+    def observation_space(self, agent):
+        from gymnasium import spaces
+
+        shown = spaces.Dict({"camera": self._picture, "own": self._box}) if self.tree else self._picture
+        return spaces.Dict({"observation": shown, "action_mask": self._mask[agent]}) if self.tells else shown
+
+    def _look(self):
+        found = {}
+        for agent, own in super()._look().items():
+            shown = np.full((self.side, self.side, 3), self.time, np.uint8)
+            shown = {"camera": shown, "own": own} if self.tree else shown
+            mask = np.arange(self._actions[agent].n) > 0
+            found[agent] = {"observation": shown, "action_mask": mask} if self.tells else shown
+        return found
+
+
+def make_filmed_duel(**given):
+    """A function that makes one."""
+    return FilmedDuel(**given)
+
+
+class Lasting(Duel):
+    """Ends after so many steps."""
+
+    def __init__(self, turns):
+        super().__init__()
+        self.turns = turns
+
+    def step(self, actions):
+        seen, rewards, terminations, _, infos = super().step(dict.fromkeys(actions, 1))
+        over = self.time >= self.turns
+        self.agents = [] if over else self.agents
+        return seen, rewards, terminations, dict.fromkeys(seen, over), infos
 
 
 class HostRace:

@@ -210,7 +210,7 @@ BAD = {
     "PythonFloat": r"cannot be traced by `jit` in its `step_env`",
     "Continuous": r"has the actions object \(its `action_space`\)",
     "Raises": r"fails in its `step_env`: RuntimeError: no more steps today",
-    "NeedsArguments": r"cannot be created: TypeError.* called without arguments",
+    "NeedsArguments": r"cannot be created: TypeError.* Its arguments are `--world.kwargs`",
     "Missing": r"`tests.own_worlds` has no `Missing`",
 }
 
@@ -415,3 +415,57 @@ def test_a_world_of_ones_own_is_the_same_program_as_a_built_in_one():
 
     assert lowered("jax/tests.own_worlds:SameCartPole") == lowered("cartpole")
     assert lowered(CORRIDOR) != lowered("cartpole")
+
+
+# ---- arguments -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("world", "kwargs", "shape"),
+    [
+        ("jax/tests.own_worlds:NeedsArguments", {"size": 9}, (10,)),
+        ("marl/tests.own_worlds:FilmedRace", {"length": 3}, (4, 4, 2 + 3)),
+        ("zoo/tests.own_worlds:FilmedDuel", {"side": 7}, (7, 7, 3 + 3)),
+        ("zoo/tests.own_worlds:make_filmed_duel", {"side": 4}, (4, 4, 3 + 3)),
+        ("jaxmarl/MPE_simple_spread_v3", {"num_agents": 4, "num_landmarks": 4}, (4 + 2 * 4 + 4 * 3,)),
+    ],
+)
+def test_a_world_of_any_source_takes_arguments(world, kwargs, shape):
+    config = xladder.plan(world, world={"kwargs": kwargs}).config
+    assert config.world.spec().shape == shape
+    assert config.world.kwargs == tuple(f"{name}={value!r}" for name, value in kwargs.items())
+
+
+@pytest.mark.parametrize(
+    "world",
+    [
+        "jax/tests.own_worlds:Corridor",
+        "marl/tests.own_worlds:FilmedRace",
+        "zoo/tests.own_worlds:FilmedDuel",
+        "jaxmarl/MPE_simple_spread_v3",
+    ],
+)
+def test_arguments_that_a_world_does_not_have_are_named(world):
+    with pytest.raises(
+        UsageError, match=rf"`{world}` cannot be created: TypeError.* Its arguments are `--world.kwargs`"
+    ):
+        xladder.plan(world, world={"kwargs": {"colour": 3}})
+    with pytest.raises(UsageError, match=r"`--world.kwargs` has `colour`, but it has to be name=value"):
+        xladder.plan(world, world={"kwargs": ["colour"]})
+
+
+def test_arguments_are_for_what_can_be_called():
+    with pytest.raises(UsageError, match=r"nine_cells` is made already: `--world.kwargs` are for a class, a function"):
+        xladder.plan("jax/tests.own_worlds:nine_cells", world={"kwargs": {"size": 3}})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rung", ["torch", "hybrid", "sequential", "parallel", "fused", "mesh"])
+def test_arguments_reach_every_rung(rung):
+    """Agents that run six cells need at least two steps."""
+    world = {"num_envs": 2, "kwargs": {"length": 9, "tree": True}}
+    result = trained("marl/tests.own_worlds:FilmedRace", rung, steps=96, world=world)
+    assert np.nanmin(result.metrics["length"]) >= 3
+    if rung not in ("fused", "mesh"):
+        host = trained("zoo/tests.own_worlds:Lasting", rung, steps=96, world={"num_envs": 2, "kwargs": {"turns": 3}})
+        assert np.nanmax(host.metrics["length"]) == 3

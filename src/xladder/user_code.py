@@ -169,15 +169,29 @@ def find_world(name: str, shown: str) -> Any:
     return find(name, "world", shown)
 
 
-def instantiate(thing: Any, shown: str) -> Any:
-    """Return an instance as it is; call a class or function without arguments to make one."""
+def instantiate(thing: Any, shown: str, given: Mapping[str, Any] | None = None) -> Any:
+    """Return an instance as it is; call a class or function to make one.
+
+    Args:
+        thing: An instance, a class or a function.
+        shown: Its name in messages.
+        given: Arguments by name, from `--world.kwargs`; None where nothing can give it any.
+    """
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
+        if given:
+            raise made_already(shown)
         return thing
     try:
-        return thing()
+        return thing(**(given or {}))
     except (Exception, SystemExit) as error:
-        hint = " It is called without arguments." if isinstance(error, TypeError) else ""
+        hint = " It is called without arguments." if given is None else " Its arguments are `--world.kwargs`."
+        hint = hint if isinstance(error, TypeError) else ""
         raise UsageError(f"`{shown}` cannot be created: {located(error)}.{hint}") from error
+
+
+def made_already(shown: str) -> UsageError:
+    """The error for arguments that are given to an instance."""
+    return UsageError(f"`{shown}` is made already: `--world.kwargs` are for a class, a function or an id.")
 
 
 def shown(thing: Any) -> str:

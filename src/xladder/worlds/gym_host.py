@@ -29,6 +29,7 @@ from xladder.worlds.host_calls import call, tried
 from xladder.worlds.spaces_host import as_fields, bounds_of, lay_flat, parts_of
 
 if TYPE_CHECKING:
+    from xladder.nets.fields import Fields
     from xladder.worlds.gym_making import Recipe
 
 MOST_PICTURE_AXES = 3  # height, width, channels
@@ -79,6 +80,8 @@ class GymEnvs:
         except XladderError:
             self.close()
             raise
+        if scaled:
+            plain = plain._replace(fields=tuple((name, shape, "float32") for name, shape, _ in plain.fields))
         self.spec = _masked(plain) if self._masked else plain
         self._seen = plain
         laid_flat = plain.dtype == np.float32
@@ -242,7 +245,7 @@ def require(env_id: str) -> None:
 
 def _spec(shown: str, actions: Any, observations: Any) -> EnvSpec:
     """The spec of an environment; raises a `UsageError` that says why if it cannot be used."""
-    from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+    from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 
     if isinstance(actions, MultiDiscrete | MultiBinary):
         raise UsageError(
@@ -254,9 +257,7 @@ def _spec(shown: str, actions: Any, observations: Any) -> EnvSpec:
     laid_flat, dtype = layout(shown, observations)
     if dtype == np.uint8:
         return EnvSpec(laid_flat, dtype, int(actions.n), max(1, int(observations.high.max())))
-    parts = parts_of(observations)
-    fields = as_fields(parts) if parts and not isinstance(observations, Box) else ()
-    return EnvSpec(laid_flat, dtype, int(actions.n), fields=fields)
+    return EnvSpec(laid_flat, dtype, int(actions.n), fields=as_fields(parts_of(observations) or ()))
 
 
 def layout(shown: str, observations: Any) -> tuple[tuple[int, ...], np.dtype]:
@@ -324,17 +325,20 @@ def _explain(env_id: str, reason: Exception) -> UsageError:
 @cache
 def spec(world: Any) -> EnvSpec:
     """Shape of the frames and number of actions of a configured environment, which is reset and stepped once."""
-    return tried(lambda: GymEnvs(world.name, 1, 0, 0, world.kwargs, world.wrappers, masks=world.masks)).spec
+    given = {"masks": world.masks, "scaled": world.normalise == "bounds"}
+    return tried(lambda: GymEnvs(world.name, 1, 0, 0, world.kwargs, world.wrappers, **given)).spec
 
 
-def frame_shape(world: Any) -> tuple[int, ...]:
-    """The shape of the frames of a configured environment, whatever its actions are."""
+def seen_frames(world: Any) -> tuple[tuple[int, ...], np.dtype, Fields]:
+    """Shape, dtype and parts of the frames of a configured environment, whatever its actions are; without masks."""
     from xladder.worlds.gym_making import Recipe
 
     require(world.name.removeprefix("gym/"))
     envs = _make(Recipe(world.name.removeprefix("gym/"), world.kwargs, world.wrappers), 1, asynchronous=False)
     try:
-        return layout(world.name, envs.single_observation_space)[0]
+        space = envs.single_observation_space
+        space = space[SHOWN] if _mask_in_dict(space) else space
+        return *layout(world.name, space), as_fields(parts_of(space) or ())
     finally:
         envs.close()
 

@@ -152,7 +152,7 @@ def _from_object(recipe: Recipe, thing: Any, given: dict[str, Any]) -> Any:
             raise UsageError(f"`{recipe.shown}` makes {type(made).__name__}, which is not an environment of Gymnasium.")
         return made
     if given:
-        raise UsageError(f"`{recipe.shown}` is made already: `--world.kwargs` are for a class, a function or an id.")
+        raise user_code.made_already(recipe.shown)
     try:
         return copy.deepcopy(thing)
     except (Exception, SystemExit) as reason:

@@ -85,7 +85,7 @@ class GymnaxEnvs:
     name: str
     num_envs: int
     kwargs: tuple[str, ...] = ()
-    """Arguments of one of gymnax's own worlds, or fields of its params, as `name=value`."""
+    """Arguments of the world, or fields of the params of one of gymnax's own, as `name=value`."""
 
     def __post_init__(self):
         if not is_own(self.name):
@@ -160,18 +160,19 @@ def is_own(name: str) -> bool:
 def load(name: str, kwargs: tuple[str, ...] = ()) -> Environment:
     """Load a world and inspect its spaces, shapes and dtypes; a `UsageError` says what is wrong with it.
 
-    `kwargs` are for gymnax's own worlds.
+    `kwargs` are arguments of the world, or fields of the params of one of gymnax's own, as `name=value`.
     """
+    given = arguments(kwargs)
     # Level maps have to be concrete arrays even during tracing; and worlds mix dtypes freely.
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         if not is_own(name):
             world = GYMNAX[name]
-            if kwargs:
-                return _inspect(name, *_make_with(world.id, name, arguments(kwargs)))
+            if given:
+                return _inspect(name, *_make_with(world.id, name, given))
             env, params = _gymnax().make(world.id)
             layout = Layout(world.shape, np.dtype(world.dtype))
             return Environment(env, params, layout, world.actions, truncates=True)
-        return _inspect(name, *_make(name))
+        return _inspect(name, *_make(name, given))
 
 
 class Choices(NamedTuple):
@@ -268,9 +269,12 @@ def find(name: str) -> Any:
     return lambda: gymnax.make(rest)
 
 
-def _make(name: str) -> tuple[Any, Any]:
-    """A world and its params."""
-    found = user_code.instantiate(find(name), name)
+def _make(name: str, given: dict[str, Any]) -> tuple[Any, Any]:
+    """A world that is not in our table, made with these arguments, and its params."""
+    thing = find(name)
+    if given and name.startswith("gymnax/"):
+        return _make_with(name.partition("/")[2], name, given)
+    found = user_code.instantiate(thing, name, given)
     if isinstance(found, tuple):
         env, params = found
         return env, params
@@ -306,14 +310,14 @@ def _gymnax() -> Any:
 
 def spec(world: Any) -> EnvSpec:
     """Shape of the frames and number of actions of a configured world."""
-    return GymnaxEnvs(world.name, 1, getattr(world, "kwargs", ())).spec
+    return GymnaxEnvs(world.name, 1, world.kwargs).spec
 
 
 def inside(world: Any, seed: int) -> GymnaxEnvs:
     """The envs of a configured world, for use inside a program; the seed comes with the keys."""
-    return GymnaxEnvs(world.name, world.num_envs, getattr(world, "kwargs", ()))
+    return GymnaxEnvs(world.name, world.num_envs, world.kwargs)
 
 
 def on_host(world: Any, num_envs: int, seed: int, compiled: Compiled, first: int = 0) -> HostedEnvs:
     """Envs of a configured world, stepped from the host."""
-    return HostedEnvs(GymnaxEnvs(world.name, num_envs, getattr(world, "kwargs", ())), seed, compiled, first)
+    return HostedEnvs(GymnaxEnvs(world.name, num_envs, world.kwargs), seed, compiled, first)

@@ -102,8 +102,14 @@ class TeamEnvs:
 def named_spec(spec: EnvSpec) -> EnvSpec:
     """The spec of frames in which an agent's one-hot number precedes its observation; images have none."""
     if len(spec.shape) > 1:
-        return spec._replace(fields=())
-    return spec._replace(shape=(spec.shape[0] + len(spec.agents),), fields=())
+        return spec
+    named, fields = len(spec.agents), spec.fields
+    if fields:
+        name, taken = "agent", {part for part, _, _ in fields}
+        while name in taken:
+            name += "_"
+        fields = ((name, (named,), "float32"), *fields)
+    return spec._replace(shape=(spec.shape[0] + named,), fields=fields)
 
 
 def with_names(frames: jax.Array) -> jax.Array:

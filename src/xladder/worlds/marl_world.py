@@ -30,6 +30,7 @@ from xladder.core.keys import Stream
 from xladder.core.packages import missing_extra
 from xladder.core.types import Compiled
 from xladder.errors import UsageError, unknown
+from xladder.worlds.arguments import arguments
 from xladder.worlds.envs import Envs, EnvSpec, Step
 from xladder.worlds.gymnax_world import settled
 from xladder.worlds.hosted import HostedEnvs
@@ -80,45 +81,50 @@ class MarlEnvs:
 
     name: str
     num_envs: int
+    kwargs: tuple[str, ...] = ()
+    """Arguments of the world, as `name=value`."""
+
+    @property
+    def world(self) -> Environment:
+        """The world as its author wrote it."""
+        return load(self.name, self.kwargs)
 
     @property
     def spec(self) -> EnvSpec:
         """Shape of the frames and number of actions."""
-        found = load(self.name)
-        shape, dtype, max_value = (found.layouts[0].shape, found.layouts[0].dtype, found.layouts[0].max_value)
-        if not found.picture:
-            size = max(math.prod(layout.shape) for layout in found.layouts)
-            shape, dtype = (size + max(found.actions) * found.masked,), np.dtype(np.float32)
-        same = len(set(found.layouts)) == 1 and not found.masked
+        found = self.world
+        first, most = found.layouts[0], max(found.actions)
+        size = max(math.prod(layout.shape) for layout in found.layouts)
+        *rows, last = first.shape if found.picture else (size,)
         return EnvSpec(
-            shape,
-            dtype,
-            max(found.actions),
-            max_value,
+            (*rows, last + most * found.masked),
+            first.dtype if found.picture else np.dtype(np.float32),
+            most,
+            first.max_value,
             agents=found.agents,
             masked=found.masked,
             absences=True,
-            fields=found.layouts[0].fields if same else (),
+            fields=first.fields if len(set(found.layouts)) == 1 else (),
         )
 
     def reset(self, keys: jax.Array) -> tuple[MarlState, jax.Array]:
         """Reset all envs, from keys [N]. Returns the state and the first frames [A, N, *shape]."""
         world, frames = jax.vmap(self._reset_one, out_axes=(0, 1))(keys)
         over = jnp.zeros(keys.shape, bool)
-        return MarlState(world, over, jnp.zeros((*keys.shape, len(load(self.name).agents)), bool)), frames
+        return MarlState(world, over, jnp.zeros((*keys.shape, len(self.world.agents)), bool)), frames
 
     def step(self, keys: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
         """Step every env; actions int32 [A, N], keys [N]."""
         return jax.vmap(self._step_one, in_axes=(0, 0, 1), out_axes=(0, 1))(keys, state, actions)
 
     def _reset_one(self, key: jax.Array) -> tuple[Any, jax.Array]:
-        found = load(self.name)
+        found = self.world
         with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
             observations, world = found.env.reset(key)
             return settled(world), self._frames(found, observations, world)
 
     def _step_one(self, key: jax.Array, state: MarlState, actions: jax.Array) -> tuple[MarlState, Step]:
-        found = load(self.name)
+        found = self.world
         taken = {
             agent: jnp.minimum(actions[i], found.actions[i] - 1).astype(jnp.int32)
             for i, agent in enumerate(found.agents)
@@ -149,24 +155,24 @@ class MarlEnvs:
     def _frames(self, found: Environment, observations: Any, world: Any) -> jax.Array:
         """[A, *shape]: the frames of all agents."""
         frames = [layout.flatten(observations[a]) for layout, a in zip(found.layouts, found.agents, strict=True)]
-        if found.picture:
-            return jnp.stack(frames)
         size, most = max(frame.size for frame in frames), max(found.actions)
-        padded = [jnp.pad(frame.ravel().astype(jnp.float32), (0, size - frame.size)) for frame in frames]
+        if not found.picture:
+            frames = [jnp.pad(frame.ravel().astype(jnp.float32), (0, size - frame.size)) for frame in frames]
         if found.masked:
             available = _ask_available(found.env)(world) if found.asks else {}
             for i, agent in enumerate(found.agents):
                 mask = jnp.ravel(available[agent]) if found.asks else jnp.ones(found.actions[i])
-                mask = jnp.pad((mask > 0).astype(jnp.float32), (0, most - mask.size))
-                padded[i] = jnp.concatenate([padded[i], mask])
-        return jnp.stack(padded)
+                mask = jnp.pad((mask > 0).astype(frames[i].dtype), (0, most - mask.size))
+                spread = jnp.broadcast_to(mask, (*frames[i].shape[:-1], most))  # in every row of an image
+                frames[i] = jnp.concatenate([frames[i], spread], axis=-1)
+        return jnp.stack(frames)
 
 
 @cache
-def load(name: str) -> Environment:
-    """Load a world and inspect it; a `UsageError` says what is wrong with it."""
+def load(name: str, kwargs: tuple[str, ...] = ()) -> Environment:
+    """Load a world, made with arguments `name=value`, and inspect it; a `UsageError` says what is wrong with it."""
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return _inspect(name, user_code.instantiate(find(name), name))
+        return _inspect(name, user_code.instantiate(find(name), name, arguments(kwargs)))
 
 
 def find(name: str) -> Any:
@@ -177,7 +183,7 @@ def find(name: str) -> Any:
     known = names()
     if rest not in known:
         raise unknown("world of JaxMARL", rest, known)
-    return lambda: _jaxmarl().make(rest)
+    return lambda **given: _jaxmarl().make(rest, **given)
 
 
 def names() -> list[str]:
@@ -229,7 +235,7 @@ def _inspect(name: str, env: Any) -> Environment:
     _check_truncated(name, after[TRUNCATED], agents)
     asks = _availability_varies(name, env, agents, actions, state)
     masked = asks or len(set(actions)) > 1
-    picture = not masked and len(set(layouts)) == 1 and len(layouts[0].shape) > 1
+    picture = len(set(layouts)) == 1 and len(layouts[0].shape) > 1
     return Environment(env, agents, layouts, actions, picture, masked, asks)
 
 
@@ -322,7 +328,7 @@ def _jaxmarl() -> Any:
 
 def envs(world: Any, num_envs: int) -> Envs:
     """Envs of a configured world."""
-    several = MarlEnvs(world.name, num_envs)
+    several = MarlEnvs(world.name, num_envs, world.kwargs)
     if world.team:
         return TeamEnvs(several, world.shared)
     return SharedEnvs(several) if world.shared else several

@@ -20,9 +20,10 @@ import numpy as np
 from xladder import user_code
 from xladder.core.packages import missing_extra
 from xladder.errors import CONTINUOUS, UsageError, UserCodeFailed, brief
+from xladder.worlds.arguments import arguments
 from xladder.worlds.envs import EnvSpec, Step, env_seeds
 from xladder.worlds.host_calls import call, tried
-from xladder.worlds.spaces_host import Part, lay_flat, parts_of
+from xladder.worlds.spaces_host import Part, as_fields, lay_flat, parts_of
 
 MASK = "action_mask"  # beside "observation", where a world masks actions
 PICTURE_AXES = 3
@@ -60,18 +61,25 @@ class Layout(NamedTuple):
     def spec(self) -> EnvSpec:
         """Shape of the frames and number of actions."""
         most = max(self.actions)
-        if self.picture:
-            return EnvSpec(self.picture, np.dtype(np.uint8), most, 255, agents=self.agents, absences=True)
-        size = max(self.sizes) + self.masked * most
-        return EnvSpec((size,), np.dtype(np.float32), most, agents=self.agents, masked=self.masked, absences=True)
+        *rows, last = self.picture or (max(self.sizes),)
+        return EnvSpec(
+            (*rows, last + self.masked * most),
+            np.dtype(np.uint8 if self.picture else np.float32),
+            most,
+            255 if self.picture else 1,
+            agents=self.agents,
+            masked=self.masked,
+            absences=True,
+            fields=as_fields(self.parts[0]) if len(set(self.parts)) == 1 else (),
+        )
 
 
 class ZooEnvs:
     """N envs of the world called `zoo/module:parallel_env`; see `envs.HostEnvs`. Frames are [A, N, *shape]."""
 
-    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0):
+    def __init__(self, name: str, num_envs: int, seed: int, first: int = 0, kwargs: tuple[str, ...] = ()):
         self.num_envs, self._name = num_envs, name
-        self._envs = [make(name) for _ in range(num_envs)]
+        self._envs = [make(name, kwargs) for _ in range(num_envs)]
         if len(set(map(id, self._envs))) < num_envs:
             raise UsageError(
                 f"`{name}` returns the same environment whenever it is called, but every env has to be its own: make a "
@@ -164,9 +172,9 @@ class ZooEnvs:
                     f"from `{function}`: it has to be finite numbers."
                 )
             if layout.picture:
-                self._frames[i, n] = numbers.reshape(layout.picture)
-                continue
-            self._frames[i, n, : layout.sizes[i]] = numbers
+                self._frames[i, n, ..., : layout.picture[-1]] = numbers.reshape(layout.picture)
+            else:
+                self._frames[i, n, : layout.sizes[i]] = numbers
             if layout.masked:
                 if mask is not None and (mask.size != layout.actions[i] or mask.dtype.kind not in "biuf"):
                     raise self._fault(function, mask, f"the `{MASK}` of {agent}", f"{layout.actions[i]} flags")
@@ -177,7 +185,7 @@ class ZooEnvs:
                         f"`{self._name}` forbids {agent} every action in its `{MASK}` from `{function}` although its "
                         "episode goes on: allow one, or end it."
                     )
-                self._frames[i, n, -most:] = available
+                self._frames[i, n, ..., -most:] = available
 
     def _number(self, field: str, returned: Mapping[str, Any], agent: str) -> float:
         """What `step` returned for an agent that acted."""
@@ -259,8 +267,8 @@ def _layout(name: str, env: Any) -> Layout:
         lowest.append(int(choices.start))
     picture = None
     first = shapes[0]
-    if first and len(set(shapes)) == 1 and first[1] == np.uint8 and len(first[0]) == PICTURE_AXES and not tells:
-        picture = first[0] if len(set(actions)) == 1 else None
+    if first and len(set(shapes)) == 1 and first[1] == np.uint8 and len(first[0]) == PICTURE_AXES:
+        picture = first[0]
     return Layout(agents, tuple(parts), tuple(actions), tuple(lowest), picture, tells)
 
 
@@ -273,14 +281,17 @@ def find(name: str) -> Any:
     return user_code.find_world(name.partition("/")[2], name)
 
 
-def make(name: str) -> Any:
-    """Make one env, a copy where the name stands for an instance; a sorrel environment is given PettingZoo's API."""
-    found = find(name)
-    made = user_code.instantiate(found, name)
+def make(name: str, kwargs: tuple[str, ...] = ()) -> Any:
+    """Make one env, a copy where the name stands for an instance; a sorrel environment is given PettingZoo's API.
+
+    `kwargs` are arguments of the class or function, as `name=value`.
+    """
+    found, given = find(name), arguments(kwargs)
+    made = user_code.instantiate(found, name, given)
     from xladder.worlds import sorrel_host
 
     if sorrel_host.is_sorrel(made):
-        make = (lambda: copy.deepcopy(made)) if made is found else partial(user_code.instantiate, found, name)
+        make = (lambda: copy.deepcopy(made)) if made is found else partial(user_code.instantiate, found, name, given)
         return sorrel_host.SorrelEnv(make, name)
     for function in ("reset", "step", "action_space", "observation_space"):
         if not callable(getattr(made, function, None)):
@@ -303,17 +314,17 @@ def _copy(env: Any, name: str) -> Any:
 
 
 @cache
-def layout(name: str) -> Layout:
-    """The layout of the world with this name, which is reset and stepped once."""
+def layout(name: str, kwargs: tuple[str, ...] = ()) -> Layout:
+    """The layout of the world with this name and these arguments, which is reset and stepped once."""
     # One step: what a world returns is known only once it has been called. Two envs: they have to be two.
-    return tried(lambda: ZooEnvs(name, 2, 0)).layout
+    return tried(lambda: ZooEnvs(name, 2, 0, kwargs=kwargs)).layout
 
 
 def spec(world: Any) -> EnvSpec:
     """Shape of the frames and number of actions of a configured world."""
-    return layout(world.name).spec
+    return layout(world.name, world.kwargs).spec
 
 
 def on_host(world: Any, num_envs: int, seed: int, compiled: Any, first: int = 0) -> ZooEnvs:
     """Envs of a configured world."""
-    return ZooEnvs(world.name, num_envs, seed, first)
+    return ZooEnvs(world.name, num_envs, seed, first, world.kwargs)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from xladder.errors import UsageError, uneven
 from xladder.families.value import own_torsos
 from xladder.families.value.learner_config import MEMBERS, LearnerConfig, PQNConfig
-from xladder.families.value.torsos import is_own, suited, takes
+from xladder.families.value.torsos import BY_KEY, is_own, suited, takes
 from xladder.parity.precision import TORCH_RUNGS, missing_rungs
 from xladder.protocols import Family
 
@@ -167,10 +167,10 @@ def for_mesh(config: ValueConfig, devices: int) -> Any:
 def check_torso(config: ValueConfig, shape: tuple[int, ...]) -> None:
     """Raise a `UsageError` if the torso cannot take frames of this shape; the error names one that can."""
     torso, name = config.learner.torso, config.world.name
-    if is_own(torso):
+    if is_own(torso) and (torso != BY_KEY or config.world.spec().fields):
         own_torsos.check(torso, config.world.spec().of_one, config.world.stack, name)
         return
-    if takes(torso, shape):
+    if torso != BY_KEY and takes(torso, shape):
         return
     other = suited(shape)
     way_out = f"use `--learner.torso {other}`" if other else "no built-in torso can"

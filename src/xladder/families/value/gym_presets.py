@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+
 from xladder.errors import UsageError, need
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import published
@@ -13,6 +15,7 @@ from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
+    from xladder.nets.fields import Fields
     from xladder.worlds.envs import EnvSpec
     from xladder.worlds.gym_host import GymEnvs
 
@@ -82,16 +85,17 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     if protocol is not None:
         published.check_protocol(place.name, (), protocol)
     world = WorldConfig(place.name)
-    default = Config(world, gymnax.for_frames(_shape(world), byte=1).learner)
+    shape, dtype, fields = _frames(world)
+    default = Config(world, gymnax.for_frames(shape, dtype.itemsize, fields).learner)
     return {"default": default, **gymnax.family(default)}
 
 
-def _shape(world: WorldConfig) -> tuple[int, ...]:
-    """The shape of the frames; of a vector, if the environment cannot be made without arguments."""
-    from xladder.worlds.gym_host import frame_shape, require
+def _frames(world: WorldConfig) -> tuple[tuple[int, ...], np.dtype, Fields]:
+    """Shape, dtype and parts of the frames; of a vector, if the environment cannot be made without arguments."""
+    from xladder.worlds.gym_host import require, seen_frames
 
     require(world.name.removeprefix("gym/"))
     try:
-        return frame_shape(world)
+        return seen_frames(world)
     except UsageError:  # which settings may prevent; the check of the settings reports it otherwise
-        return (1,)
+        return (1,), np.dtype(np.float32), ()

@@ -12,11 +12,12 @@ from xladder.families.value.config import StepsConfig, ValueWorld, check_torso, 
 from xladder.families.value.learner_config import MEMBERS, R2D2, LearnerConfig, PQNConfig
 from xladder.families.value.published import PublishedAgent
 from xladder.families.value.published_small import CARTPOLE, MINATAR
-from xladder.families.value.torsos import suited
+from xladder.families.value.torsos import BY_KEY, is_picture, suited
 from xladder.worlds import names
 
 if TYPE_CHECKING:
     from xladder.core.types import Compiled
+    from xladder.nets.fields import Fields
     from xladder.worlds.envs import EnvSpec
     from xladder.worlds.gymnax_world import GymnaxEnvs
     from xladder.worlds.hosted import HostedEnvs
@@ -121,13 +122,17 @@ REPEAT = 16
 PQN_ENVS = {"mlp": 32, "minatar": 128}
 
 
-def for_frames(shape: tuple[int, ...], byte: int) -> Any:
-    """The settings to start from for frames of a shape, of which a number has so many bytes."""
-    torso: Any = suited(shape) or "mlp"
+def for_frames(shape: tuple[int, ...], byte: int, fields: Fields = ()) -> Any:
+    """The settings to start from for frames of a shape, of which a number has so many bytes.
+
+    `fields` are the parts of a frame, if it has several: with a picture among them, they go through `by_key`.
+    """
+    pictures = [part for _, part, _ in fields if is_picture(part)]
+    torso: Any = BY_KEY if pictures else suited(shape) or "mlp"
     if torso == "mlp":
         return VECTORS
     start = replace(PICTURES, learner=replace(PICTURES.learner, torso=torso))
-    if torso == "minatar":
+    if all(suited(part) == "minatar" for part in pictures or [shape]):
         return start
     memory = min(start.learner.memory, max(LEAST_MEMORY, MEMORY_BYTES // (byte * math.prod(shape))))
     return replace(start, learner=replace(start.learner, width=512, memory=memory))

@@ -11,8 +11,8 @@ class LearnerConfig:
     """A value learner: torso × head × options."""
 
     torso: str = "mlp"
-    """mlp for vectors, nature for large images (nature_same with padding), minatar for small ones, or module:Name for
-    your own."""
+    """mlp for vectors, nature for large images (nature_same with padding), minatar for small ones, by_key for
+    observations of several parts, or module:Name for your own."""
     hidden: tuple[int, ...] = (128,)
     """Widths of the mlp torso's layers."""
     width: int = 128

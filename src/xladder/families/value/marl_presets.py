@@ -30,6 +30,8 @@ class WorldConfig(ValueWorld):
     """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
+    kwargs: tuple[str, ...] = ()
+    """Arguments of the world's class or function, as name=value: num_agents=5."""
     shared: bool = False
     """One network and replay memory for all agents, with an agent ID in the observation; steps then count per agent."""
 
@@ -51,7 +53,7 @@ class WorldConfig(ValueWorld):
         """Names of all agents."""
         from xladder.worlds.marl_world import load
 
-        return load(self.name).agents
+        return load(self.name, self.kwargs).agents
 
     def spec(self) -> EnvSpec:
         """Frame shape, dtype and number of actions, known without starting the world."""

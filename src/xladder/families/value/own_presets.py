@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from xladder.errors import UsageError
 from xladder.families.value import gymnax_presets, published
 from xladder.families.value.config import StepsConfig, ValueWorld
 from xladder.worlds import names
@@ -26,6 +27,8 @@ class WorldConfig(ValueWorld):
     """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
+    kwargs: tuple[str, ...] = ()
+    """Arguments of the world's class or function, as name=value: size=9. Of gymnax's, fields of its params too."""
     normalise: Literal["none", "running"] = "none"
     """running: scale numbers by the mean and variance of all observations in training so far."""
     normalise_eps: float = 1e-8
@@ -68,8 +71,15 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
 
 def from_gymnax(config: StepsConfig) -> dict[str, Any]:
     """The presets of the gymnax world with the same kind of frames."""
-    spec = config.world.spec()
-    found = gymnax_presets.with_pqn(gymnax_presets.for_frames(spec.shape, spec.dtype.itemsize))
+    try:
+        spec = config.world.spec()
+        start = gymnax_presets.for_frames(spec.shape, spec.dtype.itemsize, spec.fields)
+    except UsageError as error:
+        if not isinstance(error.__cause__, TypeError):
+            raise
+        # A world that needs arguments, which the settings may have; their check reports it otherwise.
+        start = gymnax_presets.VECTORS
+    found = gymnax_presets.with_pqn(start)
     return {
         name: replace(
             config,

@@ -21,7 +21,8 @@ Python the object itself can be passed, too: `learner={"torso": Torso}`.
   `hybrid` run, and `parity` has nothing to compare with.
 - *Matching layers* are found by `xladder.bridge`: by name, shape, call order and, if that is ambiguous, by trial.
   `torch_names = {"layers.0": "Dense_0"}` on `Torso` states the pairs where they cannot be found.
-- With `by_key = True` on `Torso`, an observation that is a tree is passed as its parts: {name: [F, …]}.
+- With `by_key = True` on `Torso`, an observation that is a tree is passed as its parts: {name: [F, …]}. The built-in
+  torso `by_key` is one of these (`by_key.py`).
 
 Importing this file imports neither JAX, Flax, PyTorch nor the user's module. Planning a run computes nothing on a
 device: shapes are enough.
@@ -38,7 +39,7 @@ import numpy as np
 
 from xladder import user_code
 from xladder.errors import UsageError, located, unknown
-from xladder.families.value.torsos import TORSOS
+from xladder.families.value.torsos import BY_KEY, TORSOS
 
 if TYPE_CHECKING:
     from xladder.worlds.envs import EnvSpec
@@ -49,11 +50,15 @@ EXAMPLES = 4  # made-up states for matching layers by their outputs
 
 def load(name: str) -> Any:
     """Import what the name refers to: a class, a function or a module."""
+    if name == BY_KEY:
+        from xladder.families.value.by_key import ByKey  # loads JAX
+
+        return ByKey
     if ":" in name:
         return user_code.find(name, "torso")
     installed = user_code.entry_points("torso")
     if name not in installed:
-        raise unknown("torso", name, [*TORSOS, *installed, "module:Name"])
+        raise unknown("torso", name, [*TORSOS, BY_KEY, *installed, "module:Name"])
     return user_code.load_entry_point("torso", name)
 
 
@@ -206,9 +211,11 @@ def _example(torso: Any, spec: EnvSpec, stack: int) -> Any:
     """A state as shape and dtype only."""
     import jax
 
-    if getattr(torso, "by_key", False):
-        return {name: jax.ShapeDtypeStruct((stack, *shape), np.dtype(dtype)) for name, shape, dtype in spec.fields}
-    return jax.ShapeDtypeStruct((stack, *spec.seen), spec.dtype)
+    from xladder.nets.fields import unflatten
+
+    state = jax.ShapeDtypeStruct((stack, *spec.seen), spec.dtype)
+    by_key = getattr(torso, "by_key", False)
+    return jax.eval_shape(lambda state: unflatten(state, spec.fields), state) if by_key else state
 
 
 def states_of(torso: Any, spec: EnvSpec, stack: int) -> Any:

@@ -4,6 +4,7 @@ from typing import Literal, get_args
 
 TorsoName = Literal["mlp", "nature", "minatar", "nature_same"]
 TORSOS: tuple[TorsoName, ...] = get_args(TorsoName)
+BY_KEY = "by_key"  # for observations of several parts; made like a user's own torso, which is told what they are
 LEAST_NATURE = 36  # pixels per side; the three convolutions reduce them to one
 PICTURE_AXES = 3  # height, width, channels
 BYTE = 255  # the brightest value of a grey image
@@ -11,7 +12,7 @@ LEAST_MINATAR = 3  # cells per side; the convolution reduces them to one
 
 
 def is_own(torso: str) -> bool:
-    """Whether a torso is the user's own: `module:Name`, or the name of an installed entry point."""
+    """Whether a torso is a Flax module with a twin of its own: a user's, by name or entry point, or `by_key`."""
     return torso not in TORSOS
 
 
@@ -34,3 +35,8 @@ def takes(torso: str, shape: tuple[int, ...]) -> bool:
 def suited(shape: tuple[int, ...]) -> TorsoName | None:
     """The torso that can take single frames of this shape, if there is one."""
     return next((torso for torso in TORSOS if takes(torso, shape)), None)
+
+
+def is_picture(shape: tuple[int, ...]) -> bool:
+    """Whether there are convolutions for arrays of this shape."""
+    return suited(shape) in ("nature", "minatar")

@@ -28,13 +28,15 @@ class WorldConfig(ValueWorld):
     """Number of envs that are stepped in parallel."""
     stack: int = 1
     """Frames stacked into a state."""
+    kwargs: tuple[str, ...] = ()
+    """Arguments of the world's class or function, as name=value: max_cycles=100."""
 
     @property
     def agents(self) -> tuple[str, ...]:
         """Names of the agents that learn independently."""
         from xladder.worlds.zoo_host import layout
 
-        return layout(self.name).agents
+        return layout(self.name, self.kwargs).agents
 
     def spec(self) -> EnvSpec:
         """Frame shape, dtype and number of actions, known without starting the world."""
