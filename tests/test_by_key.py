@@ -43,6 +43,7 @@ def allowed():
         user_code.allow(module)
 
 
+@pytest.mark.slow
 def test_parts_of_all_kinds_are_the_same_in_both():
     config = LearnerConfig(**{**SMALL, "torso": "by_key"})
     features = own_torsos.check(config.torso, TREE, 2, "somewhere")

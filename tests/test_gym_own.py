@@ -1,6 +1,11 @@
 """Gymnasium environments of the user's own: spaces, arguments, wrappers, objects, masks, processes and faults."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import gymnasium
 import jax
@@ -327,3 +332,80 @@ def test_a_restarted_actor_closes_its_earlier_envs():
     actor.begin(1)
     assert first.worlds._envs is None and gym_worlds.Counted.open == 2
     actor.games.close()
+
+
+# ---- a module in the folder where one works ------------------------------------------------------------------------
+
+MODULE = """
+import gymnasium
+import numpy as np
+from gymnasium.spaces import Box, Discrete
+
+
+class Right(gymnasium.Env):
+    observation_space, action_space = Box(0, 1, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return self.look(), {}
+
+    def step(self, action):
+        self.time += 1
+        return self.look(), float(action), False, self.time >= 5, {}
+
+    def look(self):
+        return np.float32([self.time / 5])
+
+
+gymnasium.register("Right-v0", Right)
+"""
+RIGHT = "gym/my_right_env:Right-v0"
+
+
+def in_folder(folder, *words):
+    """Run a command as a user would who works in a folder of their own."""
+    ours = ("JAX_NUM_CPU_DEVICES", "JAX_NUMPY_RANK_PROMOTION", "PYTHONPATH")  # set for other tests
+    environment = {name: value for name, value in os.environ.items() if name not in ours}
+    source = str(Path(xladder.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-m", "xladder", *words],
+        cwd=folder,
+        env=environment | {"PYTHONPATH": source, "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_module_is_found_in_the_folder_where_one_works(tmp_path, monkeypatch):
+    (tmp_path / "my_right_env.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "my_right_env", raising=False)
+    try:
+        assert xladder.plan(RIGHT).config.world.spec().shape == (1,)
+    finally:
+        gymnasium.registry.pop("Right-v0", None)
+        sys.modules.pop("my_right_env", None)
+
+
+@pytest.mark.slow
+def test_a_world_of_the_folder_goes_through_train_compare_eval_and_resume(tmp_path):
+    (tmp_path / "my_right_env.py").write_text(MODULE)
+    learner = ("--learner.batch-size", "8", "--learner.learning-starts", "16", "--learner.hidden", "8")
+    short = ("--steps", "96", "--evaluate-episodes", "0", "--world.num-envs", "2", *learner)
+
+    def succeeds(*words):
+        code, said = in_folder(tmp_path, *words)
+        assert code == 0, said
+        return said
+
+    succeeds("train", RIGHT, *short, "--eval-episodes", "0", "--out", "run")
+    assert "torch" in succeeds("compare", RIGHT, "--rungs", "torch,parallel", *learner, "--chart", "chart.png")
+    for words in (("eval", "run", "--episodes", "2"), ("resume", "run", "--steps", "192")):
+        code, said = in_folder(tmp_path, *words)
+        assert code == 2 and "add `--import my_right_env`" in said, said
+        succeeds(*words, "--import", "my_right_env")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert set(config["code"]) == {"my_right_env"}

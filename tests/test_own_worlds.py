@@ -427,7 +427,12 @@ def test_a_world_of_ones_own_is_the_same_program_as_a_built_in_one():
         ("marl/tests.own_worlds:FilmedRace", {"length": 3}, (4, 4, 2 + 3)),
         ("zoo/tests.own_worlds:FilmedDuel", {"side": 7}, (7, 7, 3 + 3)),
         ("zoo/tests.own_worlds:make_filmed_duel", {"side": 4}, (4, 4, 3 + 3)),
-        ("jaxmarl/MPE_simple_spread_v3", {"num_agents": 4, "num_landmarks": 4}, (4 + 2 * 4 + 4 * 3,)),
+        pytest.param(
+            "jaxmarl/MPE_simple_spread_v3",
+            {"num_agents": 4, "num_landmarks": 4},
+            (4 + 2 * 4 + 4 * 3,),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_world_of_any_source_takes_arguments(world, kwargs, shape):
@@ -442,7 +447,7 @@ def test_a_world_of_any_source_takes_arguments(world, kwargs, shape):
         "jax/tests.own_worlds:Corridor",
         "marl/tests.own_worlds:FilmedRace",
         "zoo/tests.own_worlds:FilmedDuel",
-        "jaxmarl/MPE_simple_spread_v3",
+        pytest.param("jaxmarl/MPE_simple_spread_v3", marks=pytest.mark.slow),
     ],
 )
 def test_arguments_that_a_world_does_not_have_are_named(world):

@@ -6,6 +6,7 @@ Files, at the commits read: deepmind/dqn_zoo f87bb1f, google/dopamine 5873f54, v
 """
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -185,7 +186,16 @@ def test_the_list_above_is_all_there_is():
         presets, first = named.presets("atari/pong", protocol), "der" if protocol == "atari100k" else "dqn"
         assert presets["default"] == presets[protocol] == presets[first] == named.presets("atari/pong")[protocol]
         assert {presets[name].protocol for name in (*MEMBERS, "der") if name in presets} == {protocol}
-        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *MEMBERS, "der", "vdn"}
+        assert set(presets) | set(presets.absent) == {"default", *SOURCES, *MEMBERS, "der", "vdn", "pqn"}
+
+
+@pytest.mark.parametrize("protocol", [None, "cleanrl"])
+def test_pqn_on_atari_is_left_out_with_a_reason(protocol, capsys):
+    why = "PQN (mttga/purejaxql: purejaxql/pqn_atari.py, vwxyzjn/cleanrl: cleanrl/pqn_atari_envpool.py) is left out"
+    with pytest.raises(UsageError, match=re.escape(why)):
+        plan("atari/pong", preset="pqn", protocol=protocol)
+    assert run() == 0
+    assert why in capsys.readouterr().out
 
 
 def test_without_a_protocol_an_algorithm_is_the_first_that_was_published():

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from xladder.cli.options import parse, write_json_file
 from xladder.errors import UsageError
-from xladder.families.value import published_atari100k, published_marl, published_small
+from xladder.families.value import published_atari, published_atari100k, published_marl, published_small
 from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent, protocols
 from xladder.registry import find_workload
@@ -27,6 +27,8 @@ PUBLISHED: Mapping[str, tuple[PublishedAgent, ...]] = {
     "minatar/GAME": published_small.MINATAR,
     "jaxmarl/MPE_NAME": published_marl.MPE,
 }
+LEFT_OUT: Mapping[str, Mapping[str, str]] = {"atari/GAME": published_atari.LEFT_OUT}
+"""The worlds of `PUBLISHED` → algorithms that are missing there, and why."""
 ALGORITHMS = (*MEMBERS, "pqn", "der", "vdn")
 LABEL = "protocol"  # a row that only names the table it is in
 
@@ -109,6 +111,8 @@ def show_matrix(console: Console, chosen: Mapping[str, Sequence[PublishedAgent]]
         console.print(matrix)
         for agent in agents:
             console.print(f"  {agent.protocol:<10}{agent.algorithm:<11}{agent.source}", soft_wrap=True)
+        for why in LEFT_OUT.get(world, {}).values():
+            console.print(f"  {why}", soft_wrap=True)
         console.print()
     console.print(
         "`xladder presets ALGORITHM` shows every setting and its source, `xladder presets WORKLOAD` the presets of a "

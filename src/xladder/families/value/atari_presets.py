@@ -14,7 +14,7 @@ from xladder.families.value import atari_scores, published
 from xladder.families.value.config import ValueConfig, ValueWorld, check_torso
 from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent
-from xladder.families.value.published_atari import CLEANRL, DOPAMINE, NATURE
+from xladder.families.value.published_atari import CLEANRL, DOPAMINE, LEFT_OUT, NATURE
 from xladder.families.value.published_atari100k import AGENTS, DER
 from xladder.worlds import names
 
@@ -191,6 +191,8 @@ def presets(place: names.Place, protocol: str | None = None) -> dict[str, Any]:
     game = {name: replace(c, world=replace(c.world, name=place.name)) for name, c in PROTOCOLS.items()}
     found = {"default": game[protocol or FIRST[0]], **game}
     if protocol is not None:
-        return published.under(AGENTS, protocol, found | published.presets(AGENTS, protocol, start), named)
+        own = published.under(AGENTS, protocol, found | published.presets(AGENTS, protocol, start), named)
+        return published.Presets(own, own.absent | LEFT_OUT)
     by_protocol = [published.presets(AGENTS, name, start) for name in FIRST]
-    return found | {name: next(agents[name] for agents in by_protocol if name in agents) for name in named}
+    agents = {name: next(agents[name] for agents in by_protocol if name in agents) for name in named}
+    return published.Presets(found | agents, LEFT_OUT)

@@ -6,11 +6,20 @@
 | `dopamine` | Castro et al. 2018, after Machado et al. 2018 | Dopamine's gin files (JAX) |
 | `cleanrl` | Huang et al. 2022 | CleanRL's scripts |
 | `atari100k` | Kaiser et al. 2020: 100,000 agent steps | Dopamine's gin files (`published_atari100k.py`) |
+
+PQN is left out (`LEFT_OUT`).
 """
 
 from __future__ import annotations
 
 from xladder.families.value.published import PublishedAgent, Table, derived
+
+LEFT_OUT = {
+    "pqn": "PQN (mttga/purejaxql: purejaxql/pqn_atari.py, vwxyzjn/cleanrl: cleanrl/pqn_atari_envpool.py) is left out "
+    "on Atari: here it steps its worlds inside one program, where the device would wait for the emulators at every "
+    "step."
+}
+"""Algorithms that were published on Atari and are not here, and why."""
 
 INF = float("inf")
 ENVS = "Several envs step together (`--world.num-envs`); theirs is one, with as many updates per step."
