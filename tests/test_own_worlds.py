@@ -468,8 +468,9 @@ def test_arguments_are_for_what_can_be_called():
 @pytest.mark.parametrize("rung", ["torch", "hybrid", "sequential", "parallel", "fused", "mesh"])
 def test_arguments_reach_every_rung(rung):
     """Agents that run six cells need at least two steps."""
-    world = {"num_envs": 2, "kwargs": {"length": 9, "tree": True}}
-    result = trained("marl/tests.own_worlds:FilmedRace", rung, steps=96, world=world)
+    world, learner = {"num_envs": 2, "kwargs": {"length": 9}}, SMALL | {"n_step": 1}
+    mesh = {"mesh": "data=2"} if rung == "mesh" else {}
+    result = trained("marl/tests.own_worlds:FilmedRace", rung, steps=96, world=world, learner=learner, **mesh)
     assert np.nanmin(result.metrics["length"]) >= 3
     if rung not in ("fused", "mesh"):
         host = trained("zoo/tests.own_worlds:Lasting", rung, steps=96, world={"num_envs": 2, "kwargs": {"turns": 3}})
