@@ -459,6 +459,14 @@ def test_arguments_that_a_world_does_not_have_are_named(world):
         xladder.plan(world, world={"kwargs": ["colour"]})
 
 
+def test_arguments_of_a_strangers_run_import_nothing_and_allocate_nothing():
+    for world in ("jax/tests.own_worlds:NeedsArguments", "zoo/tests.own_worlds:Lasting"):
+        with pytest.raises(UsageError, match="`evil:X` is user code, and xladder does not import code just because"):
+            xladder.plan(world, world={"kwargs": ["size=evil:X"]})
+    with pytest.raises(UsageError, match="num_agents=1000000000, but sizes of JaxMARL's worlds go up to 256"):
+        marl_world.load("jaxmarl/MPE_simple_spread_v3", ("max_steps=500", "num_agents=1000000000"))
+
+
 def test_arguments_are_for_what_can_be_called():
     with pytest.raises(UsageError, match=r"nine_cells` is made already: `--world.kwargs` are for a class, a function"):
         xladder.plan("jax/tests.own_worlds:nine_cells", world={"kwargs": {"size": 3}})

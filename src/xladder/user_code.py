@@ -181,6 +181,7 @@ def instantiate(thing: Any, shown: str, given: Mapping[str, Any] | None = None) 
         if given:
             raise made_already(shown)
         return thing
+    check_named(given)  # a world may import what an argument names
     try:
         return thing(**(given or {}))
     except (Exception, SystemExit) as error:

@@ -30,7 +30,7 @@ from xladder.core.keys import Stream
 from xladder.core.packages import missing_extra
 from xladder.core.types import Compiled
 from xladder.errors import UsageError, unknown
-from xladder.worlds.arguments import arguments
+from xladder.worlds.arguments import arguments, numbers_in
 from xladder.worlds.envs import Envs, EnvSpec, Step
 from xladder.worlds.gymnax_world import settled
 from xladder.worlds.hosted import HostedEnvs
@@ -49,6 +49,8 @@ from xladder.worlds.observations import Layout, is_real, layout_of
 
 ALL = "__all__"
 TRUNCATED = '`infos["truncated"]`'
+MOST_SIZE = 256
+"""The largest number among the arguments of JaxMARL's worlds that counts no steps: agents, landmarks, cells."""
 
 
 class MarlState(NamedTuple):
@@ -171,8 +173,18 @@ class MarlEnvs:
 @cache
 def load(name: str, kwargs: tuple[str, ...] = ()) -> Environment:
     """Load a world, made with arguments `name=value`, and inspect it; a `UsageError` says what is wrong with it."""
+    given = arguments(kwargs)
+    if name.startswith("jaxmarl/"):
+        _check_sizes(given)
     with jax.ensure_compile_time_eval(), jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        return _inspect(name, user_code.instantiate(find(name), name, arguments(kwargs)))
+        return _inspect(name, user_code.instantiate(find(name), name, given))
+
+
+def _check_sizes(given: dict[str, Any]) -> None:
+    """Raise a `UsageError` for large sizes: JaxMARL makes such arrays at once, and a stranger's config may name any."""
+    for key, value in given.items():
+        if "step" not in key and any(abs(number) > MOST_SIZE for number in numbers_in(value)):
+            raise UsageError(f"`--world.kwargs` has {key}={value}, but sizes of JaxMARL's worlds go up to {MOST_SIZE}.")
 
 
 def find(name: str) -> Any:
