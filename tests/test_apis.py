@@ -182,7 +182,7 @@ def test_ids_of_gymnasium():
         ("tag", "gymnasium", {}, "`tag` has 5 agents, and `gymnasium` is for one: use `pettingzoo`."),
         ("treasurehunt", "gymnasium", {}, "has 5 agents, and `gymnasium` is for one: set `world={'num_agents': 1}`"),
         ("treasurehunt", "pettingzoo", {"world": {"observe": "in_turn"}}, "use `pettingzoo-aec`"),
-        ("treasurehunt", "pettingzoo", {"world": {"num_agents": 1000}}, "has only 64 cells inside its wall"),
+        ("treasurehunt", "pettingzoo", {"world": {"num_agents": 70}}, "has only 64 cells inside its wall"),
         ("treasurehunt", "pettingzoo", {"observations": "rgb"}, "has to be encoded or codes"),
         ("treasurehunt", "pettingzoo", {"render_mode": "human"}, "has to be rgb_array or None"),
         ("treasurehunt", "jaxmarl", {"render_mode": "rgb_array"}, "call `render(state)`"),

@@ -95,7 +95,7 @@ def test_sampled_graphs_are_a_column_for_each_edge():
         (WorldConfig(nodes=13), "2 to 12 nodes"),
         (WorldConfig(score="bic"), "one of bge, bde"),
         (WorldConfig(prior="flat"), "one of uniform, fair, erdos-renyi"),
-        (WorldConfig(samples=0), "1 or more"),
+        (WorldConfig(samples=0), "has to be 1 to"),
         (WorldConfig(categories=1), "2 to 64 values"),
         (WorldConfig(data_seed=-1), "negative"),
         (WorldConfig(nodes=4, edges_per_node=1.6), "at most 1.5 edges per node"),

@@ -93,18 +93,30 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     """The known name that a mistyped or shortened one most likely stands for; None where it would be a guess.
 
     Among many names one is alike by chance sooner, so a caller with many asks for more `likeness` (1 is the same).
-    Short names are alike by chance sooner, too: `doom` has three letters in common with `doctor`.
+    Short names are alike by chance sooner, too: `doom` has three letters in common with `doctor`. So they have to be
+    more alike, or have the same letters, or begin with all letters but one.
     """
-    known, likeness = sorted(known, key=len), max(likeness, SHORT_LIKENESS if len(name) <= SHORT else 0.0)
+    known, likely = sorted(known, key=len), max(likeness, SHORT_LIKENESS if len(name) <= SHORT else 0.0)
     begun = (one for one in known if len(name) >= 3 and one.startswith(name))
-    alike = (one for one in difflib.get_close_matches(name, known, cutoff=likeness) if _ends_alike(name, one))
+    close = (one for one in difflib.get_close_matches(name, known, cutoff=likeness) if _ends_alike(name, one))
+    alike = (one for one in close if _likeness(name, one) >= likely or _mistyped(name, one))
     return next(begun, None) or next(alike, None)
+
+
+def _likeness(name: str, other: str) -> float:
+    """From 0 to 1, for two names that are the same."""
+    return difflib.SequenceMatcher(None, other, name).ratio()
+
+
+def _mistyped(name: str, other: str) -> bool:
+    """Whether letters of a name are swapped, or its last letter is wrong."""
+    return sorted(name) == sorted(other) or (len(name) > 3 and other.startswith(name[:-1]))
 
 
 def _ends_alike(name: str, other: str, likeness: float = 0.6) -> bool:
     """Whether two names are alike in more than their group, such as `learner.`."""
     (group, _, last), (others, _, end) = (one.rpartition(".") for one in (name, other))
-    return group != others or difflib.SequenceMatcher(None, last, end).ratio() >= likeness
+    return group != others or _likeness(end, last) >= likeness
 
 
 def need(ok: bool, flag: str, value: object, allowed: str) -> None:
