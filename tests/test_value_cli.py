@@ -388,7 +388,7 @@ BAD = {
     "gym/CartPole-v1 --rung fused": "Use `parallel`",
     "cartpole --preset rainbw": "Did you mean `rainbow`",
     "atari/pong --protocol dopamin": "Did you mean `dopamine`",
-    "atari/pong --preset pqn": "There is no preset `pqn`",
+    "atari/pong --preset pqn": "is left out on Atari",
     "cartpole --preset vdn": "The preset `vdn` sums the values of several agents",
     "cartpole --learner.torso nature": "use `--learner.torso mlp`",
     "minatar/breakout --learner.torso mlp": "use `--learner.torso minatar`",
