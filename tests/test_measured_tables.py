@@ -61,6 +61,49 @@ def test_the_tables_of_defaults_are_made_from_the_results():
         assert all(row["seeds"][0] == first and row["seeds"][1] < first + 1000 for row in defaults.kept(what)[0])
 
 
+def test_what_bfloat16_does_to_learning_is_shown_as_measured(tmp_path, monkeypatch):
+    learning = benchmark("learning")
+    assert f"{learning.MARKS[0]}\n{learning.table()}{learning.MARKS[1]}" in learning.PAGE.read_text()
+    rows = {"seeds": 2, "epochs": 20, "greedy": 5.0, "greedy_ci95": 1.0}
+    tenths = [[1.0, 3.0]] * 10
+    both = {"float32": rows | {"tenths": tenths}, "bfloat16": rows | {"tenths": [[0.0, 2.0]] * 10}}
+    monkeypatch.setattr(learning, "PRECISION", tmp_path / "measured.json")
+    learning.PRECISION.write_text(json.dumps({"precisions": both, "command": "c", "device": "d"}))
+    # By hand: two seeds, 1 and 3; a half width of 12.7 standard errors, which are 1.
+    assert "| 2 to 4 | 2.0 ± 12.7 | 1.0 ± 12.7 | −1.0 ± 0.0 |" in learning.table()
+
+
+def test_candidates_for_defaults_race_side_by_side_and_are_kept(tmp_path, monkeypatch):
+    defaults = benchmark("defaults")
+    names = [job.name for job in defaults.candidates("cartpole")]
+    assert len(set(names)) == 24 and sum("huber, copied target" in name for name in names) == 4
+
+    def trained(name, command, limit, **variables):
+        given = dict(zip(command[3::2], command[4::2], strict=True))
+        assert given["--row"] == name and limit == 9 and variables == {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        asked.append(name)
+        if name in broken:
+            return {"name": name, "error": "stopped after 9 s"}
+        one = {"world": "cartpole", "name": name, "steps": 400, "seeds": [1000, 1001], "per_seed": [1.0, 2.0]}
+        score = {"mean": 1.5, "ci95": 0.1, "worst": 1.0, "random": 0.0, "seconds": 3.0}
+        return {"process_seconds": 4.0, "row": one | score, "facts": {"device": "cpu", "command": "child"}}
+
+    monkeypatch.setattr(defaults, "peer_row", trained)
+    out = tmp_path / "out.json"
+    words = ["defaults.py", "choose", "--steps", "400", "--seeds", "2", "--workers", "3", "--row-seconds", "9"]
+    monkeypatch.setattr(sys, "argv", [*words, "--out", str(out)])
+    for broken, expected in ((names[5:7], names), ((), names[5:7]), ((), [])):
+        asked = []
+        defaults.main()
+        assert sorted(asked) == sorted(expected)
+        content = json.loads(out.read_text())
+        assert len(content["rows"]) == 24 - len(broken) and len(content["left_out"]) == len(broken)
+    assert content["device"] == "cpu" and "defaults.py choose" in content["command"]
+    assert defaults.missing("choose", content["rows"][1:]).startswith(
+        "Rows measured: 23 of 24. Missing are: cartpole: "
+    )
+
+
 def result(name):
     """A committed result."""
     return json.loads((HERE / "benchmarks" / "results" / f"{name}.json").read_text())
