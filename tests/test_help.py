@@ -8,7 +8,7 @@ import pytest
 
 from xladder.cli import command_line, help_page
 from xladder.cli.main import COMMANDS, main
-from xladder.registry import WORKLOADS
+from xladder.registry import SOURCES, WORKLOADS, find_workload
 
 
 def helped(*words: str) -> str:
@@ -58,7 +58,7 @@ def test_settings_come_first_and_lines_fit(columns, monkeypatch):
     assert "--coordinator" not in text and "--help-all" in text
     assert "None" not in text and "STR" not in text
     assert max(map(len, text.splitlines())) <= columns
-    assert re.search(r"rainbow +learner.head categorical", text)
+    assert re.search(r"rainbow +Rainbow: .*Hessel", text)
     assert "Double Q-learning" in text and "(on;" in " ".join(text.split())
 
 
@@ -71,6 +71,45 @@ def test_without_a_workload_the_help_says_which_there_are(command):
 
 def test_a_preset_changes_the_defaults_that_are_shown():
     assert "(62500)" in helped("train", "hypergrid", "--preset", "published", "--help")
+
+
+BUILT_IN = [
+    *WORKLOADS,
+    *(place.name for place in SOURCES.values() if "NAME" not in place.name and ":" not in place.name),
+]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *BUILT_IN,
+        "minatar/breakout",
+        pytest.param("jaxmarl/MPE_simple_spread_v3", marks=pytest.mark.slow),
+        "cartpole --protocol purejaxql",
+        "hypergrid --preset demo",
+    ],
+)
+def test_every_preset_is_said_to_be_something_else(line, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    protocol = line.partition("--protocol ")[2] or None
+    workload = find_workload(line.split()[0])
+    presets = workload.family.presets(workload.name, protocol)
+    text = helped("train", *line.split(), "--help").partition("presets:\n")[2].partition("\n\n")[0]
+    entries = [" ".join(one.split()) for one in re.split(r"\n(?=  \S)", text)]
+    about = dict(entry.split(" ", 1) for entry in entries)
+    assert list(about) == list(presets) and len(set(about.values())) == len(presets)
+    told = workload.family.about_presets(presets)
+    for name, words in about.items():
+        assert told[name].split()[0] in words, "not described by its settings"
+        assert ("used if none is named" in words) == (name == "default")
+        assert ("same as default" in words) == (name != "default" and presets[name] == presets["default"])
+
+
+def test_a_preset_that_nothing_is_said_of_is_described_by_its_settings():
+    presets = find_workload("hypergrid").family.presets("hypergrid")
+    lines = help_page.preset_lines(presets, {})
+    assert lines["default"] == "used if none is named"
+    assert lines["demo"] == "world.side 16, iterations 5,000"
 
 
 @pytest.mark.parametrize("columns", [80, 200])

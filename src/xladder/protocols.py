@@ -201,6 +201,10 @@ class Family(Generic[C]):
         """The presets of the workload called `name`."""
         raise NotImplementedError
 
+    def about_presets(self, presets: Mapping[str, Any], /) -> Mapping[str, str]:
+        """What each of these presets is, as a line: algorithm, paper, size."""
+        return {}
+
     def check(self, config: C) -> None:
         """Raise a `UsageError` for an invalid field; it names the field, its value and what is allowed."""
         raise NotImplementedError

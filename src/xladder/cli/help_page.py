@@ -66,7 +66,7 @@ CODE_FLAGS = {
 WITHOUT_CODE = ("diff", "doctor", "plot", "presets", "rm", "rungs", "runs")
 """Commands that import no code of the user's."""
 WORDS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-MARGIN, COLUMN = 2, 30
+MARGIN, COLUMN, PRESET_COLUMN = 2, 30, 16
 
 
 class Flag(NamedTuple):
@@ -112,7 +112,9 @@ def page(
     late = [group for group in (*RARE, OWN_CODE) if group in groups]
     shown = [group for group in groups if group != RUN and group not in late] + [RUN]
     everything = "--help-all" in words
-    lines = [f"usage: {program} [OPTIONS]", "", *textwrap.wrap(about, _width()), "", *_presets(presets, config)]
+    told = workload.family.about_presets(presets) if "default" in presets else {}
+    lines = [f"usage: {program} [OPTIONS]", "", *textwrap.wrap(about, _width()), "", "presets:"]
+    lines += [line for name, text in preset_lines(presets, told).items() for line in _preset(name, text)] + [""]
     for group in shown + (late if everything else []):
         lines += [f"{group}:", *(line for flag in groups[group] for line in _lines(flag)), ""]
     if late and not everything:
@@ -153,14 +155,35 @@ def _code_flags(program: str) -> Iterator[Flag]:
             yield Flag(usage, OWN_CODE, usage, text, "")
 
 
-def _presets(presets: Mapping[str, Any], config: Config) -> list[str]:
-    """A line for each preset: what it changes first."""
-    before = flat(presets.get("default", config))
-    lines = ["presets:"]
+def preset_lines(presets: Mapping[str, Any], about: Mapping[str, str]) -> dict[str, str]:
+    """What each preset is. One that nothing is said of is described by what it changes first."""
+    lines = {}
     for name, preset in presets.items():
-        changes = [f"{key} {as_text(value)}" for key, value in flat(preset).items() if before.get(key) != value]
-        lines.append(_short(f"  {name:14}{', '.join(changes) or 'used if no preset is named'}"))
-    return [*lines, ""]
+        is_default = preset == presets["default"]
+        if name == "default":
+            lines[name] = "; ".join(filter(None, ["used if none is named", about.get(name)]))
+        elif is_default:
+            lines[name] = "; ".join(filter(None, [about.get(name), "same as default"]))
+        else:
+            lines[name] = about.get(name) or ", ".join(as_words(changes(presets, name)))
+    return lines
+
+
+def changes(presets: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The settings in which a preset differs from `default`."""
+    before = flat(presets["default"])
+    return {key: value for key, value in flat(presets[name]).items() if before.get(key) != value}
+
+
+def as_words(settings: Mapping[str, Any]) -> list[str]:
+    """Settings as `learner.lr 0.001`."""
+    return [f"{key} {as_text(value)}" for key, value in settings.items()]
+
+
+def _preset(name: str, text: str) -> list[str]:
+    """A preset and what it is."""
+    first, *more = textwrap.wrap(text, _width() - PRESET_COLUMN, max_lines=3, placeholder=" …")
+    return [f"  {name}".ljust(PRESET_COLUMN - 1) + f" {first}", *(" " * PRESET_COLUMN + line for line in more)]
 
 
 def _flags(tree: Any, group: str, prefix: str = "") -> Iterator[Flag]:

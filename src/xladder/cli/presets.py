@@ -12,13 +12,14 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from xladder.cli.help_page import as_words, changes, preset_lines
 from xladder.cli.options import parse, write_json_file
 from xladder.errors import UsageError
 from xladder.families.value import published_atari, published_atari100k, published_marl, published_small
 from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent, protocols
 from xladder.registry import find_workload
-from xladder.settings import as_text, flat
+from xladder.settings import as_text
 
 # The worlds that agents were published in → those agents.
 PUBLISHED: Mapping[str, tuple[PublishedAgent, ...]] = {
@@ -140,20 +141,18 @@ def show_workload(console: Console, name: str, protocol: str | None) -> dict[str
     """Print the presets of a workload by what distinguishes them from the first. Returns them JSON-ready."""
     workload = find_workload(name)
     found = workload.family.presets(workload.name, protocol)
-    default = flat(found["default"])
     console.print(f"{workload.name}: `--preset NAME`, with what differs from `default`", soft_wrap=True)
-    changes = {}
-    for preset, config in found.items():
-        settings = flat(config)
-        changes[preset] = {key: value for key, value in settings.items() if default.get(key) != value}
-        some = [f"{key} {as_text(value)}" for key, value in changes[preset].items()]
-        console.print(f"  {preset:<12} {', '.join(some) or '–'}", soft_wrap=True)
+    changed, about = {}, preset_lines(found, workload.family.about_presets(found))
+    for preset in found:
+        changed[preset] = changes(found, preset)
+        some = ", ".join(as_words(changed[preset]))
+        console.print(f"  {preset:<12} {about[preset]}" + (f"\n  {'':<12} {some}" if some else ""), soft_wrap=True)
     known = [
         names for world, agents in PUBLISHED.items() if _is_in(workload.name, world) for names in protocols(agents)
     ]
     if known and protocol is None:
         console.print(f"Published settings: `--protocol {'`, `--protocol '.join(known)}`.", soft_wrap=True)
-    return {"workload": workload.name, "protocol": protocol, "presets": changes}
+    return {"workload": workload.name, "protocol": protocol, "presets": changed, "about": about}
 
 
 def _is_in(workload: str, world: str) -> bool:

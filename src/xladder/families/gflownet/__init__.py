@@ -14,7 +14,7 @@ from xladder.errors import UsageError
 from xladder.families.gflownet import arrays, conditions, settings_check, summaries
 from xladder.families.gflownet import config as settings
 from xladder.families.gflownet.config import GFlowNetConfig
-from xladder.families.gflownet.presets import presets
+from xladder.families.gflownet.presets import about_presets, presets
 from xladder.protocols import Family, Measurement
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ class GFlowNetFamily(Family):
     describe_score = staticmethod(summaries.describe_score)
 
     presets = staticmethod(presets)
+    about_presets = staticmethod(about_presets)
     lengthened = staticmethod(settings.lengthened)
 
     def traced(self, config: Any) -> tuple[str, ...]:

@@ -41,3 +41,12 @@ PRESETS = {
     # Malkin et al. 2022: words are appended; rewards fall with the number of bits, as in torchgfn's `BitSequence`.
     "append": replace(GFNX, world=replace(LONG, order="append", beta=1.0, distance="bits")),
 }
+ABOUT = {
+    "default": "16 bits in words of 4, MLP, trajectory balance",
+    "transformer": "16 bits in words of 4, a small transformer",
+    "gfnx": "120 bits, trajectory balance, gfnx's settings (Tiapkin et al. 2025)",
+    "gfnx-db": "120 bits, detailed balance, gfnx's settings",
+    "gfnx-subtb": "120 bits, sub-trajectory balance with λ = 1.9 (Madan et al. 2023)",
+    "append": "120 bits, words appended left to right (Malkin et al. 2022)",
+}
+"""What each preset is."""

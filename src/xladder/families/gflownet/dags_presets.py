@@ -35,3 +35,9 @@ PRESETS = {
     # Categories instead of numbers.
     "discrete": replace(DEFAULT, world=WorldConfig(score="bde", samples=500)),
 }
+ABOUT = {
+    "default": "five nodes, 100 samples, Gaussian noise (BGe), modified balance",
+    "published": "five nodes at the sizes of DAG-GFlowNet (Deleu et al. 2022)",
+    "discrete": "five nodes, 500 samples of discrete data (BDe)",
+}
+"""What each preset is."""

@@ -29,3 +29,9 @@ PRESETS = {
     # A two-dimensional grid, which can be drawn in full.
     "demo": replace(DEFAULT, world=WorldConfig(dim=2, side=16), iterations=5000),
 }
+ABOUT = {
+    "default": "8 × 8 cells, trajectory balance, explores nearly to the end",
+    "published": "20⁴ cells, a million trajectories (Malkin et al. 2022)",
+    "demo": "16 × 16 cells, which can be drawn in full",
+}
+"""What each preset is."""

@@ -34,3 +34,10 @@ PRESETS = {
         iterations=10_000,
     ),
 }
+ABOUT = {
+    "default": "4 × 4 spins, set row by row, trajectory balance",
+    "quick": "3 × 3 spins, for a first look",
+    "gfnx": "10 × 10 spins, gfnx's settings with the energy known",
+    "torchgfn": "6 × 6 spins, flow matching, as torchgfn's train_ising.py",
+}
+"""What each preset is."""

@@ -86,6 +86,13 @@ class Config(GFlowNetConfig):
     world: WorldConfig = field(default_factory=WorldConfig)
 
 
+ABOUT = {
+    "default": "trajectory balance for 5,000 iterations",
+    "quick": "1,000 iterations of a smaller network, for a first look",
+}
+"""What each preset is."""
+
+
 def presets(name: str) -> dict[str, Config]:
     """The named settings of a world; `quick` is for a first look."""
     default = Config(WorldConfig(name), iterations=5000)

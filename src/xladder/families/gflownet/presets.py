@@ -23,8 +23,21 @@ WORLDS: dict[str, Mapping[str, GFlowNetConfig]] = {
     "sets": sets_presets.PRESETS,
     "sequences": sequences_presets.PRESETS,
 }
+ABOUT = {
+    "hypergrid": hypergrid_presets.ABOUT,
+    "bits": bits_presets.ABOUT,
+    "dags": dags_presets.ABOUT,
+    "ising": ising_presets.ABOUT,
+    "sets": sets_presets.ABOUT,
+    "sequences": sequences_presets.ABOUT,
+}
 
 
 def presets(name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
     """The presets of a built-in world, or of a user's own."""
     return WORLDS[name] if name in WORLDS else own_presets.presets(name)
+
+
+def about_presets(found: Mapping[str, GFlowNetConfig]) -> Mapping[str, str]:
+    """What each of a world's presets is."""
+    return ABOUT.get(found["default"].name, own_presets.ABOUT)

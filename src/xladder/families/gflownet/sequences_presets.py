@@ -25,3 +25,8 @@ PRESETS = {
         iterations=1_000_000,
     ),
 }
+ABOUT = {
+    "default": "your table, or a small made-up one",
+    "tfbind": "gfnx's settings for TFBind8, whose table you give (Tiapkin et al. 2025)",
+}
+"""What each preset is."""

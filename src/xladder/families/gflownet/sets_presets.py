@@ -26,3 +26,11 @@ PRESETS = {
     "medium": replace(PUBLISHED, world=WorldConfig(items=80, most=60, full=True)),
     "large": replace(PUBLISHED, world=WorldConfig(items=100, most=80, full=True)),
 }
+ABOUT = {
+    "default": "up to 5 of 10 items, trajectory balance",
+    "quick": "up to 3 of 6 items, for a first look",
+    "small": "20 of 30 items, forward-looking balance (Pan et al. 2023)",
+    "medium": "60 of 80 items, forward-looking balance (Pan et al. 2023)",
+    "large": "80 of 100 items, forward-looking balance (Pan et al. 2023)",
+}
+"""What each preset is."""

@@ -13,7 +13,7 @@ from xladder.core.types import Compiled, Params
 from xladder.families.multi_agent import arrays
 from xladder.families.multi_agent import config as settings
 from xladder.families.multi_agent.config import Config
-from xladder.families.multi_agent.presets import presets
+from xladder.families.multi_agent.presets import about_presets, presets
 from xladder.protocols import Family
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class MultiAgentFamily(Family):
     shown = settings.SHOWN
 
     presets = staticmethod(presets)
+    about_presets = staticmethod(about_presets)
     check = staticmethod(settings.check)
     compared = staticmethod(settings.compared)
     missing = staticmethod(settings.lacking)

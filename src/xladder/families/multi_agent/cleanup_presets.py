@@ -181,3 +181,9 @@ PRESETS = {
         epochs=1000,
     ),
 }
+ABOUT = {
+    "default": "the example in sorrel 1.6.0: ten agents on 21 × 31 cells",
+    "sorrel": "the example in sorrel 1.6.0",
+    "demo": "learns within minutes: four agents on 15 × 15 cells, more apples",
+}
+"""What each preset is."""

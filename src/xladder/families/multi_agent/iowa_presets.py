@@ -130,3 +130,9 @@ PRESETS = {
         epochs=1000,
     ),
 }
+ABOUT = {
+    "default": "the example in sorrel 1.6.0: two agents on 20 × 20 cells",
+    "sorrel": "the example in sorrel 1.6.0",
+    "demo": "learns within minutes: 11 × 11 cells with more decks, larger batches",
+}
+"""What each preset is."""

@@ -13,8 +13,19 @@ WORLDS: dict[str, Mapping[str, Config]] = {
     "tag": tag_presets.PRESETS,
     "iowa": iowa_presets.PRESETS,
 }
+ABOUT = {
+    "treasurehunt": treasurehunt_presets.ABOUT,
+    "cleanup": cleanup_presets.ABOUT,
+    "tag": tag_presets.ABOUT,
+    "iowa": iowa_presets.ABOUT,
+}
 
 
 def presets(name: str, protocol: str | None = None) -> Mapping[str, Config]:
     """The presets of a world."""
     return WORLDS[name]
+
+
+def about_presets(found: Mapping[str, Config]) -> Mapping[str, str]:
+    """What each of a world's presets is."""
+    return ABOUT[found["default"].name]

@@ -98,3 +98,9 @@ PRESETS = {
     # Exploration that ends, and a memory of more than a few epochs: agents learn to run within minutes.
     "demo": replace(DEFAULT, learner=replace(DEFAULT.learner, memory=4096, epsilon_decay=0.005), epochs=1000),
 }
+ABOUT = {
+    "default": "the example in sorrel 1.6.0: five agents on 11 × 11 cells",
+    "sorrel": "the example in sorrel 1.6.0",
+    "demo": "learns to run within minutes: a longer memory, exploration that ends",
+}
+"""What each preset is."""

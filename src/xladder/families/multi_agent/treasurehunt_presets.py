@@ -103,3 +103,9 @@ PRESETS = {
         learner=replace(DEFAULT.learner, epsilon=0.6, epsilon_decay=0.0005, batch_size=64),
     ),
 }
+ABOUT = {
+    "default": "five IQN agents on 10 × 10 cells, with one-hot views",
+    "demo": "learns visibly within a minute: smaller batches, less exploration",
+    "sorrel": "the example in sorrel 1.6.0: two agents on 21 × 21 cells that see colours",
+}
+"""What each preset is."""

@@ -14,6 +14,7 @@ from xladder.families.value import arrays, summaries
 from xladder.families.value import config as settings
 from xladder.families.value import presets as named
 from xladder.families.value.config import ValueConfig
+from xladder.families.value.preset_words import about_presets
 from xladder.families.value.torsos import is_own
 from xladder.protocols import Family, Measurement
 
@@ -37,6 +38,7 @@ class ValueFamily(Family):
     shown = summaries.SHOWN
 
     presets = staticmethod(named.presets)
+    about_presets = staticmethod(about_presets)
     bare = staticmethod(named.bare)
     check = staticmethod(named.check)
     check_settings = staticmethod(named.check_settings)
