@@ -3,8 +3,10 @@
 import atexit
 import os
 import shutil
+import sys
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
     # One cache for all workers and for the commands that tests start, which inherit its name: most programs are
@@ -17,6 +19,7 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
 # `make test` adds a flag that saves two fifths of the rest, but changes the last bits of some programs.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 os.environ.update(
+    PATH=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",  # as in an activated environment
     JAX_PLATFORMS="cpu",
     JAX_NUM_CPU_DEVICES="8",
     JAX_NUMPY_RANK_PROMOTION="raise",

@@ -104,6 +104,17 @@ def test_commands_that_are_not_run_make_sense(page, monkeypatch, tmp_path):
                 pytest.fail(f"{block.where}: xladder {' '.join(words)}: {error}")
 
 
+def test_what_make_demo_says_to_type_next_makes_sense(monkeypatch, tmp_path):
+    recipe = re.search(r"^demo:.*?\n\n", (ROOT / "Makefile").read_text(), re.MULTILINE | re.DOTALL)
+    lines = re.findall(r'^\t@echo "(.*)"$', recipe[0], re.MULTILINE)
+    typed = [re.split(r"\s{3,}", line.removeprefix("Next:").strip())[0] for line in lines]
+    assert typed[0] == "source .venv/bin/activate" and len(typed) > 2
+    monkeypatch.chdir(tmp_path)
+    for command in typed[1:]:
+        [words] = words_of(command)
+        check([word for word in words if word != "--help"], monkeypatch)
+
+
 def test_what_is_shown_is_looked_for_in_order():
     printed = "one  1\ntwo 2\nthree 3\n"
     assert missing_line(["one 1", "three …"], printed) is None

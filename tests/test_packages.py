@@ -1,6 +1,8 @@
 """How a missing extra is installed, in this installation."""
 
+import ast
 import json
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -12,6 +14,7 @@ from xladder import registry
 from xladder.cli import compare, doctor
 from xladder.core import packages
 from xladder.plans import plan
+from xladder.runs import folders
 
 
 def installed_from(monkeypatch, told):
@@ -35,6 +38,64 @@ def test_the_line_is_that_of_this_installation(told, expected, tmp_path, monkeyp
     installed_from(monkeypatch, told and {**told, "url": told["url"].replace("{here}", str(tmp_path))})
     monkeypatch.setenv("PATH", "")
     assert packages.install_line("torch") == f"{sys.executable} -m pip install {expected}"
+
+
+def made(path: Path) -> Path:
+    """A file that can be executed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o755)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("beside", "on_path", "expected"),
+    [
+        (True, "own", "xladder"),
+        (True, "link", "xladder"),
+        (True, "other", ".venv/bin/xladder"),  # another installation's
+        (True, "", ".venv/bin/xladder"),
+        (False, "other", "xladder"),  # pip --user
+        (False, "", ".venv/bin/python -m xladder"),
+    ],
+)
+def test_commands_to_type_next_begin_with_what_works(beside, on_path, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / ".venv/bin/python"))
+    own, other = tmp_path / ".venv/bin/xladder", tmp_path / "other/xladder"
+    if beside:
+        made(own)
+    if on_path == "link":
+        other.parent.mkdir()
+        other.symlink_to(own)
+    elif on_path == "other":
+        made(other)
+    monkeypatch.setenv("PATH", {"own": str(own.parent), "": ""}.get(on_path, str(other.parent)))
+    assert packages.program() == expected
+    assert folders.command("eval", Path("runs/x")) == f"{expected} eval runs/x"
+
+
+def test_a_path_with_spaces_is_quoted(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "my env/bin/python"))
+    assert packages.pip_line("triton") == "'my env/bin/python' -m pip install triton"
+    made(tmp_path / "my env/bin/xladder")
+    assert packages.program() == "'my env/bin/xladder'"
+
+
+def test_no_line_that_installs_something_is_for_another_pip():
+    """`pip_line` is the only code that writes one."""
+    source = Path(packages.__file__).parents[1]
+    bare = [file for file in source.rglob("*.py") if re.search(r"pip install [^.`*]", _strings(file))]
+    assert not bare
+
+
+def _strings(file: Path) -> str:
+    """The strings of a module that are not docstrings."""
+    tree = ast.parse(file.read_text())
+    texts = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in texts]
+    return "\n".join(node.value for node in found if isinstance(node.value, str))
 
 
 def test_compare_leaves_out_rungs_whose_package_is_missing(monkeypatch):

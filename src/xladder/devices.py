@@ -7,6 +7,7 @@ import platform
 from pathlib import Path
 from typing import Any, Literal
 
+from xladder.core.packages import pip_line
 from xladder.core.statistics import counted
 from xladder.errors import UsageError
 
@@ -112,5 +113,5 @@ def processor() -> str:
 
 def _unused_gpu() -> str:
     if Path("/dev/nvidia0").exists():
-        return "A GPU is present, but this JAX cannot use it: pip install -U 'jax[cuda13]'"
+        return "A GPU is present, but this JAX cannot use it: " + pip_line("-U 'jax[cuda13]'")
     return ""

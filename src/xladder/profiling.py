@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from xladder.core.packages import pip_line
 from xladder.errors import UsageError
 from xladder.plans import Plan
 from xladder.protocols import Config
@@ -97,7 +98,7 @@ class Profile:
         named = [file for file in self.traces if file.name.startswith(("perfetto", "torch"))] or self.traces
         lines = [f"trace    {named[0]}: open it at https://ui.perfetto.dev"]
         if not RUNGS[self.rung].in_pytorch:
-            lines.append(f"         or: pip install xprof tensorboard; tensorboard --logdir {self.folder}")
+            lines.append(f"         or: {pip_line('xprof tensorboard')}; tensorboard --logdir {self.folder}")
         return lines
 
     def _files(self) -> dict[Path, int]:

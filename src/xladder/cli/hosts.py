@@ -18,6 +18,7 @@ import numpy as np
 from xladder.cli.main import complain, format_error
 from xladder.cli.signals import Debounce, note_signals
 from xladder.cli.tools import ToolOptions
+from xladder.core.packages import program
 from xladder.core.state import Arrays
 from xladder.distributed import cluster
 from xladder.distributed.cluster import Cluster, Membership
@@ -275,10 +276,10 @@ def resume_command(path: Path) -> str:
     """The command that resumes a run of several processes."""
     launched, team = os.environ.get(LAUNCHER), cluster.current()
     if launched or team is None:
-        return f"{launched or 'xladder'} resume {typed(path)}"
+        return f"{launched or program()} resume {typed(path)}"
     among = team.membership
     where = f"--coordinator {among.coordinator} --num-hosts {among.num_hosts} --host-id {among.host_id}"
-    return f"xladder resume {typed(path)} --rung hosts {where} (on each host, with its own id)"
+    return f"{program()} resume {typed(path)} --rung hosts {where} (on each host, with its own id)"
 
 
 def _to_the_end(team: Cluster, call: Callable[[], int]) -> NoReturn:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import shlex
 import signal
 import socket
 import subprocess
@@ -22,6 +21,7 @@ from typing import Any
 from xladder import user_code
 from xladder.cli.hosts import LAUNCHER
 from xladder.cli.options import parse
+from xladder.core.packages import program
 from xladder.distributed.secret import VARIABLE, new_secret, read_secret
 from xladder.errors import PeerLost, UsageError
 from xladder.runs.reading import Unreadable, read_json
@@ -63,7 +63,7 @@ def run(words: Sequence[str]) -> int:
     address = f"127.0.0.1:{free_ports()}"
     trusted = user_code.as_flags()
     secret = {} if read_secret() else {VARIABLE: new_secret()}
-    launcher = shlex.join(["xladder", "launch", "--hosts", str(options.hosts)])
+    launcher = f"{program()} launch --hosts {options.hosts}"
 
     def start(number: int) -> subprocess.Popen:
         where = ["--coordinator", address, "--num-hosts", str(options.hosts), "--host-id", str(number)]

@@ -13,6 +13,7 @@ from rich.table import Table
 from xladder.cli import startup
 from xladder.cli.main import split_workload
 from xladder.cli.options import parse_with_config
+from xladder.core.packages import program
 from xladder.core.statistics import signed
 from xladder.devices import DeviceName
 from xladder.errors import UsageError
@@ -175,7 +176,7 @@ def run_in_terminal(directory: Any) -> int:
         show(line)
     for name, file in (("trials", "trials.csv"), ("picture", "media/sweep.png"), ("agents", "best")):
         show(f"{name:<8} {directory.path / file}")
-    show(f"train it: {outcome.command}")
+    show(f"train it: {outcome.command.replace('xladder', program(), 1)}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import sys
 from importlib import metadata
@@ -29,14 +30,27 @@ def missing_extra(package: str, extra: str) -> UsageError:
 
 def install_line(extra: str) -> str:
     """The command that installs an extra into this installation: its own interpreter, and its folder if it has one."""
-    own = shutil.which("pip") == str(Path(sys.executable).with_name("pip"))
-    pip = "pip" if own else f"{_near(sys.executable)} -m pip"
     folder, editable = _source()
     if folder is None:
-        return f"{pip} install 'xladder[{extra}]'"
+        return pip_line(f"'xladder[{extra}]'")
     near = _near(folder)
     near = near if near == "." or os.path.isabs(near) else f"./{near}"  # or it would be the name of a package
-    return f"{pip} install {'-e ' if editable else ''}'{near}[{extra}]'"
+    return pip_line(f"{'-e ' if editable else ''}'{near}[{extra}]'")
+
+
+def pip_line(what: str) -> str:
+    """The command that installs something into this installation; `what` is quoted for a shell where it has to be."""
+    own = shutil.which("pip") == str(Path(sys.executable).with_name("pip"))
+    pip = "pip" if own else f"{shlex.quote(_near(sys.executable))} -m pip"
+    return f"{pip} install {what}"
+
+
+def program() -> str:
+    """How `xladder` is called from a shell: by its name if that is this installation, else by a path that works."""
+    own, found = Path(sys.executable).with_name("xladder"), shutil.which("xladder")
+    if found and (not own.is_file() or os.path.realpath(found) == os.path.realpath(own)):
+        return "xladder"  # without a script beside the interpreter it was installed elsewhere, as by `pip --user`
+    return shlex.quote(_near(str(own))) if own.is_file() else f"{shlex.quote(_near(sys.executable))} -m xladder"
 
 
 def _source() -> tuple[str | None, bool]:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from xladder.core.compilers import why_no_compiler
+from xladder.core.packages import pip_line
 from xladder.errors import UsageError
 
 Captured = tuple[torch.cuda.CUDAGraph, tuple[Tensor | None, ...], Any]
@@ -37,7 +38,7 @@ def require_compiler(device: str) -> None:
     if why := why_no_compiler(device):
         raise UsageError(f"The rung `compiled` {why}.")
     if device != "cpu" and find_spec("triton") is None:
-        raise UsageError("The rung `compiled` needs triton on a GPU: pip install triton, or use `torch`.")
+        raise UsageError(f"The rung `compiled` needs triton on a GPU: {pip_line('triton')}, or use `torch`.")
 
 
 @contextmanager

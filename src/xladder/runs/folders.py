@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from xladder import user_code
+from xladder.core.packages import program
 from xladder.errors import UsageError, printable
 from xladder.plans import Plan
 from xladder.settings import to_dict
@@ -87,7 +88,7 @@ def command(name: str, folder: Path, plan: Plan | None = None) -> str:
     if user_code.objects_in(settings):  # no command line can name them
         return f"xladder.{ {'eval': 'evaluate'}.get(name, name) }({str(folder)!r}, objects=[…])"
     modules = user_code.modules_in(settings)
-    return f"xladder {name} {typed(folder)}" + "".join(f" --import {module}" for module in modules)
+    return f"{program()} {name} {typed(folder)}" + "".join(f" --import {module}" for module in modules)
 
 
 def typed(folder: Path) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from xladder.core.packages import program
 from xladder.errors import DamagedRun, UsageError, printable
 from xladder.plans import Plan, seed_groups
 from xladder.registry import RUNGS, check_rung, find_rung, options_for
@@ -168,7 +169,7 @@ def refuse_to_replace(directory: RunDirectory) -> None:
     if not directory.writer.path.exists():
         plan, folder = directory.plan, typed(directory.path)
         raise UsageError(
-            f"`{directory.path}` has imported agents and was never trained. To train them: xladder train "
+            f"`{directory.path}` has imported agents and was never trained. To train them: {program()} train "
             f"{plan.workload.name} --config {folder}/config.json --from {folder}"
         )
     raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import metadata, util
 
+from xladder.core.packages import pip_line
 from xladder.errors import UsageError
 
 VERSION = "1.6"
@@ -11,7 +12,7 @@ VERSION = "1.6"
 
 def require_sorrel() -> None:
     """Raise a `UsageError` unless sorrel 1.6 can be imported."""
-    advice = f"install it, on Python 3.12 or newer, with: pip install 'sorrel=={VERSION}.*'"
+    advice = "install it, on Python 3.12 or newer, with: " + pip_line(f"'sorrel=={VERSION}.*'")
     if util.find_spec("sorrel") is None:
         raise UsageError(f"`sorrel` is not installed: {advice}")
     try:
