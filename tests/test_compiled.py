@@ -1,5 +1,6 @@
 """Rung `compiled`: PyTorch compiled makes the run of `torch`; what it cannot do it says in a sentence."""
 
+import json
 import os
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.test_value_rungs import SEVERAL_STEPS
 from xladder.cli.main import main
 from xladder.core.compilers import why_no_compiler
 from xladder.core.state import capture, restore
-from xladder.errors import UsageError
+from xladder.errors import UsageError, XladderError
 from xladder.families.gflownet.host_loop import HostLoop
 from xladder.families.gflownet.torch_backend import Backend
 from xladder.learners import compiled_torch, gflownet_torch, value_torch
@@ -25,6 +26,7 @@ from xladder.learners.compiled_torch import Graph, compile_function, require_com
 from xladder.replay.batch import Batch
 from xladder.rungs import compiled
 from xladder.rungs import torch as torch_rung
+from xladder.runs import compare
 
 CONDITIONAL = replace(TINY_GRID, learner=replace(TINY_GRID.learner, replay="diverse", local_search=2, condition="beta"))
 CONFIGS = {"treasurehunt": TINY, "cartpole": SEVERAL_STEPS, "hypergrid": TINY_GRID, "conditional": CONDITIONAL}
@@ -229,11 +231,48 @@ def test_train_and_compare_without_a_compiler(tmp_path, monkeypatch, capsys):
     assert "needs a C++ compiler, and" in capsys.readouterr().err
     assert not (tmp_path / "run" / "metrics.csv").exists()
 
-    from xladder.cli import compare
-    from xladder.registry import find_workload
 
-    workload = find_workload("hypergrid")
-    assert compare.chosen_rungs(None, workload, TINY_GRID) == ["torch", "hybrid", "sequential", "parallel", "fused"]
+NOT_HERE = "The rung `compiled` needs triton on a GPU: pip install triton, or use `torch`."
+
+
+def refusing(plan):
+    """Measures every rung but `compiled`, which its process refuses, whatever it lacks there."""
+    if plan.rung == "compiled":
+        refused = XladderError(f"On the `compiled` rung: {NOT_HERE}")
+        refused.exit_code = UsageError.exit_code
+        raise refused
+    parts = {"sampling_seconds": 1.0, "update_seconds": 1.0, "compile_seconds": 0.0, "peak_memory_mb": 1}
+    parts |= {"return_first": 0.0, "return_last": 0.0} | dict.fromkeys(plan.workload.family.last_measured)
+    return {"device": "cpu", "rung": plan.rung, "seconds_per_iteration": 2.0, "note": "", "learning": True} | parts
+
+
+OTHERS = ["torch", "hybrid", "sequential", "parallel", "fused"]
+
+
+def test_a_comparison_goes_on_without_compiled(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(compare, "measure_apart", refusing)
+    found = compare.compare("hypergrid", iterations=2)
+    assert [row["rung"] for row in found["rows"]] == OTHERS and found["left_out"] == {"compiled": NOT_HERE}
+    assert found["reference"] == "torch"
+    with pytest.raises(XladderError, match="needs triton"):  # asked for by name
+        compare.compare("hypergrid", ["torch", "compiled"], iterations=2)
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["compare", "hypergrid", "--iterations", "2", "--json", "found.json"]) == 0
+    assert f"`compiled` is left out. {NOT_HERE}" in " ".join(capsys.readouterr().out.split())
+    written = json.loads((tmp_path / "found.json").read_text())
+    assert [row["rung"] for row in written["rows"]] == OTHERS and written["left_out"] == {"compiled": NOT_HERE}
+
+
+def test_other_failures_of_compiled_end_a_comparison(monkeypatch):
+    def failing(plan):
+        if plan.rung == "compiled":
+            raise XladderError("On the `compiled` rung: it was killed")
+        return refusing(plan)
+
+    monkeypatch.setattr(compare, "measure_apart", failing)
+    with pytest.raises(XladderError, match="it was killed"):
+        compare.compare("hypergrid", iterations=2)
 
 
 def test_a_pytorch_that_cannot_compile_is_named(monkeypatch):
@@ -266,9 +305,57 @@ def test_a_compiler_that_fails_is_a_sentence(tmp_path):
     assert "could not compile this: " in done.stderr and "Traceback" not in done.stderr
 
 
-def test_comparisons_are_with_the_faster_pytorch(monkeypatch):
-    from xladder.runs import compare
+class OfAGpu:
+    """Stands for PyTorch's streams and graphs; whatever is captured ends in another error, as on a GPU."""
 
+    def __init__(self, *_, **__):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        if error:
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (
+            RuntimeError("CUDA error: operation not permitted when stream is capturing\nCUDA kernel errors might be"),
+            "could not capture this as a CUDA graph: CUDA error: operation not permitted when stream is capturing. No",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+            "The GPU has no memory left for this: CUDA out of memory. Tried to allocate 2.00 GiB. Use a smaller batch.",
+        ),
+    ],
+)
+def test_a_capture_that_fails_is_a_sentence(error, sentence, monkeypatch):
+    for name in ("Stream", "current_stream", "CUDAGraph", "stream", "graph"):
+        monkeypatch.setattr(torch.cuda, name, OfAGpu)
+    calls = []
+
+    def synchronises():
+        calls.append(1)
+        if len(calls) > compiled_torch.WARM_UPS:
+            raise error
+
+    with pytest.raises(UsageError) as caught, compiled_torch.refused_in_a_sentence():
+        Graph(synchronises)()
+    assert sentence in str(caught.value)
+
+
+def test_a_failure_of_our_own_stays_one():
+    with pytest.raises(RuntimeError, match="shapes"), compiled_torch.refused_in_a_sentence():
+        raise RuntimeError("shapes do not fit")
+
+
+def test_comparisons_are_with_the_faster_pytorch(monkeypatch):
     times = {"torch": 3.0, "compiled": 2.0, "fused": 1.0}
     monkeypatch.setattr(
         compare,

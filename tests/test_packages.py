@@ -99,7 +99,7 @@ def _strings(file: Path) -> str:
 
 
 def test_compare_leaves_out_rungs_whose_package_is_missing(monkeypatch):
-    monkeypatch.setattr(compare, "is_installed", lambda package: package != "torch")
+    monkeypatch.setattr("xladder.runs.compare.is_installed", lambda package: package != "torch")
     workload, config = registry.find_workload("hypergrid"), plan("hypergrid").config
     assert compare.chosen_rungs(None, workload, config) == ["sequential", "parallel", "fused"]
 

@@ -16,8 +16,7 @@ from rich.table import Table
 from xladder.cli.main import split_workload
 from xladder.cli.options import check_writable, parse_with_config, print_line, write_json_file
 from xladder.cli.signals import cleaned_up
-from xladder.core.compilers import why_no_compiler
-from xladder.core.packages import install_line, is_installed
+from xladder.core.packages import install_line
 from xladder.core.statistics import signed
 from xladder.devices import DeviceName
 from xladder.errors import UsageError
@@ -57,7 +56,7 @@ def run(words: Sequence[str]) -> int:
     workload = find_workload(name)
     about = f"Compare rungs on {workload.name}: {workload.summary}."
     options, config = parse_with_config(CompareOptions, workload, rest, "xladder compare", about, compared=True)
-    rungs = chosen_rungs(options.rungs, workload, config, options.mesh, options.device or "cpu")
+    rungs = chosen_rungs(options.rungs, workload, config, options.mesh)
     chosen: dict[str, Any] = {"seed": options.seed, "seeds": options.seeds, "device": options.device, "config": config}
     # All plans are checked before anything is printed or written.
     plans = [plan(name, rung, options=options_of(rung, options.mesh), **chosen) for rung in rungs]
@@ -74,20 +73,19 @@ def run(words: Sequence[str]) -> int:
     check_writable(chart)
 
     from xladder.pictures.curves import draw_bars
-    from xladder.runs.compare import compare, summarise
+    from xladder.runs.compare import compare, rungs_without_package, summarise
 
     print_line(console, headline(workload, config, options.seeds))
     if options.rungs is None and (lacking := rungs_without_package()):
         line = install_line(str(RUNGS[lacking[0]].extra))
         print_line(console, f"Without the rungs {', '.join(lacking)}, which need PyTorch: {line}")
-    elif options.rungs is None and (why := why_no_compiler(options.device or "cpu")):
-        print_line(console, f"Without the rung `compiled`, which {why}.")
     # On a signal, the measuring process has to end as well, not only this one.
     with cleaned_up(), console.status(f"measuring {rungs[0]}") as status:
         rows: list[dict[str, Any]] = []
 
         def write_rows() -> None:
-            left = rungs[len(rows) :]
+            measured = {row["rung"] for row in rows}
+            left = [rung for rung in rungs if rung not in measured]
             write_json_file(options.json, summarise(plans[0], rows) | ({"not_measured": left} if left else {}))
 
         def on_row(row: dict[str, Any]) -> None:
@@ -97,12 +95,20 @@ def run(words: Sequence[str]) -> int:
             if str(options.json) != "-":  # a rung may take hours, and the next one may fail
                 write_rows()
             print_line(console, f"{row['rung']} done: {row[time_key] * 1000:.1f} ms per {workload.tick}. {row['note']}")
-            waiting = rungs[rungs.index(row["rung"]) + 1 :]
+            follow(row["rung"])
+
+        def on_left_out(rung: str, why: str) -> None:
+            print_line(console, f"`{rung}` is left out. {why}")
+            follow(rung)
+
+        def follow(rung: str) -> None:
+            waiting = rungs[rungs.index(rung) + 1 :]
             status.update(f"measuring {waiting[0]}" if waiting else "drawing")
 
         time_key = f"seconds_per_{workload.tick}"
         try:
-            found = compare(name, rungs, on_row, options.mesh, **chosen)
+            given = None if options.rungs is None else rungs
+            found = compare(name, given, on_row, options.mesh, on_left_out=on_left_out, **chosen)
         except BaseException:
             if str(options.json) == "-" and rows:
                 write_rows()
@@ -132,29 +138,17 @@ def run(words: Sequence[str]) -> int:
     return 0
 
 
-def chosen_rungs(
-    text: str | None, workload: Workload, config: Config, mesh: str | None = None, device: str = "cpu"
-) -> list[str]:
+def chosen_rungs(text: str | None, workload: Workload, config: Config, mesh: str | None = None) -> list[str]:
     """The rungs the user names, or all that can run this config here."""
     if text is None:
-        missing = {**workload.missing, **workload.family.missing(config)}
-        available = [name for name in RUNGS if name not in missing]
-        names = [name for name in available if RUNGS[name].one_device or (mesh and name == "mesh")]
-        if why_no_compiler(device):
-            names = [name for name in names if name != "compiled"]
-        lacking = rungs_without_package()
-        names = [name for name in names if name not in lacking]
+        from xladder.runs.compare import default_rungs
+
+        names = default_rungs(workload, config, mesh)
     else:
         names = [name.strip() for name in text.split(",") if name.strip()]
     if not names:
         raise UsageError(f"`--rungs` is empty. There are: {', '.join(RUNGS)}.")
     return [find_rung(name, workload).name for name in names]
-
-
-def rungs_without_package() -> list[str]:
-    """The rungs on one device whose package is not installed."""
-    extras = {name: rung.extra for name, rung in RUNGS.items() if rung.one_device and rung.extra}
-    return [name for name, extra in extras.items() if not is_installed(extra)]
 
 
 def headline(workload: Workload, config: Config, seeds: int) -> str:

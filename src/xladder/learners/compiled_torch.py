@@ -41,16 +41,32 @@ def require_compiler(device: str) -> None:
         raise UsageError(f"The rung `compiled` needs triton on a GPU: {pip_line('triton')}, or use `torch`.")
 
 
+class CaptureFailed(RuntimeError):
+    """A function that runs on the GPU could not be captured as a CUDA graph."""
+
+
 @contextmanager
 def refused_in_a_sentence() -> Iterator[None]:
-    """Turn a failure to compile into a `UsageError` that says what failed."""
-    from torch._dynamo.exc import BackendCompilerFailed
+    """Turn a failure to compile or to capture into a `UsageError` that says what failed."""
+    from torch._dynamo.exc import TorchDynamoException
 
     try:
         yield
-    except BackendCompilerFailed as error:
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise UsageError(f"PyTorch could not compile this: {reason.strip()[:200].rstrip('.')}. Use `torch`.") from error
+    except torch.OutOfMemoryError as error:
+        raise UsageError(f"The GPU has no memory left for this: {_first_line(error)}. Use a smaller batch.") from error
+    except CaptureFailed as error:
+        raise UsageError(
+            f"PyTorch could not capture this as a CUDA graph: {_first_line(error)}. Nothing in it may wait for the "
+            "GPU, as `.item()`, `.cpu()` and conditions on tensors do. Use `torch`."
+        ) from error
+    except TorchDynamoException as error:
+        raise UsageError(f"PyTorch could not compile this: {_first_line(error)}. Use `torch`.") from error
+
+
+def _first_line(error: BaseException) -> str:
+    """The first line of what an error says, without a full stop at its end."""
+    line = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return line.strip()[:200].rstrip(".")
 
 
 def compile_function(function: Callable[..., Any], dynamic: bool = False) -> Callable[..., Any]:
@@ -103,7 +119,14 @@ class Graph:
                 self.function(*places)
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # Other threads, such as JAX's, may use the GPU meanwhile.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            outputs = self.function(*places)
+        try:
+            # Other threads, such as JAX's, may use the GPU meanwhile.
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                outputs = self.function(*places)
+        except RuntimeError as error:  # the same calls succeeded before
+            first: BaseException = error
+            while first.__context__:  # ending a capture that has failed fails again
+                first = first.__context__
+            kind = torch.OutOfMemoryError if isinstance(first, torch.OutOfMemoryError) else CaptureFailed
+            raise kind(_first_line(first)) from error
         return graph, places, outputs

@@ -13,10 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from xladder import user_code
+from xladder.core.packages import is_installed
 from xladder.devices import DeviceName
 from xladder.errors import UsageError, XladderError
 from xladder.plans import Plan, allow_imports, plan
-from xladder.registry import RUNGS, find_rung, find_workload, options_of
+from xladder.registry import RUNGS, Workload, find_rung, find_workload, options_of
 from xladder.runs.environment import versions
 from xladder.runs.plan_files import describe_plan
 from xladder.settings import to_dict
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
 
 def compare(
     workload: str | object,
-    rungs: Sequence[str] = ("torch", "compiled", "hybrid", "sequential", "parallel", "fused"),
+    rungs: Sequence[str] | None = None,
     on_row: Callable[[dict[str, Any]], None] | None = None,
     mesh: str | None = None,
     *,
+    on_left_out: Callable[[str, str], None] | None = None,
     seed: int = 0,
     seeds: int | Sequence[int] = 1,
     preset: str = "default",
@@ -45,9 +47,11 @@ def compare(
 
     Args:
         workload: As in `train`.
-        rungs: Keys of `xladder.RUNGS`.
+        rungs: Keys of `xladder.RUNGS`; all single-device rungs that can run this if not given. Then `compiled` is left
+            out where PyTorch has nothing to compile with, or cannot compile this.
         on_row: Called with every row as it is measured.
         mesh: The device mesh, for the rung of that name.
+        on_left_out: Called with `compiled` and the reason where it is left out.
         seed: The first seed.
         seeds: Number of consecutive seeds, or a list of seeds; times are then per seed.
         preset: The named settings to start from.
@@ -63,37 +67,51 @@ def compare(
         rungs they are timed after the last tick, when trajectories may be longer than during training; there an update
         is a tick less its sampling, and None if sampling by itself took longer than the tick. `speedup` is
         relative to the faster of the rows `torch` and `compiled`, which `reference` names; both are None if there is
-        neither. `return_last` is a mean over seeds, as are the exact measurements of a GFlowNet; `…_ci95` is the half
-        width of its 95 % interval, and `…_per_seed` has the values.
+        neither. `left_out` says which rung was left out and why, if one was. `return_last` is a mean over seeds, as
+        are the exact measurements of a GFlowNet; `…_ci95` is the half width of its 95 % interval, and `…_per_seed` has
+        the values.
     """
     allow_imports(imports)
     name = names.name_of(workload)
+    found = find_workload(name)
+    mine: dict[str, Any] = {"seed": seed, "seeds": seeds, "device": device, "preset": preset, "protocol": protocol}
+    mine |= {"config": config, **fields}
+    named = rungs is not None
+    if rungs is None:
+        rungs = default_rungs(found, plan(workload, **mine).config, mesh)
     rungs = list(dict.fromkeys([rungs] if isinstance(rungs, str) else rungs))
     for rung in rungs:
-        find_rung(rung, find_workload(name))
-    plans = [
-        plan(
-            workload,
-            rung,
-            seed=seed,
-            seeds=seeds,
-            device=device,
-            preset=preset,
-            protocol=protocol,
-            config=config,
-            options=options_of(rung, mesh),
-            **fields,
-        )
-        for rung in rungs
-    ]
+        find_rung(rung, found)
+    plans = [plan(workload, rung, options=options_of(rung, mesh), **mine) for rung in rungs]
     if not plans:
         raise UsageError("`--rungs` is empty: give some, separated by commas.")
     rows: list[dict[str, Any]] = []
+    left_out: dict[str, str] = {}
     for one in plans:
-        rows.append(measure_apart(one))
-        if on_row:
-            on_row(rows[-1])
-    return summarise(plans[0], rows)
+        try:
+            rows.append(measure_apart(one))
+        except XladderError as error:
+            if named or one.rung != "compiled" or error.exit_code != UsageError.exit_code:
+                raise
+            left_out[one.rung] = str(error).removeprefix(f"On the `{one.rung}` rung: ")
+            if on_left_out:
+                on_left_out(one.rung, left_out[one.rung])
+        else:
+            if on_row:
+                on_row(rows[-1])
+    return summarise(plans[0], rows) | ({"left_out": left_out} if left_out else {})
+
+
+def default_rungs(workload: Workload, config: Config, mesh: str | None = None) -> list[str]:
+    """The rungs on one device that can run this config with the packages that are installed; `mesh` if it is given."""
+    missing = {*workload.missing, *workload.family.missing(config), *rungs_without_package()}
+    return [name for name in RUNGS if name not in missing and (RUNGS[name].one_device or (mesh and name == "mesh"))]
+
+
+def rungs_without_package() -> list[str]:
+    """The rungs on one device whose package is not installed."""
+    extras = {name: rung.extra for name, rung in RUNGS.items() if rung.one_device and rung.extra}
+    return [name for name, extra in extras.items() if not is_installed(extra)]
 
 
 def summarise(plan: Plan, rows: list[dict[str, Any]]) -> dict[str, Any]:
