@@ -4,10 +4,13 @@ import re
 
 import pytest
 
+from xladder.cli import compare, help_page, inspect, parity, sweep, train
 from xladder.cli.main import COMMANDS, main
+from xladder.cli.options import _flags_of, check_flags
 from xladder.errors import UsageError
 from xladder.families.value import presets as named
 from xladder.foreign_names import COMMANDS_ELSEWHERE, NAMES, field_names
+from xladder.registry import find_workload
 from xladder.settings import updated
 
 
@@ -34,6 +37,17 @@ from xladder.settings import updated
         ("cartpole --buffer-size 1000", "it is called `--learner.memory` here."),
         ("atari/pong --steps 1000", "There is no `--steps`: it is called `--frames` here."),
         ("treasurehunt --steps 10", "There is no `--steps`: it is called `--epochs` here."),
+        ("cartpole --batchsize 3", "There is no `--batchsize`: it is called `--learner.batch-size` here."),
+        ("cartpole --learningrate 3", "it is called `--learner.lr` here."),
+        ("cartpole --gama 0.9", "There is no `--gama` here: did you mean `--learner.gamma`?"),
+        ("cartpole --btach-size=3", "did you mean `--learner.batch-size`?"),
+        ("cartpole --no-double", "did you mean `--learner.no-double`?"),
+        ("cartpole --presett dqn", "There is no `--presett` here: did you mean `--preset`?"),
+        ("cartpole --xyzzy 1", "There is no `--xyzzy` here: `xladder train cartpole --help` lists all flags."),
+        ("minatar/pong", "There is no world `minatar/pong`. Did you mean `atari/pong` or `pong`?"),
+        ("gymnasium/acrobot", "Did you mean `acrobot`?"),
+        ("MinAtar/Breakout-v1", "There is no world `MinAtar/Breakout-v1`: it is called `minatar/breakout` here."),
+        ("MinAtar/SpaceInvaders-v0", "it is called `minatar/spaceinvaders` here."),
         ("treasurehunt --learning-rate 1e-3", "it is called `--learner.lr` here."),
     ],
 )
@@ -45,11 +59,31 @@ def test_the_command_line_gives_the_right_name(words, said, capsys, tmp_path, mo
 
 
 @pytest.mark.parametrize(
+    "options",
+    [train.TrainOptions, compare.CompareOptions, sweep.SweepOptions, inspect.InspectOptions, parity.ParityOptions],
+)
+def test_no_flag_there_is_is_taken_for_a_typing_error(options):
+    config = named.presets("cartpole")["default"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "10000")
+        shown = help_page.page("xladder train", "", find_workload("cartpole"), {}, options, config, ["--help-all"])
+    words = re.findall(r"^  (?:-\w, )?(--[a-z][\w.-]*)", shown, re.MULTILINE)
+    assert len(words) > 50
+    check_flags(
+        [*words, *(word.replace("--", "--no-", 1) for word in words if "." not in word)],
+        set(_flags_of(options)),
+        config,
+    )
+
+
+@pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"learner": {"learning_rate": 1e-3}}, "no field `learner.learning_rate`: it is called `learner.lr` here."),
         ({"learning_rate": 1e-3}, "no field `learning_rate`: it is called `learner.lr` here."),
         ({"gamma": 0.9}, "no field `gamma`: it is called `learner.gamma` here."),
+        ({"gama": 0.9}, "There is no field `gama`. Did you mean `learner.gamma`?"),
+        ({"batchsize": 9}, "no field `batchsize`: it is called `learner.batch_size` here."),
         ({"total_timesteps": 10}, "it is called `steps` here."),
         ({"world": {"n_envs": 10}}, "no field `world.n_envs`: it is called `world.num_envs` here."),
         ({"learner": {"learning_rat": 1e-3}}, "There is no field `learner.learning_rat`."),

@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from xladder.errors import nearest
+
 _LENGTH = ("steps", "frames", "epochs", "iterations")
 # Our field, or the first of several that a workload has → names in CleanRL, Stable-Baselines3, Dopamine, DQN Zoo,
 # PureJaxQL, Tianshou and RLlib.
@@ -101,6 +103,21 @@ def field_names(config: Any, prefix: str = "") -> Iterator[str]:
 
 def own_name(name: str, known: Collection[str]) -> str | None:
     """Our name of a setting, among those known, for a name from another library or without its group; else None."""
-    last = name.replace("-", "_").rpartition(".")[2]
-    candidates = [*NAMES.get(last, ()), *(field for field in known if field.rpartition(".")[2] == last)]
+    last = _squashed(name)
+    candidates = [*_SQUASHED.get(last, ()), *(field for field in known if _squashed(field) == last)]
     return next((field for field in candidates if field in known and field != name), None)
+
+
+def likely_name(name: str, known: Collection[str]) -> str | None:
+    """The setting, among those known, that a mistyped name without its group most likely stands for; else None."""
+    last_names = {_squashed(field): field for field in sorted(known, reverse=True)}
+    near = nearest(_squashed(name), last_names, 0.75)
+    return last_names[near] if near else None
+
+
+def _squashed(name: str) -> str:
+    """The last part of a name, without its group or what is between words."""
+    return name.rpartition(".")[2].replace("-", "").replace("_", "")
+
+
+_SQUASHED = {_squashed(other): ours for other, ours in NAMES.items()}

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from xladder.errors import UsageError, need, unknown
-from xladder.foreign_names import field_names, own_name
+from xladder.foreign_names import field_names, likely_name, own_name
 
 T = TypeVar("T")
 MOST_COUNT = 2**31 - 1  # arrays are indexed with 32 bits
@@ -81,6 +81,8 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "", outside: Col
         if name not in fields:
             if right := own_name(name, {where + field for field in field_names(config)}) or own_name(flag, outside):
                 raise UsageError(f"There is no field `{flag}`: it is called `{right}` here.")
+            if "." not in flag and (right := likely_name(name, set(field_names(config)))):
+                raise UsageError(f"There is no field `{flag}`. Did you mean `{right}`?")
             raise unknown("field", flag, [where + f for f in fields])
         if dataclasses.is_dataclass(hints[name]):
             if not isinstance(value, Mapping):

@@ -19,7 +19,7 @@ from rich.console import Console
 from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError, printable
-from xladder.foreign_names import field_names, flag_elsewhere, own_name
+from xladder.foreign_names import field_names, flag_elsewhere, likely_name, own_name
 from xladder.plans import fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import MOST_EPISODES, chosen
@@ -136,11 +136,13 @@ def parse_with_config(
 
 
 def _flags_of(options: Any) -> Iterator[str]:
-    """The names of a command's own options, nested ones by their last name."""
-    for name, kind in get_type_hints(options).items():
-        if dataclasses.is_dataclass(kind):
-            yield from _flags_of(kind)
+    """The names of a command's own options and their flags, nested ones by their last name."""
+    for name, kind in get_type_hints(options, include_extras=True).items():
+        inner, marks = getattr(kind, "__origin__", kind), getattr(kind, "__metadata__", ())
+        if dataclasses.is_dataclass(inner):
+            yield from _flags_of(inner)
         yield name
+        yield from (mark.name.replace("-", "_") for mark in marks if getattr(mark, "name", None))
 
 
 def check_flags(words: Sequence[str], options: Collection[str], config: Config) -> None:
@@ -152,7 +154,19 @@ def check_flags(words: Sequence[str], options: Collection[str], config: Config) 
         if not word.startswith("--") or name in fields or name in options:
             continue
         if right := own_name(name, fields):
-            raise UsageError(f"There is no `--{flag}`: it is called `--{right.replace('_', '-')}` here.")
+            raise UsageError(f"There is no `--{flag}`: it is called `--{_as_flag(right)}` here.")
+        off, bare = name.startswith("no_"), name.removeprefix("no_")
+        if "." in flag or bare in fields or bare in options:
+            continue
+        likely = (own_name(bare, fields) if off else None) or likely_name(bare, {*fields, *options})
+        if likely in fields:  # tyro says it of the command's own options
+            raise UsageError(f"There is no `--{flag}` here: did you mean `--{_as_flag(likely, off)}`?")
+
+
+def _as_flag(field: str, off: bool = False) -> str:
+    """A setting as its flag, or as the flag that turns it off."""
+    group, dot, last = field.replace("_", "-").rpartition(".")
+    return f"{group}{dot}{'no-' if off else ''}{last}"
 
 
 def _understood(rung: str, options: RungOptions) -> RungOptions:

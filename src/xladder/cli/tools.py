@@ -22,10 +22,11 @@ class ToolOptions:
     """Debugging and profiling."""
 
     debug: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """nans, checkify, nojit, keys, transfers or compiles, separated by commas: see docs/how-to/debugging.md."""
+    """Checks, separated by commas: nans (where the first arises), checkify (indices and divisions too), nojit (print
+    works anywhere), keys (used twice), transfers (implicit ones) or compiles (each, and why)."""
     profile: int | None = None
-    """Number of ticks to trace, after the first chunk, for TensorBoard and Perfetto: see docs/how-to/profiling.md."""
-
+    """Number of ticks to trace, after the first chunk, for TensorBoard and Perfetto; a line at the end says how to open
+    it."""
     timings: bool = False
     """Print where the time of the whole command went, and where compiled programs are kept."""
 

@@ -226,6 +226,8 @@ def _check_other_libraries(name: str) -> None:
     id = re.fullmatch(r"((?:[A-Za-z0-9_]+/)?)([A-Za-z0-9-]+?)(?:NoFrameskip|Deterministic)?(?:-ram)?-v\d+", name)
     if id is None or _squash(name) in _GYMNAX or any(_squash(name) == _squash(left) for left in GYMNAX_LEFT_OUT):
         return
+    if known := _GYMNAX.get(_squash(id[1] + id[2])):  # `MinAtar/Breakout-v1`
+        raise UsageError(f"There is no world `{name}`: it is called `{known.name}` here.")
     if id[1].lower() == "ale/" or (not id[1] and _squash(id[2]) in _ATARI):
         raise UsageError(
             f"There is no world `{name}`: it is called `atari/{find_atari(id[2])}` here. Frame skip and sticky actions "
@@ -284,8 +286,16 @@ def _unknown_world(name: str) -> UsageError:
     near = nearest(_squash(name), spellings, 0.65)
     hint = f" Did you mean `{spellings[near]}`?" if near else ""
     hint = f" Did you mean one of {', '.join(dict.fromkeys(group))}?" if group else hint
+    worlds = [*WORLDS_OF_OUR_OWN, *(f"atari/{game}" for game in ATARI_GAMES), *GYMNAX]
+    same = [world for world in worlds if _same_game(world, name)]
+    hint = f" Did you mean {' or '.join(f'`{world}`' for world in same)}?" if same and not group else hint
     kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "gym/ID", "jaxmarl/NAME"])
     return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and module:Name of your own. {_LISTED}")
+
+
+def _same_game(world: str, name: str) -> bool:
+    """Whether a name is that of a world but for its group: `minatar/pong`."""
+    return "/" in name and _squash(world.rpartition("/")[2]) == _squash(name.rpartition("/")[2])
 
 
 def _squash(name: str) -> str:
