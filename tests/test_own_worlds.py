@@ -1,5 +1,6 @@
 """Worlds of one's own, by name and as objects: on every rung, in child processes, and everything that is wrong."""
 
+import hashlib
 import json
 import os
 import subprocess
@@ -297,6 +298,8 @@ def test_a_run_directory_imports_nothing_by_itself_and_a_changed_world_is_notice
     (tmp_path / "mazes.py").write_text(WORLD + "\n# another maze\n")
     done = run_xladder(tmp_path, "eval", "run", "--episodes", "2", "--import", "mazes")
     assert done.returncode == 2 and "has changed since" in done.stderr and "--changed-code" in done.stderr
+    now = hashlib.sha256((tmp_path / "mazes.py").read_bytes()).hexdigest()
+    assert f"(SHA-256 then {config['code']['mazes'][:8]}…, now {now[:8]}…)" in done.stderr
     (tmp_path / "mazes.py").unlink()
     done = run_xladder(tmp_path, "eval", "run", "--import", "mazes")
     assert done.returncode == 2 and "There is no module `mazes`" in done.stderr

@@ -416,7 +416,19 @@ def test_deep_settings_are_refused_in_a_sentence(depth, run, capsys):
         Source(run, "run").describe(10)
 
 
-def test_changed_code_is_named_without_its_digest(tmp_path):
+def test_a_changed_module_is_told_by_both_digests_and_a_forged_one_is_not_shown(tmp_path, monkeypatch):
+    (tmp_path / "own_maze.py").write_text("x = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(user_code, "_named", {"own_maze": None})
+    user_code.import_module("own_maze")
+    now = user_code.digest("own_maze")
+    for recorded, shown in ("0" * 64, "00000000…"), ("\x1b[2J" * 20, "not known"):
+        with pytest.raises(UsageError, match="has changed") as error:
+            user_code.check_unchanged({"own_maze": recorded}, "a run", {"world": "jax/own_maze:Maze"})
+        assert f"(SHA-256 then {shown}, now {now[:8]}…)" in str(error.value) and "\x1b" not in str(error.value)
+
+
+def test_a_changed_table_is_named_without_its_digest(tmp_path):
     file = tmp_path / "table.csv"
     file.write_text("x")
     digest = user_code.digest(str(file))

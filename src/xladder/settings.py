@@ -25,6 +25,10 @@ RENAMED = {
 }
 
 
+class RenamedFields(UsageError):
+    """Fields of a config by old names; the message gives the new ones."""
+
+
 def to_dict(config: Any) -> dict[str, Any]:
     """Convert a dataclass, nested or not, to JSON-ready dicts."""
     return dataclasses.asdict(config)
@@ -71,13 +75,16 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "", outside: Col
     Returns:
         The new config.
     """
+    if not where and (old := _renamed(config, changes)):
+        raise RenamedFields(
+            f"{', '.join(f'`{flag}` is called `{RENAMED[flag]}`' for flag in old)} now: rename "
+            f"{'it' if len(old) == 1 else 'them'} in the config."
+        )
     hints = get_type_hints(type(config))
     fields = {f.name for f in dataclasses.fields(config)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for name, value in changes.items():
         flag = f"{where}{name}"
-        if name not in fields and flag in RENAMED:
-            raise UsageError(f"`{flag}` is called `{RENAMED[flag]}` now: rename it in the config.")
         if name not in fields:
             if right := own_name(name, {where + field for field in field_names(config)}) or own_name(flag, outside):
                 raise UsageError(f"There is no field `{flag}`: it is called `{right}` here.")
@@ -91,6 +98,18 @@ def updated(config: T, changes: Mapping[str, Any], where: str = "", outside: Col
         else:
             values[name] = _checked(hints[name], value, flag)
     return dataclasses.replace(config, **values)  # type: ignore[type-var]
+
+
+def _renamed(config: Any, changes: Mapping[str, Any], where: str = "") -> list[str]:
+    """All fields in changes, also in nested ones, that a config has under another name now."""
+    found: list[str] = []
+    for name, value in changes.items():
+        inner = getattr(config, name, None)
+        if isinstance(value, Mapping) and dataclasses.is_dataclass(inner):
+            found += _renamed(inner, value, f"{where}{name}.")
+        elif f"{where}{name}" in RENAMED and not hasattr(config, name):
+            found.append(f"{where}{name}")
+    return found
 
 
 def check_counts(config: Any, where: str = "", most: int = MOST_LENGTH) -> None:

@@ -38,6 +38,7 @@ NAME = re.compile(
     r"(?:(?P<source>[A-Za-z]+)/)?(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<attribute>[A-Za-z_][\w.-]*)"
     rf"(?:@(?P<digest>[0-9a-f]{{{DIGITS}}}))?"
 )
+DIGEST = re.compile("[0-9a-f]{64}")
 GROUPS = {"world": "xladder.worlds", "torso": "xladder.torsos", "workload": "xladder.workloads"}
 
 _named: dict[str, None] = {}
@@ -372,15 +373,17 @@ def check_unchanged(recorded: Mapping[str, str], where: str, settings: Any) -> N
 
     Args:
         recorded: Digests by name, from the run's config.
-        where: The run, for error messages, which may be shown to others: they say nothing of what is in a file.
+        where: The run, for error messages, which may be shown to others: they say nothing of what is in a table.
         settings: Its settings as plain data; only what they name is looked at.
     """
     for name in dict.fromkeys(_files_in(settings)):
         now = digest(name) if name in recorded else None
         if now and now != recorded[name] and not _changes_accepted:
+            before = f"{recorded[name][:DIGITS]}…" if DIGEST.fullmatch(recorded[name]) else "not known"
+            which = "" if is_table(name) else f" (SHA-256 then {before}, now {now[:DIGITS]}…)"
             raise UsageError(
-                f"`{name}` has changed since `{where}` was made. To use it anyway, add `--changed-code` (in Python: "
-                "`changed_code=True`)."
+                f"`{name}` has changed since `{where}` was made{which}. To use it anyway, add `--changed-code` "
+                "(in Python: `changed_code=True`)."
             )
 
 

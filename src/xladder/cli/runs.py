@@ -90,8 +90,8 @@ def show(console: Console, found: Sequence[RunInfo]) -> None:
         table.add_row(*(Text(row[head], style=STYLES[one.state] if head == "state" else "") for head in heads))
     console.print(table)
     for one in found:
-        if one.problem:
-            console.print(f"{printable(one.name)}: {printable(one.problem)}", soft_wrap=True)
+        if one.problem or one.note:
+            console.print(f"{printable(one.name)}: {printable(one.problem or one.note)}", soft_wrap=True)
 
 
 def cells(one: RunInfo) -> dict[str, str]:

@@ -41,6 +41,7 @@ from xladder.runs.folders import RUNS, WORD, command, file_name, new_folder
 from xladder.runs.locks import Lock
 from xladder.runs.plan_files import describe_plan, read_config, read_run_plan, run_metadata
 from xladder.runs.reading import Unreadable, links_below, read_json, special_below
+from xladder.runs.upgrades import is_old_run, refuse_to_resume
 from xladder.settings import MOST_COUNT, MOST_EPISODES
 from xladder.trainer import OnNan
 
@@ -140,6 +141,8 @@ class RunDirectory:
         found = read_run_plan(folder)
         keeping = read_keeping(folder / "config.json")
         refuse_links(folder)
+        if is_old_run(folder):
+            refuse_to_resume(folder, found.workload.name)
         try:
             lock = Lock(folder / "lock")
             for name in ("media", "checkpoints"):  # empty folders get lost where a run is copied file by file

@@ -19,6 +19,7 @@ from xladder.core.state import flatten
 from xladder.errors import UsageError
 from xladder.runs.locks import is_held
 from xladder.runs.reading import Unreadable, is_regular, read_bytes, read_json, why
+from xladder.runs.upgrades import NOTE, current_names, is_old, steps_per_tick
 
 State = Literal["running", "finished", "stopped", "diverged", "damaged"]
 STATES: tuple[State, ...] = get_args(State)
@@ -59,6 +60,8 @@ class RunInfo:
     """Mean return in the last rows of its metrics."""
     problem: str = ""
     """What is wrong with a damaged one."""
+    note: str = ""
+    """What to know about one that is whole, such as the older version that wrote it."""
 
     @property
     def score(self) -> float | None:
@@ -179,7 +182,7 @@ def read_info(path: Path, name: str | None = None) -> RunInfo:
     except Unreadable as error:
         state: State = "running" if is_held(path / "lock") else "damaged"  # its config may not be written yet
         return RunInfo(path, name, state, started=started, problem=str(error))
-    table, problem = _read_tail(path)
+    table, problem, old = _read_tail(path, settings)
     problem = problem or _incomplete(path, table)
     return RunInfo(
         path,
@@ -196,6 +199,7 @@ def read_info(path: Path, name: str | None = None) -> RunInfo:
         _evaluation(path),
         table.get("return"),
         problem,
+        NOTE if old and not problem else "",
     )
 
 
@@ -312,28 +316,31 @@ def _started(path: Path) -> float:
     return 0.0
 
 
-def _read_tail(path: Path) -> tuple[dict[str, float], str]:
-    """Steps, seconds and mean return at the end of metrics.csv, and what is wrong with it, if something is."""
-    file = path / "metrics.csv"
+def _read_tail(path: Path, settings: Mapping[str, Any]) -> tuple[dict[str, float], str, bool]:
+    """Steps, seconds and mean return at the end of metrics.csv, what is wrong with it, and whether 0.1 wrote it."""
+    file, old = path / "metrics.csv", False
     try:
         header = read_bytes(file, 0, 4096).partition(b"\n")[0].decode("ascii").strip().split(",")
+        old, header = is_old(header), current_names(header)
         text = read_bytes(file, -TAIL_BYTES, TAIL_BYTES).decode("ascii")
         lines = text[: text.rfind("\n") + 1].splitlines()[-TAIL_ROWS:]
         rows = [cells for line in lines if len(cells := line.split(",")) == len(header) and cells[0] != "seed"]
         if not rows:
-            return {}, ""
-        place = {name: header.index(name) for name in ("steps", "seconds")}
+            return {}, "", old
+        place = {name: header.index(name) for name in ("steps", "seconds")[old:]}
         found = {name: float(rows[-1][i]) for name, i in place.items()} | {"tick": float(rows[-1][1])}
+        if old and (each := steps_per_tick(settings)):
+            found["steps"] = each * (found["tick"] + 1)
         mean = _mean_return(header, rows)
         if not all(map(math.isfinite, found.values())):
             raise ValueError
     except FileNotFoundError:
-        return {}, ""  # nothing has been trained yet
+        return {}, "", old  # nothing has been trained yet
     except OSError as error:
-        return {}, f"metrics.csv {why(error)}"
+        return {}, f"metrics.csv {why(error)}", old
     except (ValueError, OverflowError):  # also numbers whose sum no float holds
-        return {}, "metrics.csv is not a table that xladder wrote"
-    return found | ({} if mean is None else {"return": mean}), ""
+        return {}, "metrics.csv is not a table that xladder wrote", old
+    return found | ({} if mean is None else {"return": mean}), "", old
 
 
 def _incomplete(path: Path, table: Mapping[str, float]) -> str:

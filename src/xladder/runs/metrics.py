@@ -25,6 +25,7 @@ from xladder.devices import memory_of_machine
 from xladder.errors import DamagedRun
 from xladder.runs.events import EventsFile
 from xladder.runs.reading import MOST_TABLE_BYTES, Unreadable, inside
+from xladder.runs.upgrades import current_names
 
 MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seeds
 ROWS_AT_ONCE = 4096
@@ -187,7 +188,8 @@ class Table(NamedTuple):
     seeds: list[int]
     """The seeds, in the order they were written, which is the plan's."""
     columns: dict[str, np.ndarray]
-    """Name → float [seed, row]; nan where a cell is empty or a seed ended earlier. With `steps` and `seconds`."""
+    """Name → float [seed, row]; nan where a cell is empty or a seed ended earlier. With `seconds`, and `steps`
+    unless version 0.1 wrote the table."""
     ends: np.ndarray = np.zeros((0, 0), int)
     """Ticks at the end of each row, int [seed, row]; 0 where a seed ended earlier."""
     ticks_per_row: int = 1
@@ -218,10 +220,10 @@ def read_table(path: Path, tick: str) -> Table:
 
 
 def parse_header(line: bytes) -> list[str]:
-    """The names of the columns; a `ValueError` if they are not in ASCII, or far too long."""
+    """The names of the columns, by their names of today; a `ValueError` if they are not in ASCII, or far too long."""
     if len(line) > MOST_LINE:
         raise ValueError(f"its first row has more than {MOST_LINE:,} bytes")
-    return line.decode("ascii").rstrip("\r\n").split(",")
+    return current_names(line.decode("ascii").rstrip("\r\n").split(","))
 
 
 def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
@@ -229,7 +231,7 @@ def parse_rows(header: Sequence[str], text: bytes) -> np.ndarray:
     if not text:
         return np.empty((0, len(header)))
     if "seconds" not in header:
-        raise ValueError("it was written by an older version of xladder: train again")
+        raise ValueError("there is no column 'seconds'")
     for empty in (b",,", b",\r", b",\n"):  # the C parser of NumPy, which is fast, does not take empty cells
         while empty in text:
             text = text.replace(empty, b",nan" + empty[1:])

@@ -19,6 +19,7 @@ from xladder.runs.groups import Group, same_experiment
 from xladder.runs.listing import RunInfo
 from xladder.runs.metrics import Table, read_table
 from xladder.runs.reading import Unreadable, is_regular, read_bytes
+from xladder.runs.upgrades import add_steps
 
 Axis = Literal["steps", "seconds", "frames"]
 AXES: tuple[Axis, ...] = get_args(Axis)
@@ -80,6 +81,9 @@ def read_overlay(groups: Sequence[Group], x: Axis, y: str) -> Overlay:
             if y not in table.columns:
                 skipped.append(f"{printable(run.name)} is skipped: it has no column {printable(y)}.")
                 continue
+            if x != "seconds" and not np.isfinite(table.columns["steps"]).any():
+                skipped.append(f"{printable(run.name)} is skipped: it has no numbers of steps, so use `--x seconds`.")
+                continue
             values, smooth = smooth_column(table, y)
             smoothed |= smooth
             for line in _lines(run, table, y, values, x, frames, SMOOTHED if smooth else 0.0):
@@ -135,6 +139,7 @@ def read_metrics(run: RunInfo) -> Table:
     table = read_table(file, header[1] if len(header) > 1 else "")
     if not table.seeds:
         raise Unreadable("it has no metrics yet")
+    add_steps(table.columns, table.ends, run.settings)
     if not set(table.seeds) <= set(run.seeds):
         raise Unreadable("metrics.csv has seeds that config.json does not have")
     return table

@@ -16,7 +16,8 @@ from xladder.errors import UsageError, printable
 from xladder.plans import Plan, make_plan, plan_to_show
 from xladder.registry import RungOptions
 from xladder.runs.reading import Unreadable, read_json
-from xladder.settings import to_dict
+from xladder.runs.upgrades import CAN, is_old_run
+from xladder.settings import RenamedFields, to_dict
 from xladder.worlds.table_files import only_recorded
 
 NOT_OF_THE_RUN = ("rung", "device", "options", "code")  # a resumed run may change these and is still the same run
@@ -57,7 +58,16 @@ def run_metadata(plan: Plan) -> dict[str, Any]:
 def read_run_plan(folder: Path) -> Plan:
     """Read the plan of a run directory."""
     path = _config_of(folder)
-    return parse_plan(_read_file(path), f"`{path}`")
+    try:
+        return parse_plan(_read_file(path), f"`{path}`")
+    except RenamedFields as error:
+        if not is_old_run(folder):
+            raise
+        names = str(error).removesuffix(" in the config.")
+        raise UsageError(
+            f"`{path}` was written by xladder 0.1. {names} in a copy of the run. Then this version can {CAN} it, and "
+            "train its agents on in a new run (`train --from`). Only xladder 0.1 can resume it."
+        ) from None
 
 
 def read_run_settings(folder: Path) -> dict[str, Any]:
