@@ -366,7 +366,7 @@ def test_the_same_seed_is_the_same_run_on_every_rung(trained):
 def test_seeds_all_at_once_are_seeds_one_after_another(trained):
     """As they are laid out on a GPU, and on a CPU."""
     population = trained["fused"].run
-    program = replace(population.program, mapped=True, unroll=2)
+    program = replace(population.program, mapped=True)
     assert not population.program.mapped
     counters, runs = program.init_counters(), jax.jit(jax.vmap(program.init))(jnp.arange(2))
     tick = jax.jit(program.tick)

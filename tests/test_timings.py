@@ -15,7 +15,7 @@ from tests.conftest import TINY_CART
 from xladder import program_cache, stopwatch
 from xladder.cli.main import main
 from xladder.core import compiling
-from xladder.core.compiling import GRAPHS, IN_GRAPHS, LEVEL, options_for
+from xladder.core.compiling import GPU_OPTIONS, LEVEL, options_for
 from xladder.training import train
 from xladder.worlds import late_imports
 
@@ -122,16 +122,17 @@ print(sorted({"torch", "pandas", "seaborn", "scipy.stats", "matplotlib.pyplot"} 
 
 @pytest.mark.parametrize(
     ("platform", "expected"),
-    [("cpu", {LEVEL: 2}), ("gpu", {GRAPHS: IN_GRAPHS, "xla_gpu_graph_min_graph_size": 1}), ("tpu", None)],
+    [("cpu", {LEVEL: 2}), ("gpu", GPU_OPTIONS), ("tpu", None)],
 )
 def test_how_xla_compiles_for_a_device(platform, expected, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
     assert options_for(platform) == expected
-    monkeypatch.setenv("XLA_FLAGS", f"--{LEVEL}=0 --{GRAPHS}=FUSION")
+    monkeypatch.setenv("XLA_FLAGS", " ".join(f"--{name}=0" for name in (LEVEL, *GPU_OPTIONS)))
     assert options_for(platform) is None
 
 
 def test_an_option_that_xla_does_not_know_is_not_given(monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "")
-    monkeypatch.setattr(compiling, "IN_GRAPHS", "FUSION,NO_SUCH_COMMAND")
-    assert options_for("gpu") is None
+    unknown = {"xla_gpu_no_such_option": 1, "xla_gpu_command_buffer_scheduling_mode": "NO_SUCH_MODE"}
+    monkeypatch.setattr(compiling, "GPU_OPTIONS", GPU_OPTIONS | unknown)
+    assert options_for("gpu") == {name: value for name, value in GPU_OPTIONS.items() if name not in unknown}

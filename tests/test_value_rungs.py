@@ -18,7 +18,6 @@ from xladder.families.value import evaluation as value_evaluation
 from xladder.families.value import gym_presets as gym
 from xladder.families.value import gymnax_presets as gymnax
 from xladder.families.value import summaries
-from xladder.families.value.acting import MOST_UNROLLED
 from xladder.families.value.learner_config import LearnerConfig
 from xladder.replay.history import eligible
 from xladder.rungs import fused, hybrid, parallel, sequential
@@ -271,7 +270,7 @@ def test_a_seed_in_a_population_is_the_seed_alone(several_steps):
 def test_how_a_program_is_laid_out_does_not_change_the_learner(outcomes):
     """As for a GPU: all seeds at once, updates side by side, no branch for hard updates or the start of learning."""
     _, found = outcomes
-    program = replace(found["fused"].run.program, mapped=True, unroll=MOST_UNROLLED)
+    program = replace(found["fused"].run.program, mapped=True)
     counters, runs = jax.jit(lambda seeds: (program.init_counters(), jax.vmap(program.init)(seeds)))(jnp.arange(2, 4))
     tick, rows = jax.jit(program.tick), []
     for _ in range(TICKS):

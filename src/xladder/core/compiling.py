@@ -8,9 +8,13 @@ from functools import cache
 from typing import Any
 
 LEVEL = "xla_backend_optimization_level"
-GRAPHS, SMALLEST_GRAPH = "xla_gpu_enable_command_buffer", "xla_gpu_graph_min_graph_size"
-IN_GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
-"""XLA's default, and loops."""
+GPU_OPTIONS = {
+    # XLA's default, and loops.
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE",
+    "xla_gpu_graph_min_graph_size": 1,
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+}
+"""See `options_for`."""
 
 
 @cache  # so that a second run with the same settings reuses the compiled functions
@@ -42,24 +46,32 @@ def options_for(platform: str) -> dict[str, Any] | None:
     same bits, and compiles in nine tenths of the time, or a quarter of it where an unrolled loop grows large.
 
     On a GPU the host decides after every iteration of a loop whether there is another, unless loops are part of CUDA
-    graphs, which XLA can do, but not by default. An iteration of CartPole then takes 0.073 ms instead of 0.089, one of
-    the hypergrid 0.33 instead of 0.39.
+    graphs, which XLA can do, but not by default. Nor does it, by default, let kernels of a graph run side by side that
+    do not need each other's results. Both together make an iteration of CartPole's DQN take 0.039 ms instead of 0.089,
+    with the same bits (docs/benchmarks/speed.md).
     """
     given = os.environ.get("XLA_FLAGS", "")
     if platform == "cpu":
         return None if LEVEL in given else {LEVEL: 2}
     if platform in ("gpu", "cuda"):
-        return None if GRAPHS in given or not _accepts(GRAPHS, IN_GRAPHS) else {GRAPHS: IN_GRAPHS, SMALLEST_GRAPH: 1}
+        wanted = {name: value for name, value in GPU_OPTIONS.items() if name not in given}
+        return _accepted(tuple(wanted.items())) or None
     return None
 
 
 @cache
-def _accepts(option: str, value: str) -> bool:
-    """Whether this version of XLA knows an option and its value; one that it does not know is an error."""
+def _accepted(options: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """The options that this version of XLA knows, with values that it knows; the others would be errors."""
+    if _accepts(options):
+        return dict(options)
+    return dict(option for option in options if _accepts((option,)))
+
+
+def _accepts(options: tuple[tuple[str, Any], ...]) -> bool:
     import jax
 
     try:
-        jax.jit(lambda x: x, compiler_options={option: value}).lower(0.0).compile()
+        jax.jit(lambda x: x, compiler_options=dict(options)).lower(0.0).compile()
     except jax.errors.JaxRuntimeError:
         return False
     return True

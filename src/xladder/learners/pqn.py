@@ -104,13 +104,11 @@ class PQNLearner:
         params = jax.tree.map(lambda p, step: p - lr * step, agent.params, steps)
         return agent._replace(params=params, opt_state=opt_state), loss
 
-    def learn(
-        self, agent: Agent, batch: RolloutBatch, orders: jax.Array, left: Array, unroll: int = 1
-    ) -> tuple[Agent, jax.Array]:
+    def learn(self, agent: Agent, batch: RolloutBatch, orders: jax.Array, left: Array) -> tuple[Agent, jax.Array]:
         """One update per row of `orders`, int32 [K, B'], the indices of its minibatch. Also returns the mean loss."""
 
         def update(agent: Agent, order: jax.Array) -> tuple[Agent, jax.Array]:
             return self.update(agent, jax.tree.map(lambda x: x[order], batch), left)
 
-        agent, losses = jax.lax.scan(update, agent, orders, unroll=min(unroll, orders.shape[0]))
+        agent, losses = jax.lax.scan(update, agent, orders)
         return agent, losses.mean()

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.lax import dynamic_update_index_in_dim
+from jax.sharding import Sharding, SingleDeviceSharding
 
 from xladder.core import words
 from xladder.core.compiling import options_for
@@ -60,12 +62,17 @@ class FusedRun(ProgramRun):
             counters, runs, rows = jax.lax.fori_loop(0, ticks, body, (counters, runs, rows))
             return counters, runs, words.unpack(rows, row)
 
-        self._init = init
-        with jax.default_device(device):
-            self.begin(seeds, hyperparams)
+        with jax.default_device(device), ThreadPoolExecutor(1) as thread:
+            given = np.asarray(seeds, np.int32), hyperparams
+            shardings = self.shardings(init, *given)
+            self._init = jax.jit(init, out_shardings=shardings, compiler_options=options_for(device.platform))
+            state = jax.tree.map(_placed, self._init.eval_shape(*given), shardings)
+            # Compiling one takes as long as compiling the other, and neither needs what the other computes.
+            beginning = thread.submit(self.begin, seeds, hyperparams)
             begun = time.perf_counter()
-            self.chunk = compiler.program(self.spread(chunk), (0, 1), self.counters, self.runs, np.int32(0))
+            self.chunk = compiler.program(self.spread(chunk), (0, 1), *state, np.int32(0))
             self.compile_seconds = time.perf_counter() - begun
+            beginning.result()
 
     def begin(self, seeds: Sequence[int], hyperparams: Any = None) -> None:
         """Start afresh with as many seeds, without compiling again.
@@ -76,7 +83,7 @@ class FusedRun(ProgramRun):
         """
         self.seeds = tuple(seeds)
         with jax.default_device(self.device):
-            self.counters, self.runs = self.place(self._init, np.asarray(seeds, np.int32), hyperparams)
+            self.counters, self.runs = self._init(np.asarray(seeds, np.int32), hyperparams)
 
     # The `mesh` rung overrides these, to shard the same chunk over several devices.
 
@@ -84,10 +91,11 @@ class FusedRun(ProgramRun):
         """The workload's program for this device."""
         return config.family.program_for(config, self.device.platform, self.seeds)
 
-    def place(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
-        """Initialise counters and population on the device."""
-        placed: tuple[Any, Any] = jax.jit(init, compiler_options=options_for(self.device.platform))(seeds, hyperparams)
-        return placed
+    def shardings(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
+        """Where the counters and the population lie."""
+        place = SingleDeviceSharding(self.device)
+        found: tuple[Any, Any] = jax.tree.map(lambda _: place, jax.eval_shape(init, seeds, hyperparams))
+        return found
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
         """Shard a function of counters, population and number of ticks."""
@@ -134,6 +142,11 @@ class FusedRun(ProgramRun):
         whole = timed(lambda: self.advance(SAMPLED_TICKS))
         each = SAMPLED_TICKS * len(self.seeds)
         return {"sampling": sampling / each, "update": the_rest(whole, sampling) / each}
+
+
+def _placed(leaf: jax.ShapeDtypeStruct, sharding: Sharding) -> jax.ShapeDtypeStruct:
+    """An array that will have this shape and lie there."""
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding, weak_type=leaf.weak_type)
 
 
 def start(

@@ -22,7 +22,6 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from xladder.core.compiling import options_for
 from xladder.protocols import Config
 from xladder.rungs import layout
 from xladder.rungs.device_mesh import DeviceDataParallel, describe, make_mesh, own_device
@@ -54,14 +53,13 @@ class MeshRun(FusedRun):
         size = self.mesh.shape[layout.DATA]
         return replace(alone, data_parallel=DeviceDataParallel(size)) if size > 1 else alone
 
-    def place(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
-        """Initialise the counters, replicated, and the population, sharded."""
+    def shardings(self, init: Callable[..., Any], seeds: np.ndarray, hyperparams: Any) -> tuple[Any, Any]:
+        """Where the counters, replicated, and the population, sharded, lie."""
         counters, runs = jax.eval_shape(init, seeds, hyperparams)
         self.axes = PartitionSpec(), layout.axes(self.config, runs)
-        shardings = jax.tree.map(self.where, (jax.tree.map(lambda _: PartitionSpec(), counters), self.axes[1]))
-        jitted = jax.jit(init, out_shardings=shardings, compiler_options=options_for(self.device.platform))
-        placed: tuple[Any, Any] = jitted(seeds, hyperparams)
-        return placed
+        axes = jax.tree.map(lambda _: PartitionSpec(), counters), self.axes[1]
+        found: tuple[Any, Any] = jax.tree.map(self.where, axes)
+        return found
 
     def spread(self, chunk: Callable[..., Any]) -> Callable[..., Any]:
         """Shard a function of counters, population and number of ticks. Its metrics come out as [T, S, …]."""

@@ -151,11 +151,13 @@ USUAL = Compiler()
 
 
 def platform_of(arguments: Any) -> str:
-    """The kind of device that arrays are on."""
+    """The kind of device that arrays are on, or will be."""
     import jax
 
-    placed = (leaf for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array))
-    found = next((device.platform for array in placed for device in array.devices()), None)
+    placed = (
+        leaf.sharding for leaf in jax.tree.leaves(arguments) if isinstance(leaf, jax.Array | jax.ShapeDtypeStruct)
+    )
+    found = next((device.platform for sharding in placed if sharding for device in sharding.device_set), None)
     return found or jax.default_backend()
 
 

@@ -37,8 +37,6 @@ from xladder.nets.value import ValueNet
 from xladder.replay import history
 from xladder.worlds.envs import Envs, EnvSpec, Step, available
 
-MOST_UNROLLED = 5  # updates that are unrolled on a GPU, where every loop iteration waits for the host
-
 
 class Seen(NamedTuple):
     """The observations of N envs."""
@@ -99,13 +97,12 @@ class ActingProgram(Portable):
     """Base class: a network that acts in envs of a world.
 
     The rung chooses the layout: `mapped`, whether seeds are vectorised; `patches`, how convolutions are computed;
-    `unroll`, how many updates are unrolled. `envs` are the worlds, if they are inside the program.
+    `envs` are the worlds, if they are inside the program.
     """
 
     config: ValueConfig
     mapped: bool = True
     patches: bool = True
-    unroll: int = 1
     envs: Envs | None = None
     data_parallel: DataParallel = SINGLE
     """How envs, replay memories and batches are sharded over devices."""
@@ -116,9 +113,9 @@ class ActingProgram(Portable):
     def for_platform(cls, config: ValueConfig, platform: str, seeds: Sequence[int] = (0,)) -> Self:
         """The program laid out for a kind of device, with the worlds inside.
 
-        On a CPU seeds learn one after another; on a GPU all at once, with several updates unrolled per loop
-        iteration. Convolutions are matrix products over patches on both: XLA has no fast convolution inside a loop on
-        a CPU, and on a GPU products, unlike convolutions, are captured in one graph that is launched at once.
+        On a CPU seeds learn one after another; on a GPU all at once. Convolutions are matrix products over patches on
+        both: XLA has no fast convolution inside a loop on a CPU, and on a GPU products, unlike convolutions, are
+        captured in one graph that is launched at once.
         """
         envs = config.world.inside(seeds[0])
         return cls.for_device(config, platform, envs)
@@ -128,7 +125,7 @@ class ActingProgram(Portable):
         """The program laid out for a kind of device, with the given worlds inside, or none."""
         if platform == "cpu":
             return cls(config, mapped=False, envs=envs)
-        return cls(config, mapped=True, unroll=MOST_UNROLLED, envs=envs)
+        return cls(config, mapped=True, envs=envs)
 
     def carried(self, runs: Any) -> Any:
         """The part of a population that a checkpoint holds: all but env states that only an emulator has."""

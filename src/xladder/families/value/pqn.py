@@ -104,7 +104,7 @@ class Program(ActingProgram):
         def learn(run: TrainState, rollout: Rollout) -> tuple[TrainState, jax.Array]:
             batch = self.pqn.prepare(run.agent.hyperparams, rollout)
             orders = self.draw_orders(run.key, counters.tick)
-            agent, loss = self.pqn.learn(run.agent, batch, orders, self.left(counters.tick), self.unroll)
+            agent, loss = self.pqn.learn(run.agent, batch, orders, self.left(counters.tick))
             return run._replace(agent=self.with_rollout(agent, rollout, run.seen)), loss
 
         def one(run: TrainState) -> tuple[TrainState, Ended, jax.Array]:

@@ -267,7 +267,7 @@ class Program(ActingProgram):
             agents, outputs = one(agents, jax.tree.map(lambda x: x[0], samples[1:]))
             losses, errors = jax.tree.map(lambda x: x[None], outputs)
         else:
-            agents, (losses, errors) = jax.lax.scan(one, agents, samples[1:], unroll=self.unroll)
+            agents, (losses, errors) = jax.lax.scan(one, agents, samples[1:])
         return agents, losses, errors
 
     def sample_indices(
