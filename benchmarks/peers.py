@@ -109,7 +109,7 @@ class Sizes:
 
 
 SIZES = {
-    "gpu": Sizes(),
+    "gpu": Sizes(dqn_slow=20_000),
     "cpu": Sizes(dqn_seeds=4, pqn=81_920, hunt=40, hunt_slow=40, hunt_seeds=(4, 20), grid_seeds=4, batch=64),
     "tiny": Sizes(11_000, 11_000, 2, 8192, 1, 12, 12, (2, 12), 100, 50, 2, 16),
 }
@@ -165,14 +165,14 @@ class Rows:
 
         return Row(case, f"{peer} on {where}" if where else peer, call, length, seeds, peer)
 
-    def ours(self, case: str, rung: str, length: int, seeds: int = 1, **plan: object) -> Row:
-        """A row of ours."""
+    def ours(self, case: str, rung: str, length: int, seeds: int = 1, name: str = "", **plan: object) -> Row:
+        """A row of ours, called by its rung if it has no other name."""
         words = json.dumps({"rung": rung, "seeds": seeds, "device": self.device, **plan})
 
         def call() -> dict:
             return peer_row(rung, [sys.executable, str(HERE / "our_side.py"), words], self.limit)
 
-        return Row(case, rung, call, length, seeds)
+        return Row(case, name or rung, call, length, seeds)
 
     def cartpole(self) -> Iterator[Row]:
         """DQN at the settings of PureJaxRL and CleanRL."""
@@ -211,6 +211,11 @@ class Rows:
         for rung, seeds, epochs in rows:
             changes = treasurehunt.settings(s.batch, epochs)
             yield self.ours(case, rung, epochs, seeds, workload="treasurehunt", changes=changes)
+        if self.device == "gpu":
+            seeds, epochs = s.hunt_seeds
+            changes = treasurehunt.settings(s.batch, epochs, precision="bfloat16")
+            name = "fused in bfloat16"
+            yield self.ours(case, "fused", epochs, seeds, name, workload="treasurehunt", changes=changes)
         for where in ("cuda", "cpu") if self.device == "gpu" else ("cpu",):
             words = [SCRIPT["sorrel"], "--device", where, "--batch", str(s.batch), "--epochs", "8"]
             yield self.of_peer(case, "sorrel", words, s.hunt_slow, where=where)
