@@ -6,6 +6,8 @@
     python benchmarks/peers.py --make                          prints how each peer's environment is made
     python benchmarks/peers.py --table FILE                    a file of results as the table of the docs
 
+Rows go into the file of results in the place of earlier ones of the same name; the others stay as they are.
+
 A peer has an environment of its own, `build/environments/NAME` (or below `--environments`): a Python in `bin/python`
 and, where the peer is a script rather than a package, its repository in `src`. If the folder has an executable `py`,
 that is the Python of every peer without one. A peer that is not there is a row that says so, with the line that
@@ -26,24 +28,13 @@ from pathlib import Path
 
 import hypergrid
 import treasurehunt
+from peer_tables import CASES, RULES, markdown, merged, runs, show
 from rich.console import Console
-from rich.table import Table
 from rounds import measured_on, peer_row
 
 from xladder import devices
 from xladder.runs.disk import write_json
 
-RULES = """Fairness:
-- Settings are the peer's own, and ours are set to them; the peer's code is unchanged, but for names that newer versions
-  of JAX, gymnax and Gymnasium took away.
-- Logging, evaluation and pictures are off on both sides. What a peer reports while it trains stays on the device.
-- The best of a peer's modes counts: on CPU and GPU, every number of threads, each way to get log-probabilities.
-- Every row is its own process, one after another; no compiled programs are cached. `whole` is the process from its
-  start until the agents are trained. With a ≈ it is start-up plus length over rate, for scripts that try several modes.
-- Peers in PyTorch are LeanRL's kind at best, so our rung `compiled` (torch.compile, CUDA graphs) stands for that.
-- Score: mean return of the last tenth of training; on the hypergrid the learned log Z. Treasure hunt is timed with a
-  fixed ε; what it learns is compared by `sorrel_learning.py`.
-- Memory: the peak on the GPU, or of the process on a CPU."""
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE.parent / "build" / "environments"
 LACKS = """import sys, importlib.util
@@ -159,7 +150,7 @@ class Rows:
 
         def call() -> dict:
             if why := self.missing(peer):
-                return {"error": f"missing ({why}): {made(peer, self.folder)}"}
+                return {"error": f"missing ({why}): {made(peer, self.folder)}", "not_run": True}
             found = peer_row(peer, [self.python(peer), *words], self.limit, **variables)
             return {"error": f"{found['error']}; made by {made(peer, self.folder)}"} if "error" in found else found
 
@@ -236,16 +227,6 @@ class Rows:
             yield self.of_peer(case, peer, [SCRIPT[peer], *words], iterations)
 
 
-CASES = {
-    "cartpole": ("CartPole, DQN: 10 envs, batch 128, an update every 10 steps", "steps"),
-    "minatar": ("MinAtar Breakout, PQN: 128 envs, rollouts of 32", "steps"),
-    "hypergrid": ("hypergrid 20⁴: trajectory balance, batch 16", "iterations"),
-    "treasurehunt": (
-        "treasure hunt: five agents that observe together (sorrel's: in turn), batch 64 on a CPU",
-        "epochs",
-    ),
-}
-
 TIMED = ("treasurehunt", "hypergrid")  # a few of their epochs or iterations, after learning has started
 
 
@@ -263,12 +244,17 @@ def rate_of(row: Row, found: dict) -> float:
     return row.seeds * row.length / found["train_seconds"]
 
 
+def about(row: Row) -> dict:
+    """What is known of a row before it is measured."""
+    return {"case": row.case, "name": row.name, "peer": row.peer, "seeds": row.seeds, "length": row.length}
+
+
 def measured(row: Row) -> dict:
     """Train a row, and bring what it printed to the columns of the table."""
     found = row.call()
-    facts = {"case": row.case, "name": row.name, "peer": row.peer, "seeds": row.seeds, "length": row.length}
+    facts = about(row)
     if "error" in found:
-        return facts | {"error": found["error"]}
+        return facts | {key: found[key] for key in ("error", "not_run") if key in found}
     rate = rate_of(row, found)
     whole = found.get("whole_seconds") or found["process_seconds"]
     tries_modes = "start_seconds" in found and "whole_seconds" not in found
@@ -277,77 +263,6 @@ def measured(row: Row) -> dict:
     score = found.get("log_z", found.get("logZ")) if row.case in TIMED else found.get("return")
     columns = {"rate": rate, "whole_seconds": whole, "whole_estimated": tries_modes, "score": score}
     return facts | columns | {"compile_seconds": found.get("compile_seconds"), "printed": found}
-
-
-def with_ratios(rows: list[dict]) -> list[dict]:
-    """Add how many times faster ours are than the best peer with as many seeds, or with one."""
-    for row in rows:
-        peers = [r for r in rows if r["case"] == row["case"] and r["peer"] and "rate" in r]
-        alike = [r for r in peers if r["seeds"] == row["seeds"]] or peers
-        if alike and not row["peer"] and "rate" in row:
-            row["times_best_peer"] = row["rate"] / max(r["rate"] for r in alike)
-            quickest = min(r["whole_seconds"] / r["length"] / r["seeds"] for r in alike)
-            row["times_best_peer_whole"] = quickest / (row["whole_seconds"] / row["length"] / row["seeds"])
-    return rows
-
-
-def show(rows: list[dict], console: Console) -> None:
-    """The rules and the table."""
-    console.print(RULES, highlight=False, markup=False)
-    for case, (title, unit) in CASES.items():
-        mine = [row for row in rows if row["case"] == case]
-        if not mine:
-            continue
-        table = Table(title=title, title_justify="left")
-        for head in ("", "seeds", unit, f"{unit}/s", "× peer", "compile s", "whole s", "× peer, whole", "score", "MB"):
-            table.add_column(head, justify="right" if head else "left")
-        for row in mine:
-            if "error" not in row:
-                table.add_row(*cells(row))
-        console.print(table)
-        for row in mine:
-            if "error" in row:
-                console.print(f"{row['name']}: {row['error']}", highlight=False, markup=False, soft_wrap=True)
-
-
-HEAD = ("", "seeds", "length", "per second", "× best peer", "compile, s", "whole, s", "score", "MB")
-
-
-def markdown(rows: list[dict]) -> str:
-    """The table of a file of results for the docs."""
-    text = f"| {' | '.join(HEAD)} |\n|{'---|' * len(HEAD)}\n"
-    for case, (title, unit) in CASES.items():
-        mine = [row for row in rows if row["case"] == case and "error" not in row]
-        if not mine:
-            continue
-        text += f"| **{title}** |{' |' * (len(HEAD) - 1)}\n"
-        for row in mine:
-            name, seeds, length, rate, times, compiling, whole, _, score, memory = cells(row)
-            shown = name if row["peer"] else f"`{name}`"
-            text += (
-                f"| {' | '.join([shown, seeds, f'{length} {unit}', rate, times, compiling, whole, score, memory])} |\n"
-            )
-    return text
-
-
-def cells(row: dict) -> list[str]:
-    """A row as text."""
-
-    def number(value: float | None, form: str) -> str:
-        return "" if value is None else form.format(value)
-
-    return [
-        row["name"],
-        str(row["seeds"]),
-        f"{row['length']:,}",
-        f"{row['rate']:,.0f}" if row["rate"] > 50 else f"{row['rate']:.1f}",
-        number(row.get("times_best_peer"), "{:.2f}"),
-        number(row["compile_seconds"], "{:.1f}"),
-        "≈ " * row["whole_estimated"] + f"{row['whole_seconds']:.1f}",
-        number(row.get("times_best_peer_whole"), "{:.2f}"),
-        number(row["score"], "{:.1f}"),
-        f"{row['printed']['peak_memory_mb']:,.0f}",
-    ]
 
 
 def main() -> None:
@@ -368,7 +283,8 @@ def main() -> None:
         parser.error(f"there is no case {', '.join(sorted(unknown))}: choose from {', '.join(CASES)}")
     folder, console = options.environments.absolute(), Console(width=140)
     if options.table:
-        print(markdown(json.loads(options.table.read_text())["rows"]), end="")
+        rows = json.loads(options.table.read_text())["rows"]
+        print(markdown(rows), *(f"From {run}\n" for run in runs(rows)), sep="", end="")
         return
     if options.make:
         for peer in PEERS:
@@ -378,7 +294,8 @@ def main() -> None:
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     paths = [str(HERE.parent / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
-    out = options.out or HERE / "results" / f"peers-{options.device}.json"
+    out = options.out or HERE / ("../build/peers-tiny.json" if options.tiny else f"results/peers-{options.device}.json")
+    before = json.loads(out.read_text()) if out.exists() else {}
     rows: list[dict] = []
     facts = measured_on(devices.find(options.device)) | {"rules": RULES}
     maker = Rows(options.device, SIZES["tiny" if options.tiny else options.device], folder, options.limit)
@@ -388,19 +305,14 @@ def main() -> None:
             if names and not names & {row.name, row.peer}:
                 continue
             late = time.perf_counter() - begun > options.seconds
-            left_out = {
-                "case": case,
-                "name": row.name,
-                "peer": row.peer,
-                "seeds": row.seeds,
-                "error": "no time was left",
-            }
+            left_out = {"error": "no time was left", "not_run": True, **about(row)}
             rows.append(left_out if late else measured(row))
             said = rows[-1].get("error") or f"{rows[-1]['rate']:,.1f} {CASES[case][1]}/s"
             took = f"{time.perf_counter() - begun:5.0f} s"
             console.print(f"{took} {case} {row.name}, {row.seeds} seeds: {said}", highlight=False, markup=False)
-            write_json(out, {"rows": with_ratios(rows), **facts})
-    show(rows, console)
+            out.parent.mkdir(exist_ok=True)
+            write_json(out, merged(before, rows, facts))
+    show(merged(before, rows, facts)["rows"], console)
 
 
 if __name__ == "__main__":

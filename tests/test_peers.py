@@ -16,7 +16,16 @@ HERE = Path(__file__).parents[1]
 def _benchmarks(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE / "benchmarks"))
     yield
-    for name in ("peers", "purejax_peer", "cleanrl_peer", "peer_facts", "rounds", "hypergrid", "treasurehunt"):
+    for name in (
+        "peers",
+        "peer_tables",
+        "purejax_peer",
+        "cleanrl_peer",
+        "peer_facts",
+        "rounds",
+        "hypergrid",
+        "treasurehunt",
+    ):
         sys.modules.pop(name, None)
 
 
@@ -100,6 +109,7 @@ def test_ours_has_the_settings_of_purejaxrl_and_purejaxql():
 
 
 def test_columns_and_ratios():
+    import peer_tables
     import peers
 
     memory = {"peak_memory_mb": 1.0}
@@ -115,12 +125,71 @@ def test_columns_and_ratios():
     assert [row["rate"] for row in rows] == pytest.approx([200.0, 400.0, 10.0, 100.0])
     assert [row["whole_seconds"] for row in rows] == pytest.approx([5.0, 5.0, 3.0 + 20 / 10, 4.0])
     assert [row["score"] for row in rows] == [7.0, 7.0, None, None]
-    peers.with_ratios(rows)
+    peer_tables.with_ratios(rows)
     assert "times_best_peer" not in rows[0]
     assert rows[1]["times_best_peer"] == pytest.approx(2.0)
     assert rows[1]["times_best_peer_whole"] == pytest.approx(1.0)
-    assert rows[3]["times_best_peer_whole"] == pytest.approx((5 / 20) / (4 / 20 / 2))  # per seed
-    assert peers.cells(rows[2])[:7] == ["sorrel on cpu", "1", "20", "10.0", "", "", "≈ 5.0"]
+    assert not rows[1]["times_best_peer_whole_estimated"]
+    assert peer_tables.cells(rows[2])[:7] == ["sorrel on cpu", "1", "20", "10.0", "", "", "≈ 5.0"]
+
+
+def test_whole_times_are_compared_at_equal_length():
+    """A short row counts as start-up and compilation once, plus the work at its rate."""
+    import peer_tables
+
+    def row(name, length, seeds, rate, whole, train, peer=""):
+        printed = {"train_seconds": train, "peak_memory_mb": 1.0}
+        facts = {"case": "cartpole", "name": name, "peer": peer, "length": length, "seeds": seeds, "score": None}
+        times = {"rate": rate, "whole_seconds": whole, "whole_estimated": False, "compile_seconds": 1.0}
+        return facts | times | {"printed": printed}
+
+    peer = row("purejaxrl", 1000, 1, 100.0, 15.0, 10.0, "purejaxrl")
+    ours = row("fused", 1000, 1, 200.0, 8.0, 5.0)
+    short = row("compiled", 100, 1, 50.0, 6.0, 2.0)
+    seeds = row("fused", 500, 4, 400.0, 10.0, 5.0)
+    slow_peer = row("cleanrl", 100, 1, 10.0, 11.0, 10.0, "cleanrl")
+    peer_tables.with_ratios([peer, ours, short, seeds, slow_peer])
+    assert ours["times_best_peer_whole"] == pytest.approx(15 / 8)
+    assert short["times_best_peer_whole"] == pytest.approx(15 / (6 - 2 + 1000 / 50))
+    assert seeds["times_best_peer_whole"] == pytest.approx((15 - 10 + 4000 / 100) / (10 - 5 + 4000 / 400))
+    estimated = [peer_tables.cells(r)[7] for r in (ours, short, seeds)]
+    assert estimated == ["1.88", "≈ 0.62", "≈ 3.00"]
+
+
+def test_rows_of_another_run_stay_in_the_file(tmp_path, monkeypatch):
+    """Only what was measured again is replaced, and each row says which run it is from."""
+    import peers
+
+    monkeypatch.setattr(peers, "measured_on", lambda _: {"device": "d", "command": commands[-1], "git_commit": "c"})
+    monkeypatch.setattr(peers.os, "environ", dict(peers.os.environ))
+    rates = {"fused": 2.0, "compiled": 1.0}
+
+    def printed(name, *_, **__):
+        memory = {"peak_memory_mb": 1.0, "process_seconds": 9.0, "log_z": 1.0, "compile_seconds": 1.0}
+        return {"seconds_per_tick": 1 / rates[name], "train_seconds": 1.0, "return": 1.0, **memory}
+
+    monkeypatch.setattr(peers, "peer_row", printed)
+    out = tmp_path / "rows.json"
+    words = ["peers.py", "--tiny", "--environments", str(tmp_path), "--out", str(out)]
+    commands = ["first"]
+    monkeypatch.setattr(sys, "argv", [*words, "--cases", "hypergrid,treasurehunt"])
+    peers.main()
+    rates["fused"] = 4.0
+    for more in (["--cases", "hypergrid", "--only", "fused"], ["--seconds", "-1"]):  # then no time is left for any row
+        commands.append(more[-1])
+        monkeypatch.setattr(sys, "argv", [*words, *more])
+        peers.main()
+    found = json.loads(out.read_text())["rows"]
+    seen = [(r["case"], r["name"], r["seeds"], r.get("rate"), r["command"]) for r in found if not r["peer"]]
+    assert [row for row in seen if row[3]] == [
+        ("hypergrid", "fused", 1, 4.0, "fused"),
+        ("hypergrid", "fused", 2, 4.0, "fused"),
+        ("hypergrid", "compiled", 1, 1.0, "first"),
+        ("treasurehunt", "fused", 1, 2.0, "first"),
+        ("treasurehunt", "fused", 2, 2.0, "first"),
+        ("treasurehunt", "compiled", 1, 1.0, "first"),
+    ]
+    assert {row[4] for row in seen if not row[3]} == {"-1"}
 
 
 def test_gymnasium_tells_cleanrl_of_ended_episodes_as_it_did_before():
