@@ -18,20 +18,24 @@ files `results/defaults-*.json`; where two have the same row, the one with more 
 
 import argparse
 import itertools
-import json
-import sys
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rounds import command, measured_on, peer_row
+from side_by_side import (
+    MARKS,
+    add_options,
+    best_rows,
+    markdown_table,
+    measure_rows,
+    measured_before,
+    print_row,
+    write_between,
+)
 
-from xladder import devices
 from xladder.execution import execute
 from xladder.plans import plan
-from xladder.runs.disk import write_json
 from xladder.worlds import names
 
 HERE = Path(__file__).parent
@@ -43,7 +47,6 @@ WANTED = {"choose": ["cartpole"], "report": [*VECTORS, *MINATAR]}  # whose rows 
 SOLVED = {"cartpole": 475.0}
 LOSSES = ("huber", "squared")
 DOCS = HERE.parent / "docs" / "benchmarks" / "defaults.md"
-MARKS = ("<!-- measured -->", "<!-- end -->")
 # CleanRL's documentation of dqn_jax.py (three seeds, 500,000 steps) and gymnax's README (PPO or evolution strategies).
 CLEANRL, GYMNAX = "DQN, CleanRL, 500,000 steps", "PPO or ES, gymnax"
 PUBLISHED = {
@@ -82,6 +85,11 @@ class Job:
     world: str
     name: str
     learner: tuple[tuple[str, object], ...] = ()
+
+    @property
+    def label(self) -> str:
+        """The world and the name."""
+        return f"{self.world}, {self.name}"
 
 
 def candidates(world: str) -> list[Job]:
@@ -144,18 +152,20 @@ def show(row: dict) -> str:
     )
 
 
+def key(row: dict) -> tuple[str, str]:
+    """What tells rows apart."""
+    return row["world"], row["name"]
+
+
+def ordered(row: dict) -> tuple[int, float]:
+    """Sorts rows by world, the best first."""
+    return list(names.GYMNAX).index(row["world"]), -row["mean"]
+
+
 def kept(what: str) -> tuple[list[dict], list[str]]:
     """The rows of all files of a kind, and what measured them."""
-    found: dict[tuple[str, str], dict] = {}
-    about = []
-    for file in sorted((HERE / "results").glob(f"defaults-{what}-*.json")):
-        content = json.loads(file.read_text())
-        about += [f"`{line}`, {content['device']}" for line in content["command"].split(" && ")]
-        for row in content["rows"]:
-            key = (row["world"], row["name"])
-            found[key] = max(row, found.get(key, row), key=lambda r: r["steps"])  # of two alike, the later
-    order = list(names.GYMNAX)
-    return sorted(found.values(), key=lambda row: (order.index(row["world"]), -row["mean"])), about
+    rows, about = best_rows(f"defaults-{what}-*.json", key)
+    return sorted(rows, key=ordered), about
 
 
 def missing(what: str, rows: list[dict]) -> str:
@@ -178,21 +188,15 @@ def tables() -> str:
         heads = ["world", "settings", "steps", "return", "worst seed", "random play"]
         heads += ["published"] * (what == "report")
         lines += [f"## {title}", "", *(f"{text}  " for text in about), "", missing(what, rows), ""]
-        lines += [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
+        cells = []
         for row in rows:
-            cells = [row["world"], row["name"], f"{row['steps']:,}", f"{row['mean']:.2f} ± {row['ci95']:.2f}"]
+            score = f"{row['mean']:.2f} ± {row['ci95']:.2f}"
             if "solved" in row:
-                cells[-1] += f", {row['solved']} of {len(row['per_seed'])} above {SOLVED[row['world']]:.0f}"
-            cells += [f"{row['worst']:.2f}", f"{row['random']:.2f}", PUBLISHED.get(row["world"], "–")]
-            lines.append(f"| {' | '.join(cells[: len(heads)])} |".replace("-", "−"))
-        lines.append("")
+                score += f", {row['solved']} of {len(row['per_seed'])} above {SOLVED[row['world']]:.0f}"
+            ends = [score, f"{row['worst']:.2f}", f"{row['random']:.2f}", PUBLISHED.get(row["world"], "–")]
+            cells.append([row["world"], row["name"], f"{row['steps']:,}", *ends][: len(heads)])
+        lines += [*markdown_table(heads, cells), ""]
     return "\n".join(lines)
-
-
-def write_tables() -> None:
-    """Put the tables between the marks in docs/benchmarks/defaults.md."""
-    before, rest = DOCS.read_text().split(MARKS[0])
-    DOCS.write_text(f"{before}{MARKS[0]}\n{tables()}{MARKS[1]}{rest.split(MARKS[1])[1]}")
 
 
 def jobs_of(what: str, world: str) -> list[Job]:
@@ -202,45 +206,23 @@ def jobs_of(what: str, world: str) -> list[Job]:
 
 def train_one(options: argparse.Namespace) -> None:
     """Print the one row that the options name, with what measured it, as a line of JSON."""
-    (job,) = [job for job in jobs_of(options.what, options.worlds[0]) if job.name == options.row]
+    (job,) = [job for job in jobs_of(options.what, options.worlds[0]) if job.label == options.row]
     seeds = range(FIRST[options.what], FIRST[options.what] + options.seeds)
-    row = measure(job, seeds, options.steps, options.device)
-    print(json.dumps({"row": row, "facts": measured_on(devices.find(options.device))}))
-
-
-def row_of(job: Job, options: argparse.Namespace, until: float) -> dict:
-    """A row, trained in a process of its own, or why there is none, as `error`."""
-    if time.perf_counter() > until:
-        return {"error": "no time was left"}
-    words = [sys.executable, __file__, options.what, "--device", options.device, "--seeds", str(options.seeds)]
-    words += ["--steps", str(options.steps)] if options.steps else []
-    # Each process would reserve three quarters of a GPU's memory.
-    memory = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    return peer_row(job.name, [*words, "--worlds", job.world, "--row", job.name], options.row_seconds, **memory)
-
-
-def trained_before(out: Path) -> dict:
-    """What the file of results holds."""
-    return json.loads(out.read_text()) if out.exists() else {"rows": []}
+    print_row(measure(job, seeds, options.steps, options.device), options.device)
 
 
 def main() -> None:
     text = __doc__.format(episodes=EPISODES)
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["choose", "report", "table"])
-    parser.add_argument("--device", choices=["cpu", "gpu"], default="cpu")
     parser.add_argument("--worlds", nargs="*", help="names, or `vectors` or `minatar` for all of a kind")
     parser.add_argument("--only", nargs="*", default=[], help="words that a row's name has to have: squared, soft …")
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--steps", type=int, help="if not as many as the default says")
-    parser.add_argument("--seconds", type=float, default=3600, help="no row begins after this time")
-    parser.add_argument("--row-seconds", type=float, default=3600, help="a row that takes longer is stopped")
-    parser.add_argument("--workers", type=int, default=1, help="rows at once, each a process")
-    parser.add_argument("--row", help=argparse.SUPPRESS)  # the name of the row that this process trains
-    parser.add_argument("--out", type=Path, help="where the JSON goes (benchmarks/results/defaults-WHAT-DEVICE.json)")
+    add_options(parser)
     options = parser.parse_args()
     if options.what == "table":
-        return write_tables()
+        return write_between(DOCS, MARKS, tables())
     if options.row:
         return train_one(options)
     kinds = {"vectors": VECTORS, "minatar": MINATAR}
@@ -248,32 +230,13 @@ def main() -> None:
     worlds = [world for word in given for world in kinds.get(word, [word])]
     jobs = [job for w in worlds for job in jobs_of(options.what, w) if all(word in job.name for word in options.only)]
     out = options.out or HERE / "results" / f"defaults-{options.what}-{options.device}.json"
-    before = trained_before(out)
-    rows: list[dict] = before["rows"]
     seeds = [FIRST[options.what], FIRST[options.what] + options.seeds - 1]
+    rows = measured_before(out)["rows"]
     same = {(row["world"], row["name"], row["steps"]) for row in rows if row["seeds"] == seeds}
     jobs = [job for job in jobs if (job.world, job.name, options.steps or plan(job.world).config.steps) not in same]
-    begun = [line for line in before.get("command", "").split(" && ") if line and line != command()]
-    failed: list[str] = []
-    until = time.perf_counter() + options.seconds
-    with ThreadPoolExecutor(options.workers) as pool:
-        running = {pool.submit(row_of, job, options, until): job for job in jobs}
-        for future in as_completed(running):
-            job, found = running[future], future.result()
-            if "error" in found:
-                failed.append(f"{job.world}, {job.name}: {found['error']}")
-                print(failed[-1], flush=True)
-            else:
-                rows = [row for row in rows if (row["world"], row["name"]) != (job.world, job.name)]
-                rows.append(found["row"] | {"process_seconds": found["process_seconds"]})
-                print(show(rows[-1]), flush=True)
-                if before.get("device", found["facts"]["device"]) != found["facts"]["device"]:
-                    sys.exit(f"{out} has rows from {before['device']}, and these are from {found['facts']['device']}")
-                before |= found["facts"]
-            order = list(names.GYMNAX)
-            ordered = sorted(rows, key=lambda row: (order.index(row["world"]), -row["mean"]))
-            facts = before | {"command": " && ".join([*begun, command()]), "episodes": EPISODES}
-            write_json(out, facts | {"rows": ordered, "left_out": failed})
+    length = ("--steps", str(options.steps)) if options.steps else ()
+    words = {job.label: (options.what, "--seeds", str(options.seeds), *length, "--worlds", job.world) for job in jobs}
+    measure_rows(words, out, options, key=key, order=ordered, show=show, facts={"episodes": EPISODES})
 
 
 if __name__ == "__main__":

@@ -80,7 +80,12 @@ def test_candidates_for_defaults_race_side_by_side_and_are_kept(tmp_path, monkey
 
     def trained(name, command, limit, **variables):
         given = dict(zip(command[3::2], command[4::2], strict=True))
-        assert given["--row"] == name and limit == 9 and variables == {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        name = name.removeprefix("cartpole, ")
+        assert (
+            given["--row"] == f"cartpole, {name}"
+            and limit == 9
+            and variables == {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        )
         asked.append(name)
         if name in broken:
             return {"name": name, "error": "stopped after 9 s"}
@@ -88,7 +93,7 @@ def test_candidates_for_defaults_race_side_by_side_and_are_kept(tmp_path, monkey
         score = {"mean": 1.5, "ci95": 0.1, "worst": 1.0, "random": 0.0, "seconds": 3.0}
         return {"process_seconds": 4.0, "row": one | score, "facts": {"device": "cpu", "command": "child"}}
 
-    monkeypatch.setattr(defaults, "peer_row", trained)
+    monkeypatch.setattr(sys.modules["side_by_side"], "peer_row", trained)
     out = tmp_path / "out.json"
     words = ["defaults.py", "choose", "--steps", "400", "--seeds", "2", "--workers", "3", "--row-seconds", "9"]
     monkeypatch.setattr(sys, "argv", [*words, "--out", str(out)])
@@ -102,6 +107,46 @@ def test_candidates_for_defaults_race_side_by_side_and_are_kept(tmp_path, monkey
     assert defaults.missing("choose", content["rows"][1:]).startswith(
         "Rows measured: 23 of 24. Missing are: cartpole: "
     )
+
+
+def test_the_table_of_presets_is_made_from_the_results():
+    learn = benchmark("presets_learn")
+    assert f"{learn.MARKS[0]}\n{learn.tables()}{learn.MARKS[1]}" in learn.DOCS.read_text()
+
+
+def test_presets_are_trained_side_by_side_and_kept(tmp_path, monkeypatch):
+    """Rows that are there are not trained again; the published agents begin first."""
+    learn = benchmark("presets_learn")
+    asked, broken = [], "cartpole, c51/cleanrl"
+
+    def trained(name, command, limit, **variables):
+        words = command[2:]
+        assert words[words.index("--row") + 1] == name and words[:2] == ["--worlds", "cartpole"]
+        assert variables == {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+        asked.append(name)
+        if name == broken:
+            return {"name": name, "error": "stopped after 9 s"}
+        job = next(job for job in learn.jobs_of("cartpole", 0.1) if job.name == name)
+        one = {"world": "cartpole", "preset": job.preset, "protocol": job.protocol, "steps": job.steps, "seeds": 2}
+        row = one | {"per_seed": [470.0, 480.0], "mean": 475.0, "ci95": 63.5, "worst": 470.0, "random": 20.0}
+        row |= {"solved": 1, "learned": name != "cartpole, explore", "seconds": 3.0}
+        return {"process_seconds": 4.0, "row": row, "facts": {"device": "cpu", "command": "child"}}
+
+    monkeypatch.setattr(sys.modules["side_by_side"], "peer_row", trained)
+    monkeypatch.setattr(sys.modules["side_by_side"], "RESULTS", tmp_path)
+    out = tmp_path / "presets-learn-cpu.json"
+    words = ["presets_learn.py", "--worlds", "cartpole", "--seeds", "2", "--scale", "0.1", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    learn.main()
+    rows = [job.name for job in learn.jobs_of("cartpole")]
+    assert sorted(asked) == sorted(rows) and {name.split("/")[1] for name in asked[:4]} == {"cleanrl", "purejaxql"}
+    asked.clear()
+    learn.main()
+    assert asked == [broken] == [line.split(":")[0] for line in json.loads(out.read_text())["left_out"]]
+    assert f"; {broken};" in learn.missing(json.loads(out.read_text())["rows"])
+    shown = "475.00 ± 63.50, 1 of 2 at 475 or more"
+    assert f"| cartpole | dqn, `cleanrl` | 50,000 | {shown} | 470.00 | 20.00 |" in learn.tables()
+    assert f"| cartpole | explore | 10,000 | {shown}, **not above random play** | 470.00 |" in learn.tables()
 
 
 def result(name):
