@@ -329,6 +329,18 @@ def test_bfloat16_rounds_what_is_multiplied_and_leaves_float32(kind):
     assert 1e-4 < difference < 0.03 * np.abs(one).max()  # 8 bits, a few products one after another
 
 
+def test_in_bfloat16_activations_of_fractions_are_kept_in_it_and_gradients_in_float32():
+    head = make("implicit", "apart", "factorised", dtype=jnp.bfloat16)
+    given = drawn(head), features(), fractions(), normals(head, BATCH)
+    assert head.apply({"params": given[0]}, fractions(), method="embed").dtype == jnp.bfloat16
+    gradient = jax.jit(jax.grad(lambda params: jnp.sum(apply(head, params, *given[1:]) ** 2)))(given[0])
+    exact = make("implicit", "apart", "factorised")
+    wanted = jax.jit(jax.grad(lambda params: jnp.sum(apply(exact, params, *given[1:]) ** 2)))(given[0])
+    assert {leaf.dtype for leaf in jax.tree.leaves(gradient)} == {jnp.dtype(jnp.float32)}
+    for one, other in zip(*map(jax.tree.leaves, (gradient, wanted)), strict=True):
+        assert 0 < np.abs(one - other).max() < 0.05 * np.abs(other).max()
+
+
 def test_a_value_net_is_its_head_on_what_its_torso_sees():
     head = make("implicit", "apart", "factorised")
     net = ValueNet(Mlp((FEATURES,)), head)

@@ -36,12 +36,12 @@ def cos_pi(x: jax.Array) -> jax.Array:
 
 @jax.custom_vjp
 def modulate(features: jax.Array, embedding: jax.Array) -> jax.Array:
-    """float32 […, Q, E]: a state's features […, E] times each of its embedded fractions […, Q, E].
+    """[…, Q, E], typed like the fractions: a state's features […, E] times each of its embedded fractions […, Q, E].
 
     In the gradient the sum over a few fractions is unrolled: as a reduction over a mapped axis it takes XLA on a CPU
     twenty times longer, which was a fifth of an epoch. Each of them is compiled by itself.
     """
-    return features[..., None, :] * embedding
+    return (features[..., None, :] * embedding).astype(embedding.dtype)
 
 
 def _modulate_forward(features: jax.Array, embedding: jax.Array) -> tuple[jax.Array, Any]:
@@ -50,10 +50,12 @@ def _modulate_forward(features: jax.Array, embedding: jax.Array) -> tuple[jax.Ar
 
 def _modulate_backward(saved: Any, gradient: jax.Array) -> tuple[jax.Array, jax.Array]:
     features, embedding = saved
+    to_embedding = (gradient * features[..., None, :]).astype(embedding.dtype)
+    gradient, embedding = gradient.astype(features.dtype), embedding.astype(features.dtype)
     if embedding.shape[-2] > MOST_WRITTEN_OUT:
-        return (gradient * embedding).sum(-2), gradient * features[..., None, :]
+        return (gradient * embedding).sum(-2), to_embedding
     summed = sum(gradient[..., q, :] * embedding[..., q, :] for q in range(embedding.shape[-2]))
-    return jnp.asarray(summed), gradient * features[..., None, :]
+    return jnp.asarray(summed), to_embedding
 
 
 modulate.defvjp(_modulate_forward, _modulate_backward)
@@ -81,22 +83,27 @@ class Head(nn.Module):
     def setup(self) -> None:
         """Create only the layers that this kind of head needs."""
         if self.cosines:
-            self.embedding = PlainDense(self.features, dtype=self.dtype)
-        self.hidden = self._dense(self.width)
+            self.embedding = PlainDense(self.features, self.dtype, self.kept)
+        self.hidden = self._dense(self.width, self.kept)
         self.advantage = self._dense(self.actions * self.atoms)
         if self.dueling:
             self.value = self._dense(self.atoms)
             if self.apart:
-                self.value_hidden = self._dense(self.width)
+                self.value_hidden = self._dense(self.width, self.kept)
         if self.norm:
             self.hidden_norm = nn.LayerNorm(epsilon=1e-5, use_fast_variance=False)
             if self.dueling and self.apart:
                 self.value_hidden_norm = nn.LayerNorm(epsilon=1e-5, use_fast_variance=False)
 
-    def _dense(self, width: int) -> nn.Module:
+    @property
+    def kept(self) -> Any:
+        """The type of hidden activations: those of many fractions are most of the bytes that an update moves."""
+        return self.dtype if self.cosines else jnp.float32
+
+    def _dense(self, width: int, kept: Any = jnp.float32) -> nn.Module:
         if self.sigma is None:
-            return PlainDense(width, dtype=self.dtype)
-        return NoisyDense(width, self.sigma, self.factorised, dtype=self.dtype)
+            return PlainDense(width, self.dtype, kept)
+        return NoisyDense(width, self.sigma, self.factorised, self.dtype, kept)
 
     def noise_shapes(self) -> Shapes:
         """Name, inputs and outputs of the noisy layers."""
@@ -118,7 +125,7 @@ class Head(nn.Module):
         return self._outputs(*self._hidden(modulated, noise), noise)[..., 0, :]
 
     def embed(self, taus: jax.Array) -> jax.Array:
-        """float32 […, Q, E]: cosine features of the fractions, then a layer; independent of the state."""
+        """[…, Q, E], of type `kept`: cosine features of the fractions, then a layer; independent of the state."""
         i = np.arange(1, self.cosines + 1, dtype=np.float32)
         return nn.relu(self.embedding(cos_pi(taus[..., None] * jnp.expand_dims(i, range(taus.ndim)))))
 
@@ -127,7 +134,7 @@ class Head(nn.Module):
 
         For acting. The output layer is linear, so the mean is taken before it.
         """
-        hidden = [x.mean(-2) for x in self._hidden(modulate(features, embedding), noise)]
+        hidden = [x.astype(jnp.float32).mean(-2) for x in self._hidden(modulate(features, embedding), noise)]
         return self._outputs(hidden[0], hidden[-1], noise)[..., 0, :]
 
     def _hidden(self, x: jax.Array, noise: Any) -> tuple[jax.Array, jax.Array]:

@@ -74,6 +74,7 @@ class NoisyDense(nn.Module):
     sigma: float
     factorised: bool = False
     dtype: Any = jnp.float32
+    kept: Any = jnp.float32  # of the results
 
     @nn.compact
     def __call__(self, x: jax.Array, noise: Any) -> jax.Array:
@@ -87,13 +88,12 @@ class NoisyDense(nn.Module):
         sigma_bias = self.param("sigma_bias", spread, shape[1:], jnp.float32)
         if isinstance(noise, Factors):
             inputs, outputs = (_fit(factor, x.ndim) for factor in noise)
-            return affine(x, kernel, bias, self.dtype) + outputs * affine(
-                x * inputs, sigma_kernel, sigma_bias, self.dtype
-            )
+            noisy = outputs * affine(x * inputs, sigma_kernel, sigma_bias, self.dtype)
+            return (affine(x, kernel, bias, self.dtype) + noisy).astype(self.kept)
         if noise is not None:
             kernel = kernel + sigma_kernel * noise.kernel
             bias = bias + sigma_bias * noise.bias
-        return affine(x, kernel, bias, self.dtype)
+        return affine(x, kernel, bias, self.dtype, self.kept)
 
 
 def _fit(factor: jax.Array, axes: int) -> jax.Array:

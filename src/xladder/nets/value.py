@@ -29,7 +29,7 @@ class ValueNet(nn.Module):
         return self.head(self.torso(self._parts(states)), taus, noise)
 
     def embed(self, taus: jax.Array) -> jax.Array:
-        """float32 […, Q, E]: embedded fractions, which do not depend on the state."""
+        """[…, Q, E]: embedded fractions, which do not depend on the state."""
         return self.head.embed(taus)
 
     def mean_of_embedded(self, states: jax.Array, embedding: jax.Array, noise: Any = None) -> jax.Array:

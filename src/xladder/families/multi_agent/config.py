@@ -136,7 +136,7 @@ class LearnerConfig:
     epsilon_min: float = 0.0
     """Lower bound of ε."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the matrix products; parameters, targets and losses stay float32."""
+    """Precision of the matrix products, and of what is kept of sampled fractions; all else stays float32."""
 
 
 @dataclass(frozen=True)

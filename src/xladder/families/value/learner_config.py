@@ -114,7 +114,7 @@ class LearnerConfig:
     temperature: float = 0.03
     """Softmax temperature of the Munchausen policy."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the matrix products; parameters, targets and losses stay float32."""
+    """Precision of the matrix products, and of what is kept of sampled fractions; all else stays float32."""
 
     @property
     def span(self) -> int:
