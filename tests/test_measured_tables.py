@@ -225,3 +225,33 @@ def test_what_measured_is_written_down(monkeypatch):
     found = benchmark("rounds").measured_on(jax.devices("cpu")[0])
     assert found["command"] == "python benchmarks/some.py --out some.json"
     assert {"device", "processor", "cores", "python", "versions", "git_commit"} <= set(found)
+
+
+def test_floors_are_shown_as_measured_and_none_is_missed_quietly(tmp_path, monkeypatch):
+    floors = benchmark("floors")
+    page = floors.PAGE.read_text()
+    assert floors.filled(page) == page
+    missed = [goal for goal in (*floors.GPU, *floors.CPU) if goal.cells()[-1] == "missed"]
+    assert all(goal.limit for goal in missed), [goal.what for goal in missed if not goal.limit]
+    monkeypatch.setattr(floors, "RESULTS", tmp_path)
+    assert {goal.cells()[3] for goal in (*floors.GPU, *floors.CPU)} == {"not measured"}
+    # By hand: 300/60 against PyTorch, 300/100 against the peer.
+    row = {"case": "treasurehunt", "peer": "", "seeds": 1, "length": 1000, "score": None, "whole_estimated": False}
+    row |= {"compile_seconds": 1.0, "printed": {"train_seconds": 4.0, "peak_memory_mb": 1.0}}
+    rows = [
+        row | {"name": "fused", "rate": 300.0, "whole_seconds": 9.0},
+        row | {"name": "compiled", "rate": 60.0, "whole_seconds": 9.0, "length": 100},
+        row | {"name": "sorrel on cuda", "peer": "sorrel", "rate": 100.0, "whole_seconds": 20.0},
+    ]
+    facts = {"rows": rows, "command": "c", "device": "d", "git_commit": "0123456789"}
+    (tmp_path / "peers-gpu.json").write_text(json.dumps(facts))
+    found = {goal.what: goal.cells() for goal in floors.GPU}
+    assert found["treasure hunt, `fused` against `compiled` PyTorch"][1:] == (
+        "≥ 6.00×",
+        "≥ 9.00×",
+        "**5.00×**",
+        "missed",
+    )
+    assert "| `fused` | 1 | 1,000 epochs | 300 | 3.00 |" in floors.peers()
+    assert f"{floors.HUNT_GPU}\n" in floors.table(floors.GPU)
+    assert "`c` (d, commit 0123456)" in floors.sources()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import io
 import re
+import time
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from rich.console import Console
 
-from xladder import progress
+from xladder import progress, trainer
 from xladder.core.statistics import episode_weights, last_tenth, moving_mean, tenths, weighted_mean
 from xladder.errors import DamagedRun
 from xladder.families.value.summaries import agent_columns, summary
@@ -136,6 +139,46 @@ def test_event_files_are_those_of_tensorboardx(tmp_path):
         ours.close()
         theirs.close()
     assert read_bytes(tmp_path / "ours") == read_bytes(tmp_path)
+
+
+def test_events_are_encoded_many_chunks_at_a_time(tmp_path, monkeypatch):
+    """Each takes a few calls however many events there are, so a chunk of one row must not pay for them."""
+    written = []
+    flush = EventsFile.flush
+    monkeypatch.setattr(EventsFile, "flush", lambda self: written.append(flush(self)))
+    writer = MetricsWriter(tmp_path, "tick", [0, 1], 100)
+    for tick in range(1, 51):
+        writer.append([0, 1], np.array([tick]), {"loss": np.ones((2, 1))}, 0.0)
+    assert not written
+    monkeypatch.setattr("xladder.runs.metrics.FLUSH_SECONDS", 0.0)
+    writer.append([0, 1], np.array([51]), {"loss": np.ones((2, 1))}, 0.0)
+    assert len(written) == 2  # a file for each seed
+    writer.close()
+
+
+def test_the_progress_line_looks_at_the_last_ticks_alone(monkeypatch):
+    seen = []
+    mean = progress.weighted_mean
+    monkeypatch.setattr(progress, "weighted_mean", lambda v, w=None, **k: seen.append(v.shape[-1]) or mean(v, w, **k))
+    meter = progress.Meter(plan("cartpole", "fused", steps=1_000_000))
+    rng = np.random.default_rng(0)
+    returns, episodes = rng.normal(size=(2, 5000)), (rng.random((2, 5000)) < 0.1).astype(np.int32)
+    returns[episodes == 0] = np.nan
+    meter.add(0, {"return": returns, "episodes": episodes, "loss": returns, "epsilon": np.linspace(1, 0, 5000)[None]})
+    assert max(seen) <= progress.SMOOTH
+    ended = np.flatnonzero(episodes.any(0))[-progress.SMOOTH :]
+    shown = progress._mean(meter._recent["return"])
+    assert shown == pytest.approx(np.average(np.nan_to_num(returns[:, ended]), weights=episodes[:, ended]))
+    assert [value for value, _ in meter._recent["epsilon"]] == [0.0]
+
+
+def test_while_a_chunk_is_computed_the_host_does_next_to_nothing():
+    trial = object.__new__(trainer.Trial)
+    trial.phases, calls = defaultdict(float), []
+    trial.observer = SimpleNamespace(waiting=lambda what, seconds: calls.append(seconds))
+    with ThreadPoolExecutor(1) as trial.thread:
+        assert trial.wait("training", lambda: time.sleep(0.2) or "done") == "done"
+    assert 1 <= len(calls) <= 5
 
 
 def test_rows_are_formatted_as_one_by_one():

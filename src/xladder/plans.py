@@ -86,7 +86,7 @@ def plan(
         protocol: The published protocol to start from, where the workload has any.
         config: Settings to start from instead: a config object of the workload.
         options: Options that only some rungs have.
-        ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 100,000 rows.
+        ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 20,000 rows.
         changes: Config fields to change, as a mapping.
         imports: Modules of your own to import first.
         **fields: Config fields to change, as keywords; nested ones as dicts: `learner={"lr": 3e-4}`.

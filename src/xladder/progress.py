@@ -62,10 +62,13 @@ class Meter:
         for name, values in self._recent.items():
             if name in columns:
                 weights = episode_weights(name, columns)
-                means = weighted_mean(columns[name], weights, axis=0)
-                total = np.isfinite(columns[name]).sum(0) if weights is None else weights.sum(0)
+                counted = np.isfinite(columns[name]) if weights is None else weights
+                kept = 1 if name in UNSMOOTHED else SMOOTH
+                last = np.flatnonzero((counted > 0).any(0))[-kept:]  # the other ticks cost nothing
+                means = weighted_mean(columns[name][:, last], None if weights is None else weights[:, last], axis=0)
+                total = counted[:, last].sum(0)
                 values.extend((mean, weight) for mean, weight in zip(means, total, strict=True) if np.isfinite(mean))
-                del values[: -1 if name in UNSMOOTHED else -SMOOTH]
+                del values[:-kept]
 
     def _time(self, count: int, columns: Mapping[str, np.ndarray], begins: bool) -> None:
         """Take the time of a chunk of `count` ticks."""
@@ -209,7 +212,6 @@ class ProgressBar(Drawing):
             if not self.live and not self.announced:
                 self.announced = True
                 self.show(f"{what} {name} …{known}")
-        time.sleep(0.02)
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
         """Show how long compiling took, and the rung's note if it has one."""
@@ -259,7 +261,6 @@ class NotebookBar(Drawing):
         """Show what the rung is doing before the first tick."""
         if what not in AFTER_START:
             self._draw(f"{what} {self.meter.name}", f"{seconds:.1f} s")
-        time.sleep(0.02)
 
     def started(self, seeds: Sequence[int], running: Any) -> None:
         """Show the rung's note if it has one."""

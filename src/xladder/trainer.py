@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from xladder.plans import Plan
 from xladder.results import Result, Snapshot
 
 OnNan = Literal["stop", "continue"]
+POLL_SECONDS = 0.05  # between calls of the observer while the rung is busy
 CHUNK_SECONDS = 0.7  # long enough to make host overhead negligible, short enough for a live bar and a quick stop
 
 MOST_PICTURE_BYTES = 2**26  # of a run, over all seeds and evaluations
@@ -241,7 +242,7 @@ class Trial:
         begun, future = time.perf_counter(), self.thread.submit(call, *arguments)
         while not future.done():
             self.observer.waiting(shown or what, time.perf_counter() - begun)
-            time.sleep(0.002)
+            wait([future], POLL_SECONDS)  # returns as soon as it is done
         self.phases[what] += time.perf_counter() - begun
         error, sentence = future.exception(), ""
         if isinstance(error, UserCodeFailed):

@@ -98,7 +98,7 @@ def train(
         on_nan: `"stop"` or `"continue"` when a loss or parameter is NaN or infinite.
         eval_episodes: Episodes of the evaluation at the end, if `out` is given; with 0, no score and no replay.
         record_every: Save a replay every so many epochs, steps, frames or iterations, if `out` is given.
-        ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 100,000 rows.
+        ticks_per_row: Ticks per row of metrics; 1 if not given, more in runs that would have more than 20,000 rows.
         track: Also send the metrics to `"wandb"` or `"trackio"`, if `out` is given.
         callback: A function that is called between chunks with a `Progress`. The run stops if it returns True or
             calls `progress.stop()`. If it raises, the run is saved and the exception is raised here.

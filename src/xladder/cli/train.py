@@ -59,7 +59,7 @@ class TrainOptions:
     record_every: int | None = None
     """Save a replay every so many epochs, steps, frames or iterations, in media/."""
     ticks_per_row: int | None = None
-    """Ticks per row of metrics.csv; 1 if not given, more in runs that would have more than 100,000 rows."""
+    """Ticks per row of metrics.csv; 1 if not given, more in runs that would have more than 20,000 rows."""
     track: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(metavar="SERVICE")] = ()
     """Send the metrics to wandb or trackio as well; neither can stop or slow the run."""
     checkpoint_every: int | None = None

@@ -19,7 +19,7 @@ Columns = Mapping[str, np.ndarray]
 SUMMED = ("episodes", "updates")
 LATEST = ("modes_found",)  # counted since the start of the run
 FEWEST_ROWS = 1_000  # of a seed, before ticks are joined
-MOST_ROWS = 100_000  # of all seeds together: writing them takes about 0.2 s
+MOST_ROWS = 20_000  # of all seeds together: to write one takes a microsecond, which a short tick would notice
 
 
 def default_ticks_per_row(ticks: int, seeds: int) -> int:

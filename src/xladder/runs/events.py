@@ -11,7 +11,6 @@ import struct
 import time
 from collections.abc import Sequence
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,7 @@ DOUBLE, VARINT, BYTES, FLOAT = 1, 0, 2, 5  # the wire types of protocol buffers
 
 
 class EventsFile:
-    """One event file that scalars are appended to.
+    """One event file that scalars are appended to. They are encoded together, when they are flushed.
 
     Args:
         folder: Where it is made; TensorBoard calls a run after its folder.
@@ -33,31 +32,45 @@ class EventsFile:
         folder.mkdir(parents=True, exist_ok=True)
         name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}"
         self._file = (folder / name).open("ab")
-        self._write([_event(0, _bytes(3, VERSION))])
+        self._waiting: dict[int, list[np.ndarray]] = {}
+        """Events that are not in the file yet, by their length: uint8 [N, length]."""
+        self._keep(np.frombuffer(_time() + _bytes(3, VERSION), np.uint8)[None])
 
     def add(self, tag: str, values: Sequence[float], steps: Sequence[int]) -> None:
         """Add some values of a curve."""
+        numbers, places = np.asarray(values, "<f4"), np.asarray(steps, np.uint64)
         name = _bytes(1, tag.encode()) + _field(2, FLOAT)
-        pairs = zip(values, steps, strict=True)
-        self._write([_event(step, _bytes(5, _bytes(1, name + struct.pack("<f", value)))) for value, step in pairs])
+        # A message has the length of what it holds in front of it, so the four bytes of the value are only left out.
+        scalar = _bytes(5, _bytes(1, name + bytes(4)))[:-4]
+        sizes = (places >= np.array([[1 << 7 * k] for k in range(9)], np.uint64)).sum(0)  # bytes of the steps
+        for size in np.unique(sizes):
+            chosen = sizes == size
+            count = int(chosen.sum())
+            number = _field(2, VARINT) if size else b""  # a step of 0 is the default, and not written
+            value = numbers[chosen].view(np.uint8).reshape(-1, 4)
+            step = _varints(places[chosen], size)
+            self._keep(np.hstack([_constant(_time() + number, count), step, _constant(scalar, count), value]))
 
     def flush(self) -> None:
         """Hand what was added to the operating system."""
+        waiting, self._waiting = self._waiting, {}
+        for size, parts in waiting.items():  # in one curve, later steps are longer
+            content = np.concatenate(parts)
+            length = np.frombuffer(struct.pack("<Q", size), np.uint8)[None]
+            columns = length, _checksums(length), content, _checksums(content)
+            rows = [np.broadcast_to(part, (len(content), part.shape[1])) for part in columns]
+            self._file.write(np.hstack(rows).tobytes())
         self._file.flush()
 
     def close(self) -> None:
         """Flush and close the file."""
-        self._file.close()
+        try:
+            self.flush()
+        finally:
+            self._file.close()
 
-    def _write(self, events: Sequence[bytes]) -> None:
-        # Later steps are longer numbers; between such changes all events of a curve have one length.
-        for size, some in groupby(events, len):
-            content = np.frombuffer(b"".join(some), np.uint8).reshape(-1, size)
-            head = struct.pack("<Q", size)
-            length = np.frombuffer(head, np.uint8)[None]
-            parts = length, _checksums(length), content, _checksums(content)
-            rows = [np.broadcast_to(part, (len(content), part.shape[1])) for part in parts]
-            self._file.write(np.concatenate(rows, axis=1).tobytes())
+    def _keep(self, events: np.ndarray) -> None:
+        self._waiting.setdefault(events.shape[1], []).append(events)
 
 
 def _checksums(records: np.ndarray) -> np.ndarray:
@@ -79,10 +92,9 @@ def _table() -> np.ndarray:
     return crc
 
 
-def _event(step: int, content: bytes) -> bytes:
-    """An event now; a step of 0 is the default, and not written."""
-    number = _field(2, VARINT) + _varint(step) if step else b""
-    return _field(1, DOUBLE) + struct.pack("<d", time.time()) + number + content
+def _time() -> bytes:
+    """How an event of now begins."""
+    return _field(1, DOUBLE) + struct.pack("<d", time.time())
 
 
 def _field(number: int, wire_type: int) -> bytes:
@@ -91,13 +103,18 @@ def _field(number: int, wire_type: int) -> bytes:
 
 def _bytes(number: int, content: bytes) -> bytes:
     """A field that holds text or another message."""
-    return _field(number, BYTES) + _varint(len(content)) + content
+    size = len(content)
+    return _field(number, BYTES) + _varints(np.array([size], np.uint64), 1 + (size >= 128)).tobytes() + content
 
 
-def _varint(value: int) -> bytes:
-    """A number in groups of seven bits, the lowest first."""
-    groups = []
-    while value > 0x7F:
-        groups.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*groups, value])
+def _varints(numbers: np.ndarray, size: int) -> np.ndarray:
+    """uint8 [N, size]: uint64 [N] in groups of seven bits, the lowest first."""
+    shifts = np.arange(0, 7 * size, 7, dtype=np.uint64)
+    groups = (numbers[:, None] >> shifts & np.uint64(0x7F)).astype(np.uint8)
+    groups[:, :-1] |= 0x80
+    return groups
+
+
+def _constant(content: bytes, count: int) -> np.ndarray:
+    """uint8 [count, bytes]: the same bytes in every row."""
+    return np.broadcast_to(np.frombuffer(content, np.uint8), (count, len(content)))

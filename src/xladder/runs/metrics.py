@@ -12,6 +12,7 @@ import hashlib
 import io
 import os
 import shutil
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
@@ -31,6 +32,7 @@ MOST_SEEDS_IN_EVENTS = 16  # with more, TensorBoard gets only the mean over seed
 ROWS_AT_ONCE = 4096
 LARGEST = 1e300  # number of a table: float32 has none beyond 4e38, and larger ones could not be added up
 BLOCK_BYTES = 8 * 2**20  # that are read at once
+FLUSH_SECONDS = 5.0  # between writes of events: encoding many at once takes less time
 MOST_EVENTS = 1000  # per curve: TensorBoard shows as many
 MOST_LINE = 2**20  # bytes of a row
 CELL_BYTES = 32  # of a cell while a table is read and arranged
@@ -67,6 +69,7 @@ class MetricsWriter:
         self._digest = hashlib.sha256()  # of those bytes
         self._events: dict[str, EventsFile] = {}
         self._rows, self._last_end = 0, 0  # of the seeds that are being trained
+        self._flushed = time.monotonic()  # when events were last written
         self.position_in_steps = 0
         """Environment steps of the last row."""
 
@@ -156,8 +159,10 @@ class MetricsWriter:
                 events.add(self.tag(name), series[chosen].tolist(), (ends[chosen] * self.steps_per_tick).tolist())
         self._rows, self._last_end = first + len(ends), int(ends[-1])
         self.position_in_steps = self._last_end * self.steps_per_tick
-        for events in self._events.values():
-            events.flush()
+        if time.monotonic() - self._flushed > FLUSH_SECONDS:
+            self._flushed = time.monotonic()
+            for events in self._events.values():
+                events.flush()
 
     def tag(self, name: str) -> str:
         """A metric's name in TensorBoard: what is measured while training and what evaluations find are two groups."""
