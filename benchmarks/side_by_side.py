@@ -102,15 +102,15 @@ def _measured(name: str, words: Sequence[str], options: argparse.Namespace, unti
     return peer_row(name, begin, options.row_seconds, XLA_PYTHON_CLIENT_PREALLOCATE="false")
 
 
-def best_rows(pattern: str, key: Callable[[Row], Hashable]) -> tuple[list[Row], list[str]]:
-    """The rows of all files of a kind, of two alike the one with more steps, and what measured them."""
+def best_rows(pattern: str, key: Callable[[Row], Hashable], length: str = "steps") -> tuple[list[Row], list[str]]:
+    """The rows of all files of a kind, of two alike the longer one, and what measured them."""
     found: dict[Hashable, Row] = {}
     about = []
     for file in sorted(RESULTS.glob(pattern)):
         content = json.loads(file.read_text())
         about += [f"`{line}`, {content['device']}" for line in content["command"].split(" && ")]
         for row in content["rows"]:
-            found[key(row)] = max(row, found.get(key(row), row), key=lambda r: r["steps"])
+            found[key(row)] = max(row, found.get(key(row), row), key=lambda r: r[length])
     return list(found.values()), about
 
 

@@ -1,22 +1,36 @@
-"""VDN beside independent learners: the team's return after training, over seeds, with everything else the same.
+"""VDN beside independent learners: the team's return over training and after it, with everything else the same.
 
-python benchmarks/vdn.py --worlds marl/examples.own_gridworld:ButtonDoor --steps 40000 --seeds 4 --json FILE
+    python benchmarks/vdn.py --device gpu --workers 4 --steps 1000000       JaxMARL's settings in two of its worlds
+    python benchmarks/vdn.py --worlds marl/examples.own_gridworld:ButtonDoor --steps 30000
+    python benchmarks/vdn.py table                                          into docs/algorithms/teams.md
 
-Three learners with the settings of the preset `vdn`: a team with one network (vdn), agents that learn alone with one
-network (iql, shared), and agents that learn alone with a network each (iql). An env's steps count once for every
-learner: with a shared network, settings that count steps of agents are multiplied by their number.
+Three learners with the settings of the preset `vdn`, of JaxMARL's protocol where there is one: a team with one network
+(vdn), agents that learn alone with one network (iql, shared), and agents that learn alone with a network each (iql).
+An env's steps count once for every learner: with a shared network, settings that count steps of agents are multiplied
+by their number. Each row is a process of its own; `--workers` run side by side. Rows that the file has already, as
+long and on the same seeds, are kept. `table` reads all files `results/vdn-*.json`.
 """
 
 import argparse
-import json
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from rounds import measured_on
+from side_by_side import (
+    MARKS,
+    RESULTS,
+    add_options,
+    best_rows,
+    markdown_table,
+    measure_rows,
+    measured_before,
+    print_row,
+    write_between,
+)
 
-from xladder import devices
+from xladder.core.statistics import weighted_mean
 from xladder.families.value import presets as named
 from xladder.training import train
 from xladder.user_code import allow
@@ -26,64 +40,150 @@ LEARNERS = {
     "iql, shared": {"team": False, "shared": True},
     "iql": {"team": False, "shared": False},
 }
+WORLDS = ("jaxmarl/MPE_simple_spread_v3", "jaxmarl/MPE_simple_reference_v3")
 PER_STEP = ("memory", "learning_starts", "steps_per_update", "target_update_period")
 EPISODES = 64
+POINTS = 50  # of a curve
+DOCS = Path(__file__).parents[1] / "docs" / "algorithms" / "teams.md"
 
 
-def settings(world, learner, steps, protocol):
+@dataclass(frozen=True)
+class Job:
+    """One row: a learner in a world, with JaxMARL's settings or ours."""
+
+    world: str
+    learner: str
+
+    @property
+    def protocol(self) -> str | None:
+        """JaxMARL's, where it has one."""
+        return "jaxmarl" if self.world.startswith("jaxmarl/MPE_") else None
+
+    @property
+    def name(self) -> str:
+        """World and learner."""
+        return f"{self.world}, {self.learner}"
+
+
+def settings(job: Job, steps: int):
     """The preset's settings for one of the learners, with as many env steps and updates."""
-    config = named.presets(world, protocol)["vdn"]
-    changed = replace(config, world=replace(config.world, **LEARNERS[learner]), steps=steps)
+    config = named.presets(job.world, job.protocol)["vdn"]
+    changed = replace(config, world=replace(config.world, **LEARNERS[job.learner]), steps=steps)
     each = changed.world.rows // config.world.num_envs
     counts = {name: getattr(config.learner, name) * each for name in PER_STEP}
     return replace(changed, learner=replace(changed.learner, **counts), steps=steps * each, evaluate_episodes=0)
 
 
-def measure(world, learner, options):
+def measure(job: Job, options: argparse.Namespace) -> dict:
     """Train all seeds of a learner at once, and evaluate them."""
-    config = settings(world, learner, options.steps, options.protocol)
+    config = settings(job, options.steps)
     begun = time.perf_counter()
-    result = train(world, "fused", config=config, seeds=options.seeds, seed=options.seed, progress=False)
+    result = train(
+        job.world,
+        "fused",
+        config=config,
+        seeds=options.seeds,
+        seed=options.seed,
+        device=options.device,
+        progress=False,
+    )
     seconds = time.perf_counter() - begun
     score = result.evaluate(EPISODES)
-    tenth = result.metrics["return"].shape[1] // 10
-    last = np.nanmean(result.metrics["return"][:, -tenth:], axis=1)
+    returns, episodes = result.metrics["return"], result.metrics["episodes"]
+    ticks = returns.shape[1]
+    parts = list(pairwise(np.linspace(0, ticks, min(POINTS, ticks) + 1).astype(int)))
+    curve = [[mean(returns[s, a:b], episodes[s, a:b]) for a, b in parts] for s in range(options.seeds)]
+    last = ticks - max(1, ticks // 10)
     return {
-        "world": world,
-        "learner": learner,
+        "world": job.world,
+        "learner": job.learner,
+        "protocol": job.protocol,
         "env_steps": options.steps,
+        "seeds": [options.seed, options.seed + options.seeds - 1],
         "per_seed": score["per_seed"],
         "mean": score["mean_return"],
         "ci95": score["ci95"],
         "random": score["random_return"],
-        "training_return_last_tenth": [float(x) for x in last],
+        "training_return_last_tenth": [mean(r[last:], e[last:]) for r, e in zip(returns, episodes, strict=True)],
+        "training_curve": {"env_steps": [round(options.steps * int(b) / ticks) for _, b in parts], "return": curve},
+        "compile_seconds": result.compile_seconds,
         "seconds": seconds,
     }
 
 
-def main():
+def mean(returns: np.ndarray, episodes: np.ndarray) -> float | None:
+    """The mean return per episode, or None without any."""
+    value = float(weighted_mean(returns, episodes))
+    return value if np.isfinite(value) else None
+
+
+def key(row: dict) -> tuple[str, str]:
+    """What tells rows apart."""
+    return row["world"], row["learner"]
+
+
+def ordered(row: dict) -> tuple[bool, str, int]:
+    """Sorts rows: JaxMARL's worlds first, and in each the team."""
+    return not row["world"].startswith("jaxmarl/"), row["world"], list(LEARNERS).index(row["learner"])
+
+
+def show(row: dict) -> str:
+    """A row as a line."""
+    return (
+        f"{Job(*key(row)).name:<56} {row['mean']:>8.2f} ± {row['ci95']:<6.2f} random {row['random']:>8.2f}  "
+        f"{row['seconds']:>6.0f} s"
+    )
+
+
+def tables() -> str:
+    """The table of docs/algorithms/teams.md."""
+    rows, about = best_rows("vdn-*.json", key, "env_steps")
+    cells = []
+    for row in sorted(rows, key=ordered):
+        last = row["training_return_last_tenth"]
+        cells.append(
+            [
+                f"`{row['world']}`" + (", `--protocol jaxmarl`" if row.get("protocol") else ""),
+                row["learner"],
+                f"{row['env_steps']:,}",
+                f"{row['mean']:.2f} ± {row['ci95']:.2f}",
+                ", ".join(f"{x:.2f}" for x in row["per_seed"]),
+                f"{min(last):.2f} to {max(last):.2f}",
+                f"{row['random']:.2f}",
+            ]
+        )
+    heads = ["world", "learner", "env steps", "return", "each seed", "last tenth of training", "random play"]
+    return "\n".join([*markdown_table(heads, cells), "", *(f"{text}  " for text in about), ""])
+
+
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", default="jaxmarl/MPE_simple_spread_v3,marl/examples.own_gridworld:ButtonDoor")
-    parser.add_argument("--learners", default=";".join(LEARNERS), help="separated by semicolons")
-    parser.add_argument("--protocol", help="jaxmarl for JaxMARL's own settings")
+    parser.add_argument("what", choices=["train", "table"], nargs="?", default="train")
+    parser.add_argument("--worlds", nargs="*", default=list(WORLDS))
+    parser.add_argument("--learners", nargs="*", default=list(LEARNERS), choices=list(LEARNERS))
     parser.add_argument("--steps", type=int, default=400_000, help="env steps")
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--seed", type=int, default=0, help="the first one")
+    add_options(parser)
     options = parser.parse_args()
+    if options.what == "table":
+        return write_between(DOCS, MARKS, tables())
     allow("examples.own_gridworld")
-    about, rows = measured_on(devices.find(None)), []
-    for world in options.worlds.split(","):
-        for learner in options.learners.split(";"):
-            rows.append(measure(world, learner, options))
-            row = rows[-1]
-            print(
-                f"{world:<40} {learner:<12} {row['mean']:>8.2f} ± {row['ci95']:<6.2f} random {row['random']:>8.2f}  "
-                f"{row['seconds']:>6.0f} s",
-                flush=True,
-            )
-            if options.json:
-                options.json.write_text(json.dumps(about | {"rows": rows}, indent=1) + "\n")
+    jobs = {job.name: job for learner in options.learners for job in (Job(w, learner) for w in options.worlds)}
+    if options.row:
+        return print_row(measure(jobs[options.row], options), options.device)
+    out = options.out or RESULTS / f"vdn-{options.device}.json"
+    seeds = [options.seed, options.seed + options.seeds - 1]
+    same = {
+        key(row) for row in measured_before(out)["rows"] if (row["env_steps"], row["seeds"]) == (options.steps, seeds)
+    }
+    given = ("--steps", str(options.steps), "--seeds", str(options.seeds), "--seed", str(options.seed))
+    words = {
+        name: ("--worlds", job.world, "--learners", job.learner, *given)
+        for name, job in jobs.items()
+        if (job.world, job.learner) not in same
+    }
+    measure_rows(words, out, options, key=key, order=ordered, show=show, facts={"episodes": EPISODES})
 
 
 if __name__ == "__main__":

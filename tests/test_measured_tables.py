@@ -109,9 +109,18 @@ def test_candidates_for_defaults_race_side_by_side_and_are_kept(tmp_path, monkey
     )
 
 
-def test_the_table_of_presets_is_made_from_the_results():
-    learn = benchmark("presets_learn")
-    assert f"{learn.MARKS[0]}\n{learn.tables()}{learn.MARKS[1]}" in learn.DOCS.read_text()
+@pytest.mark.parametrize("name", ["presets_learn", "vdn"])
+def test_tables_are_made_from_the_results(name):
+    script = benchmark(name)
+    assert f"{script.MARKS[0]}\n{script.tables()}{script.MARKS[1]}" in script.DOCS.read_text()
+
+
+def test_learners_of_a_team_have_as_many_env_steps_and_updates():
+    vdn = benchmark("vdn")
+    team, alone = (vdn.settings(vdn.Job("jaxmarl/MPE_simple_spread_v3", n), 20_800) for n in ("vdn", "iql, shared"))
+    assert vdn.Job("jaxmarl/MPE_simple_spread_v3", "vdn").protocol == "jaxmarl"
+    assert alone.steps == 3 * team.steps == 62_400  # three agents
+    assert team.steps // team.learner.steps_per_update == alone.steps // alone.learner.steps_per_update == 100
 
 
 def test_presets_are_trained_side_by_side_and_kept(tmp_path, monkeypatch):
