@@ -44,7 +44,8 @@ docs-serve: docs
 	$(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000
 
 test-docs: docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_docs.py tests/test_readme.py tests/test_reference.py
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests/test_docs.py tests/test_readme.py tests/test_reference.py \
+		tests/test_walks.py tests/test_site.py tests/test_pages.py tests/test_doc_pictures.py tests/test_measured_tables.py
 
 test-sorrel: .venv-sorrel/ready
 	.venv-sorrel/bin/python -m pytest -n 2 --dist worksteal tests/sorrel

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
-NOTE = "*This is the README of the repository; the pages, scripts and pictures that it speaks of are there.*"
+NOTE = "*This is the README of the repository. The pages, scripts and pictures it mentions are there.*"
 COMMENT = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 PICTURE = re.compile(r"!\[[^\]]*\]\((?!http)[^)]*\)\n*|<img src=\"(?!http)[^>]*>\n*")
 LINK = re.compile(r"\[([^\]]*)\]\((?!http)[^)]*\)")

@@ -125,7 +125,7 @@ def table() -> str:
             dropin("gpu", "ms_learning"),
         ),
         ("", "", "treasure hunt, an epoch", dropin("cpu", "cpu_ms_per_epoch"), dropin("gpu", "ms_per_epoch")),
-        ("all of it, one call at a time (`sequential`)", "", "treasure hunt", *hunts("sequential")),
+        ("acting and learning in JAX, one call at a time (`sequential`)", "", "treasure hunt", *hunts("sequential")),
         ("", "", "hypergrid", *grids("sequential")),
         ("", "", "MinAtar, DQN", minatar("cpu", "sequential"), minatar("gpu", "sequential")),
         ("the world too, one call per tick (`parallel`)", "5–10×", "treasure hunt", *hunts("parallel")),

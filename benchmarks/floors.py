@@ -217,7 +217,11 @@ GPU = (
         "{:.0f} %",
     ),
 )
-HUNT_CPU = "Matrix products; [below](#treasure-hunt-on-a-cpu)."
+HUNT_CPU = "Most of the time goes into matrix products, which PyTorch does as fast; [below](#what-limits-a-cpu)."
+SIZES = (
+    "Its update is compiled in several sizes, so that short trajectories do not pay for long ones; "
+    "[below](#what-limits-a-cpu)."
+)
 CPU = (
     Goal(
         "treasure hunt, batch 256, `fused` against the faster of `torch` and `compiled`",
@@ -251,7 +255,7 @@ CPU = (
         4.0,
         peer("cpu", "hypergrid", "compile_seconds"),
         "peers-cpu",
-        "",
+        SIZES,
         "{:.1f} s",
         less=True,
     ),
@@ -269,7 +273,7 @@ CPU = (
         "recording metrics, CartPole, eight seeds", 2.0, None, recording(8), "recording-cpu", form="{:.1f} %", less=True
     ),
 )
-FILES = ("peers-gpu", "atari-gpu", "strongest-torch-cpu", "peers-cpu", "recording-cpu")
+FILES = ("peers-gpu", "atari-gpu", "strongest-torch-cpu", "peers-cpu", "recording-cpu", "limits-cpu")
 
 
 def table(goals: tuple[Goal, ...]) -> str:
@@ -303,9 +307,30 @@ def peers() -> str:
     return markdown(rows) if rows else "Not measured yet.\n"
 
 
+def limits() -> str:
+    """Where the time of an epoch goes on a CPU, and what the sizes of an update cost and save."""
+    rows = content("limits-cpu")["rows"]
+    shares = [row for row in rows if row["what"] == "parts"]
+    sizes = [row for row in rows if row["what"] == "sizes"]
+    if not shares or not sizes:
+        return "Not measured yet.\n"
+    heads = " | ".join(f"batch {row['batch']}" for row in shares)
+    text = f"| part of an epoch | {heads} |\n|{'---|' * (1 + len(shares))}\n"
+    for part in shares[0]["shares"]:
+        percents = " | ".join(f"{100 * row['shares'].get(part, 0):.0f} %" for row in shares)
+        text += f"| {part} | {percents} |\n"
+    text += (
+        "\n| sizes of the update | start, s of processor time | an iteration, ms of processor time |\n|---|---|---|\n"
+    )
+    for row in sizes:
+        text += f"| {row['sizes']} | {row['starting_cpu_seconds']:.1f} | {row['cpu_ms_per_iteration']:.2f} |\n"
+    return text
+
+
 PARTS: dict[str, Callable[[], str]] = {
     "gpu": lambda: table(GPU),
     "cpu": lambda: table(CPU),
+    "limits": limits,
     "peers": peers,
     "sources": sources,
 }

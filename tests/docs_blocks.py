@@ -4,13 +4,16 @@ Blocks of one page run in order, in one folder. ```python blocks share a namespa
 begin with `$ ` are commands. A comment on the line before a fence says more:
 
     <!-- test: slow -->           runs in `make test-docs` and `make test-all`, not in `make test`
+    <!-- test: short REASON -->   runs as `slow` does, but trains a moment only; what it prints is not compared
     <!-- test: skip REASON -->    is not run; `xladder` commands are parsed and planned all the same
     <!-- test: file NAME -->      is written to a file of this name
     <!-- test: fails N -->        ends with exit code N
     <!-- test: sorrel -->         runs where sorrel is installed (`make test-sorrel`); elsewhere as with `skip`
 
-Every line that is shown after a command must be printed, in this order. `…` stands for anything, and a number with a
-decimal point or a time of day for any other, since they are measured.
+Every line that is shown after a command, or in a ```text block after a ```python block, must be printed, in this order.
+`…` stands for anything, a time of day for any other, and a decimal number with a unit of time, size or speed, or in a
+table of the terminal, too, since it is measured. Other decimal numbers, such as returns, differ with the rounding of
+processors and versions: they have to be close to what is shown.
 """
 
 import re
@@ -21,9 +24,15 @@ from pathlib import Path
 
 from markdown_it import MarkdownIt
 
+from xladder.registry import find_workload
+
 ROOT = Path(__file__).parent.parent
-COMMENT = re.compile(r"<!-- test: (slow|skip|sorrel|file|fails)(?: (.*?))? -->")
+COMMENT = re.compile(r"<!-- test: (slow|short|skip|sorrel|file|fails)(?: (.*?))? -->")
 MEASURED = re.compile(r"(?:[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b)")
+TIMED = re.compile(
+    r"\)? ?(?:[mµn]?s|min|[KMGT]i?B|h|×|it/s|(?:steps|ticks|iterations|updates)(?:/s| per second))(?!\w)"
+)
+"""What follows a number that depends on the machine."""
 RUN = ("python", "console")
 SHOWN = ("text", "json", "toml", "html", "diff")
 """Languages of blocks that are only shown. Directives of the site (`{toctree}`) are, too."""
@@ -48,7 +57,7 @@ class Block:
     @property
     def is_slow(self) -> bool:
         """Whether `make test` leaves it out."""
-        return "slow" in self.controls
+        return bool({"slow", "short"} & set(self.controls))
 
     @property
     def is_run(self) -> bool:
@@ -92,7 +101,7 @@ def checked(block: Block) -> Block:
     """The same block; a `ValueError` if its language or its comments make no sense."""
     if block.language not in (*RUN, *SHOWN) and not block.language.startswith("{") and "file" not in block.controls:
         raise ValueError(f"{block.where}: ```{block.language} is not tested: use ```python, ```console or ```text.")
-    for name in ("skip", "file", "fails"):
+    for name in ("short", "skip", "file", "fails"):
         if block.controls.get(name) == "":
             raise ValueError(f"{block.where}: `test: {name}` needs a word after it.")
     if block.language == "console" and "file" not in block.controls and not commands(block):
@@ -127,11 +136,38 @@ def missing_line(lines: list[str], printed: str) -> str | None:
     """The first of some lines that was not printed after those before it."""
     rest = iter(printed.splitlines())
     for line in lines:
-        words = [MEASURED.pattern.join(map(re.escape, MEASURED.split(word))) for word in line.split()]
+        words = [f"({MEASURED.pattern})".join(map(re.escape, MEASURED.split(word))) for word in line.split()]
         pattern = re.compile(r"(?<!\S)" + r"\s+".join(words).replace("…", ".*") + r"(?!\S)")
-        if not any(pattern.search(candidate) for candidate in rest):
+        if not any((found := pattern.search(candidate)) and are_close(line, found) for candidate in rest):
             return line
     return None
+
+
+def are_close(line: str, printed: re.Match[str]) -> bool:
+    """Whether the numbers of a line are about those that were printed; those that are timed may be any."""
+    for shown, found in zip(MEASURED.finditer(line), printed.groups(), strict=True):
+        if ":" in shown[0] or "e" in shown[0] or "│" in line or TIMED.match(line[shown.end() :]):
+            continue
+        one, other = (float(number.replace(",", "").replace("−", "-")) for number in (shown[0], found))
+        if abs(one - other) > max(0.5 * max(abs(one), abs(other)), 0.05):
+            return False
+    return True
+
+
+MOMENT = {"epochs": "3", "iterations": "20", "frames": "4000", "steps": "1000"}
+"""How long a shortened run trains."""
+LEFT_OUT = (*(f"--{unit}" for unit in MOMENT), "--seeds", "--device")
+"""Flags that a shortened run goes without."""
+
+
+def shortened(command: str) -> str:
+    """A line of shell in which `xladder train` and `xladder compare` take a moment only."""
+    words = shlex.split(command, comments=True)
+    if words[:2] not in (["xladder", "train"], ["xladder", "compare"]):
+        return command
+    kept = [w for before, w in zip(["", *words], words, strict=False) if not {before, w} & set(LEFT_OUT)]
+    unit = find_workload(words[2]).length
+    return f"{shlex.join(kept)} --{unit} {MOMENT[unit]}"
 
 
 def words_of(command: str) -> list[list[str]]:

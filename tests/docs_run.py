@@ -4,6 +4,7 @@ A process of its own for each page: blocks see what a user's session would see, 
 """
 
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.docs_blocks import ROOT, Block, blocks, commands, missing_line, shown
+from tests.docs_blocks import ROOT, Block, blocks, commands, missing_line, shortened, shown
 
 SECONDS = 1800  # that a page may take
 
@@ -21,17 +22,25 @@ SECONDS = 1800  # that a page may take
 def run_page(page: str) -> None:
     """Run all blocks of a page in order."""
     names: dict = {"__name__": "__main__"}
+    printed = None  # by the last block, if that was Python
     for block in blocks(page):
         begun = time.perf_counter()
         if "file" in block.controls:
             path = Path(block.controls["file"])
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.text)
+        elif block.language == "text" and printed is not None:
+            compare(block.where, block.text.splitlines(), printed)
+            printed = None
         elif not block.is_run:
             continue
         elif block.language == "python":
-            run_python(block.text, block.page, block.line, names)
+            with contextlib.redirect_stdout(io.StringIO()) as output:
+                run_python(block.text, block.page, block.line, names)
+            printed = output.getvalue()
+            print(printed, end="", flush=True)
         else:
+            printed = None
             run_console(block)
         print(f"{block.where}: {time.perf_counter() - begun:.1f} s", file=sys.stderr, flush=True)
 
@@ -56,9 +65,16 @@ def run_python(text: str, where: str, line: int, names: dict) -> None:
 def run_console(block: Block) -> None:
     """Run the commands of a block, and compare the exit code and what was printed."""
     expected = int(block.controls.get("fails", "0"))
-    printed = run_shell("\n".join(commands(block)), block.where, expected)
-    if (line := missing_line(shown(block), printed)) is not None:
-        sys.exit(f"{block.where}: {line!r} was not printed, or not in this order:\n{printed}")
+    if "short" in block.controls:
+        run_shell("\n".join(map(shortened, commands(block))), block.where)
+    else:
+        compare(block.where, shown(block), run_shell("\n".join(commands(block)), block.where, expected))
+
+
+def compare(where: str, lines: list[str], printed: str) -> None:
+    """Exit with an error if one of the lines that are shown was not printed."""
+    if (line := missing_line([line for line in lines if line.strip()], printed)) is not None:
+        sys.exit(f"{where}: {line!r} was not printed, or not in this order, or with other figures:\n{printed}")
 
 
 def run_shell(script: str, where: str, expected: int = 0) -> str:

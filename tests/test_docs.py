@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.docs_blocks import ROOT, blocks, commands, missing_line, pages, words_of
+from tests.docs_blocks import ROOT, blocks, commands, missing_line, pages, shortened, words_of
 from tests.docs_run import run_in
 from tests.walks import from_pytorch, own_gridworld
 from xladder.cli import options as cli_options
@@ -124,11 +124,29 @@ def test_what_is_shown_is_looked_for_in_order():
 
 def test_figures_that_are_measured_may_differ_and_others_may_not():
     printed = "fused done: 0.6 ms per tick, loss -1.25e-07 (0.386), 4 seeds, started 06:05, 2,500.25 MB"
-    shown = "fused done: 13.3 ms per tick, loss 3.1e-09 (0.1), 4 seeds, started 18:22, 5.1 MB"
+    shown = "fused done: 13.3 ms per tick, loss 3.1e-09 (0.31), 4 seeds, started 18:22, 5.1 MB"
     assert missing_line([shown], printed) is None
     assert missing_line(["4 seeds, started 18:22, …"], printed) is None
     for wrong in ("5 seeds,", "fused done: 1 ms", "fused done: 0.6 s", "seeds, started 18:2", "(0.386, 4 seeds,"):
         assert missing_line([wrong], printed) == wrong
+
+
+def test_returns_have_to_be_close_to_what_is_shown():
+    printed = "mean return 194.0 ± 63.4, random play −1.25, 3.1 s"
+    assert missing_line(["mean return 186.8 ± 63.3, random play −1.1, 40.0 s"], printed) is None
+    for stale in ("mean return 80.5 ± 63.3", "mean return 186.8 ± 6.3", "random play −0.5", "random play 1.25"):
+        assert missing_line([stale], printed) == stale
+    assert missing_line(["│ 80.5 │ 1.0 │"], "│ 194.0 │ 9.0 │") is None  # a table's heads say what is timed
+
+
+def test_long_commands_are_shortened():
+    assert shortened("xladder train cartpole --preset c51 --seeds 8 --steps 1e6 --device gpu  # long") == (
+        "xladder train cartpole --preset c51 --steps 1000"
+    )
+    assert shortened("xladder compare hypergrid --rungs torch,fused") == (
+        "xladder compare hypergrid --rungs torch,fused --iterations 20"
+    )
+    assert shortened("xladder parity cartpole") == "xladder parity cartpole"
 
 
 def test_commands_are_found_in_a_line_of_shell():
