@@ -17,13 +17,11 @@ BEGUN = time.perf_counter()
 
 import argparse
 import json
-import sys
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import jax
 from peer_facts import peak_memory_mb
+from peer_scripts import load
 
 DQN = {
     "NUM_ENVS": 10,
@@ -69,25 +67,6 @@ def settings(kind: str, steps: int, world: str) -> dict:
     return PQN | {"TOTAL_TIMESTEPS": steps, "TOTAL_TIMESTEPS_DECAY": steps, "ENV_NAME": world}
 
 
-def load(file: Path) -> ModuleType:
-    """The peer's file as a module."""
-    for name in ("wandb", "hydra", "omegaconf"):
-        if find_spec(name) is None:
-            sys.modules[name] = ModuleType(name)
-    if not hasattr(sys.modules.get("hydra"), "main"):
-        sys.modules.setdefault("hydra", ModuleType("hydra")).main = lambda **_: lambda function: function
-    if not hasattr(sys.modules.get("omegaconf"), "OmegaConf"):
-        sys.modules.setdefault("omegaconf", ModuleType("omegaconf")).OmegaConf = None
-    if not hasattr(jax, "tree_map"):
-        jax.tree_map = jax.tree.map
-    restore_done_flag()
-    spec = spec_from_file_location(f"peer_{file.stem}", file)
-    assert spec and spec.loader
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def restore_done_flag() -> None:
     """Let gymnax's `LogWrapper` return five values, as before version 1."""
     from gymnax.wrappers.purerl import LogWrapper
@@ -116,6 +95,7 @@ def main() -> None:
     steps, column = KINDS[options.kind]
     steps = options.steps or steps
     config = settings(options.kind, steps, options.world)
+    restore_done_flag()
     train = jax.jit(jax.vmap(load(options.file).make_train(config)))
     keys = jax.random.split(jax.random.PRNGKey(0), options.seeds)
     begun = time.perf_counter()

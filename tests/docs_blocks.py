@@ -154,10 +154,17 @@ def are_close(line: str, printed: re.Match[str]) -> bool:
     return True
 
 
-MOMENT = {"epochs": "3", "iterations": "20", "frames": "4000", "steps": "1000"}
-"""How long a shortened run trains."""
-LEFT_OUT = (*(f"--{unit}" for unit in MOMENT), "--seeds", "--device")
+MOMENT = {
+    "epochs": "--epochs 3 --eval-episodes 2",
+    "iterations": "--iterations 20 --evaluate-every 20 --eval-samples 64",
+    "frames": "--frames 4000 --evaluate-episodes 0 --eval-episodes 2",
+    "steps": "--steps 1000 --evaluate-episodes 0 --eval-episodes 2",
+}
+"""How long a shortened run trains, and how little it evaluates."""
+LEFT_OUT = (*(f"--{unit}" for unit in MOMENT), "--evaluate-episodes", "--eval-episodes", "--seeds", "--device")
 """Flags that a shortened run goes without."""
+COMPARED = {unit: flags.split(" --e")[0] for unit, flags in MOMENT.items()}
+"""The same for `compare`, which does not evaluate."""
 
 
 def shortened(command: str) -> str:
@@ -166,8 +173,8 @@ def shortened(command: str) -> str:
     if words[:2] not in (["xladder", "train"], ["xladder", "compare"]):
         return command
     kept = [w for before, w in zip(["", *words], words, strict=False) if not {before, w} & set(LEFT_OUT)]
-    unit = find_workload(words[2]).length
-    return f"{shlex.join(kept)} --{unit} {MOMENT[unit]}"
+    moment = MOMENT if words[1] == "train" else COMPARED
+    return f"{shlex.join(kept)} {moment[find_workload(words[2]).length]}"
 
 
 def words_of(command: str) -> list[list[str]]:

@@ -141,7 +141,7 @@ def test_returns_have_to_be_close_to_what_is_shown():
 
 def test_long_commands_are_shortened():
     assert shortened("xladder train cartpole --preset c51 --seeds 8 --steps 1e6 --device gpu  # long") == (
-        "xladder train cartpole --preset c51 --steps 1000"
+        "xladder train cartpole --preset c51 --steps 1000 --evaluate-episodes 0 --eval-episodes 2"
     )
     assert shortened("xladder compare hypergrid --rungs torch,fused") == (
         "xladder compare hypergrid --rungs torch,fused --iterations 20"
