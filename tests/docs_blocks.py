@@ -156,7 +156,7 @@ def are_close(line: str, printed: re.Match[str]) -> bool:
 
 MOMENT = {
     "epochs": "--epochs 3 --eval-episodes 2",
-    "iterations": "--iterations 20 --evaluate-every 20 --eval-samples 64",
+    "iterations": "--iterations 4 --evaluate-every 4 --eval-samples 64",
     "frames": "--frames 4000 --evaluate-episodes 0 --eval-episodes 2",
     "steps": "--steps 1000 --evaluate-episodes 0 --eval-episodes 2",
 }

@@ -1,5 +1,6 @@
 """User code that fails or breaks its contract: a sentence that names it, before a run begins or when it ends there."""
 
+import asyncio
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -13,12 +14,12 @@ import xladder
 from tests import bad_worlds
 from tests.test_own_gflownet import Strings
 from xladder import user_code
-from xladder.cli.main import main
+from xladder.cli.main import format_error, main
 from xladder.errors import UsageError, UserCodeFailed, XladderError, brief, raised_in_callback
 from xladder.families.gflownet.check import check_world
 from xladder.families.gflownet.twin_check import twin_faults
 from xladder.trainer import Observer, Trial
-from xladder.worlds import contract, contract_jax, gymnax_world, marl_world, names, zoo_host
+from xladder.worlds import contract, contract_jax, gymnax_world, host_calls, marl_world, names, zoo_host
 from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_own import OwnWorld, bind
 from xladder.worlds.jax_checks import require_unchanged
@@ -248,6 +249,24 @@ def test_an_error_in_a_callback_is_the_users():
     assert raised_in_callback(found.value) == "ValueError: the engine has stalled."
     assert brief(found.value) == "ValueError: the engine has stalled"
     assert not raised_in_callback(ValueError("Traceback (most recent call last):\nKeyError"))
+
+
+class Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+@pytest.mark.parametrize("error", [Unspeakable(), asyncio.CancelledError(), GeneratorExit(), SystemExit(0)])
+def test_whatever_a_world_on_the_host_raises_is_its_own(error):
+    def step():
+        raise error
+
+    with pytest.raises(UserCodeFailed, match=rf"`maze` fails in its `step`: {type(error).__name__}\b.*test_bad_worlds"):
+        host_calls.call("maze", "step", step)
+    with pytest.raises(KeyboardInterrupt):  # somebody wants to stop
+        host_calls.call("maze", "step", lambda: exec("raise KeyboardInterrupt"))
+    assert brief(error).startswith(type(error).__name__) and not raised_in_callback(error)
+    assert type(error).__name__ in format_error(error)[0]
 
 
 def test_a_sentence_does_not_end_at_a_colon():

@@ -272,7 +272,7 @@ def test_generated_categories_follow_their_graph():
         ("a,b\n1,red\n", False, "has `red` in row 2, column `b`"),
         ("a,b\n1,inf\n", False, "has `inf` in row 2, column `b`"),
         ("a,b\n" + "".join(f"{i},0\n" for i in range(65)), True, "has 65 different values in column `a`"),
-        ("\x00\xff", False, "cannot be read"),
+        ("\x00\xff", False, "is not a CSV file: it holds bytes that are no text"),
     ],
 )
 def test_bad_files_are_a_sentence(tmp_path, text, discrete, says):

@@ -212,3 +212,5 @@ def test_checks_may_be_repeated_or_separated():
     assert debugging.parse(["nans,keys", "nans", " compiles "]) == ("nans", "keys", "compiles")
     with pytest.raises(UsageError):
         debugging.parse(["all"])
+    with pytest.raises(UsageError, match="`--debug` names no check"):
+        debugging.parse([" "])

@@ -144,7 +144,7 @@ def test_long_commands_are_shortened():
         "xladder train cartpole --preset c51 --steps 1000 --evaluate-episodes 0 --eval-episodes 2"
     )
     assert shortened("xladder compare hypergrid --rungs torch,fused") == (
-        "xladder compare hypergrid --rungs torch,fused --iterations 20"
+        "xladder compare hypergrid --rungs torch,fused --iterations 4"
     )
     assert shortened("xladder parity cartpole") == "xladder parity cartpole"
 

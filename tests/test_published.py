@@ -375,6 +375,7 @@ def test_presets_of_a_workload(capsys):
             "jaxmarl.",
         ),
         ("catch --protocol nature", "`catch` has no protocols"),
+        ("hypergrid --protocol nature", "`hypergrid` has no protocols"),
         ("iqm", "There is no world `iqm`"),
     ],
 )

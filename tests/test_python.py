@@ -1,5 +1,6 @@
 """xladder from Python: what `train` gives back, and what it says when it cannot."""
 
+import asyncio
 import csv
 import inspect
 import json
@@ -310,17 +311,19 @@ def test_steps_are_counted_in_the_unit_of_the_length():
 
 
 @pytest.mark.slow
-def test_a_callback_that_raises_ends_the_run_and_what_it_has_learned_is_kept(tmp_path):
+@pytest.mark.parametrize("error", [ZeroDivisionError, SystemExit, asyncio.CancelledError])
+def test_a_callback_that_raises_ends_the_run_and_what_it_has_learned_is_kept(tmp_path, error):
     def callback(progress):
         if progress.tick >= 5:
-            raise ZeroDivisionError("mine")
+            raise error("mine")
 
-    with pytest.raises(ZeroDivisionError, match="mine"):
+    with pytest.raises(error, match="mine"):
         record(tmp_path / "run", config=PLAIN, seeds=1, callback=callback, eval_episodes=0)
-    assert "ZeroDivisionError: mine" in (tmp_path / "run/log.txt").read_text()
+    assert f"{error.__name__}: mine" in (tmp_path / "run/log.txt").read_text()
     assert not (tmp_path / "run/finished.json").exists()
+    assert (tmp_path / "run/checkpoints/agents.safetensors").exists()
     assert xladder.resume(tmp_path / "run", progress=False).is_complete
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(error):
         xladder.train("hypergrid", "fused", config=PLAIN, callback=callback)
 
 

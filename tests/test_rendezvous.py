@@ -232,3 +232,61 @@ def test_launch_makes_a_secret_and_passes_on_a_given_one(monkeypatch):
     monkeypatch.setenv(secret.VARIABLE, SECRET)
     assert main(["launch", "--hosts", "2", "train", "hypergrid"]) == 0
     assert seen[4:] == [SECRET] * 2
+
+
+class Trickle:
+    """A listener that sends its callers a first line, perhaps, and then a blank several times a second."""
+
+    def __init__(self, address, first=b""):
+        host, port = address.split(":")
+        self.listener, self.first = socket.create_server((host, int(port))), first
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                caller = self.listener.accept()[0]
+            except OSError:
+                return
+            threading.Thread(target=self.send, args=(caller,), daemon=True).start()
+
+    def send(self, caller):
+        try:
+            caller.sendall(self.first)
+            while True:
+                caller.sendall(b" ")
+                time.sleep(0.05)
+        except OSError:
+            caller.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+
+@pytest.mark.parametrize("first", [b"", b'{"challenge": "aaa"}\n'], ids=["blanks", "a challenge, then blanks"])
+def test_who_sends_a_byte_now_and_then_holds_nobody_longer_than_silence(first, address, monkeypatch):
+    monkeypatch.setattr(rendezvous, "LAST_WORD", 0.2)
+    begun = time.monotonic()
+    with Trickle(address, first), pytest.raises(PeerLost):
+        Cluster(Membership(address, 2, 1, init_timeout=1.0)).meet(WANTED)
+    assert time.monotonic() - begun < 2.5
+
+
+def test_a_port_of_somebody_who_sends_a_byte_now_and_then_is_in_use(address):
+    begun = time.monotonic()
+    with Trickle(address), pytest.raises(UsageError, match="cannot listen at"):
+        Cluster(Membership(address, 2, 0, init_timeout=60.0)).meet(WANTED)
+    assert time.monotonic() - begun < 3
+
+
+def test_lines_that_arrive_in_pieces_or_together_are_messages():
+    one, other = socket.socketpair()
+    connection = JsonConnection(other)
+    one.sendall(b'{"a": 1}\n{"b"')
+    assert connection.receive(1) == {"a": 1} and connection.receive(0.05) is None
+    one.close()
+    assert connection.receive(1) is None
+    connection.close()

@@ -109,6 +109,9 @@ def test_the_named_members_have_the_ingredients_they_are_named_for_and_a_worlds_
 
 
 def test_a_protocol_of_a_world_without_protocols_is_refused():
+    for other in ("hypergrid", "treasurehunt", "bits"):
+        with pytest.raises(UsageError, match=f"`{other}` has no protocols: leave out `--protocol`"):
+            plan(other, protocol="dopamine")
     with pytest.raises(UsageError, match="`catch` has no protocols: leave out `--protocol`"):
         plan("catch", protocol="nature")
     with pytest.raises(UsageError, match="no protocol `nature`"):

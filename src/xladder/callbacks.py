@@ -84,7 +84,7 @@ class CallbackObserver(Observer):
             raise UsageError(f"`callback` is {callback!r}, but it has to be a function that takes one argument.")
         self.plan, self.callback, self.path = plan, callback, path
         self.elapsed, self.stopped = 0.0, False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         """What the function raised; it is raised again once the run is saved."""
         self._running: Any = None
 
@@ -113,7 +113,7 @@ class CallbackObserver(Observer):
         )
         try:
             answer = self.callback(progress)
-        except Exception as error:
+        except BaseException as error:  # whatever ends the run, what was learned is kept
             self.error = error
             self._end()
         else:

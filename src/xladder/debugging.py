@@ -21,7 +21,10 @@ _ON_HOST = "its world runs on the host, so there is no compiled program of a who
 
 def parse(texts: Iterable[str]) -> tuple[str, ...]:
     """Parse names of checks, given as `nans,keys` or one by one, and drop repeats."""
+    texts = tuple(texts)
     names = dict.fromkeys(name.strip() for text in texts for name in text.split(",") if name.strip())
+    if texts and not names:
+        raise UsageError(f"`--debug` names no check. There are: {', '.join(CHECKS)}.")
     for name in names:
         if name not in CHECKS:
             raise unknown("check", name, CHECKS)

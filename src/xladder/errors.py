@@ -133,9 +133,17 @@ def uneven(flag: str, value: int, devices: int) -> UsageError:
     )
 
 
+def text_of(error: BaseException) -> str:
+    """An error's message; none if the error is a user's own and cannot say it."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def brief(error: BaseException) -> str:
     """An error's type and the first line of its message; for an error in a callback of JAX, those of its cause."""
-    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    lines = [" ".join(line.split()) for line in text_of(error).splitlines() if line.strip()]
     first = lines[0] if lines else ""
     if first.endswith(":"):  # it announces the next line
         first = f"{first} {lines[1]}" if len(lines) > 1 else first[:-1]
@@ -158,7 +166,7 @@ def raised_in_callback(error: BaseException) -> str:
 
     JAX reports it as an error of its runtime, whose message contains the traceback.
     """
-    _, begins, traceback = str(error).rpartition("Traceback (most recent call last):")
+    _, begins, traceback = text_of(error).rpartition("Traceback (most recent call last):")
     if not begins or type(error).__name__ not in ("JaxRuntimeError", "XlaRuntimeError"):
         return ""
     return next((line.strip() for line in traceback.splitlines() if line.strip() and not line.startswith(" ")), "")
@@ -166,7 +174,7 @@ def raised_in_callback(error: BaseException) -> str:
 
 def out_of_memory(error: BaseException) -> bool:
     """Whether the memory of the device or the machine did not suffice."""
-    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in text_of(error)
 
 
 def printable(value: object, most: int = 200) -> str:

@@ -122,6 +122,14 @@ def check_counts(config: Any, where: str = "", most: int = MOST_LENGTH) -> None:
             need(not isinstance(one, int) or one <= most, flag, one, f"it has to be {most:,} or less")
 
 
+def need_no_protocol(world: str, protocol: str | None) -> None:
+    """Raise a `UsageError` for a protocol that is given for a world without any."""
+    if protocol is not None:
+        raise UsageError(
+            f"`{world}` has no protocols: leave out `--protocol`. `xladder presets` lists those there are."
+        )
+
+
 def chosen(presets: Mapping[str, T], preset: str, protocol: str | None = None) -> T:
     """Look up a preset; a `UsageError` if it contradicts `protocol`, or the protocol does not have it."""
     if preset in (absent := getattr(presets, "absent", {})):

@@ -18,7 +18,7 @@ from xladder import __version__, user_code
 from xladder.cli import supervisor
 from xladder.cli.signals import end_at_once_on_signals
 from xladder.distributed import supervised
-from xladder.errors import UsageError, XladderError, brief, raised_in_callback, unknown
+from xladder.errors import UsageError, XladderError, brief, out_of_memory, raised_in_callback, text_of, unknown
 from xladder.foreign_names import command_hint
 from xladder.stopwatch import command_begins
 
@@ -193,17 +193,17 @@ def format_error(error: BaseException) -> tuple[str, int]:
         return f"{error.filename or 'A file'} cannot be used: {error.strerror or error}.", 5
     if isinstance(error, MemoryError):
         return "Out of memory: try a smaller batch, fewer agents or fewer seeds.", 5
-    return explain(error), 5 if "RESOURCE_EXHAUSTED" in str(error) else 1
+    return explain(error), 5 if out_of_memory(error) else 1
 
 
 def explain(error: BaseException) -> str:
     """Describe an unexpected error; prints the traceback if XLADDER_TRACEBACK is set."""
     if os.environ.get("XLADDER_TRACEBACK"):
         traceback.print_exc()
-    first = str(error).splitlines()[0][:300] if str(error) else ""
+    first = (text_of(error).splitlines() or [""])[0][:300]
     if raised_in_callback(error):
         return f"A function of your own failed, called from a compiled program: {brief(error)}."
-    if "RESOURCE_EXHAUSTED" in str(error):
+    if out_of_memory(error):
         return f"The device is out of memory: try fewer `--seeds` or a smaller `--learner.batch-size`. ({first})"
     return f"{type(error).__name__}: {first} This is a bug in xladder; XLADDER_TRACEBACK=1 shows where."
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -19,7 +20,7 @@ class JsonConnection:
 
     def __init__(self, connection: socket.socket):
         self.connection = connection
-        self._file = connection.makefile("rb")
+        self._unread = b""
         self._sending = threading.Lock()
         self.seal: Seal | None = None
         """Signs and checks messages, once both sides have proved that they know the secret."""
@@ -33,16 +34,31 @@ class JsonConnection:
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
         """Wait for the next message; returns None if the connection has ended, the timeout passed or it is forged."""
         try:
-            self.connection.settimeout(timeout)
-            found = json.loads(self._file.readline(LONGEST_LINE))
+            found = json.loads(self._line(None if timeout is None else time.monotonic() + timeout))
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(found, dict):
             return None
         return self.seal.unwrap(found) if self.seal else found
 
+    def _line(self, until: float | None) -> bytes:
+        """The next line; a peer that sends a byte now and then has no longer than one that sends nothing."""
+        parts = [self._unread]
+        length = len(self._unread)
+        while b"\n" not in parts[-1]:
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                raise TimeoutError
+            self.connection.settimeout(left)
+            parts.append(self.connection.recv(2**16))
+            length += len(parts[-1])
+            if not parts[-1] or length > LONGEST_LINE:
+                raise ConnectionError
+        line, _, self._unread = b"".join(parts).partition(b"\n")
+        return line
+
     def close(self) -> None:
         """Close the connection."""
-        with suppress(OSError):
+        with suppress(OSError):  # it may have ended already
             self.connection.shutdown(socket.SHUT_RDWR)
-            self.connection.close()
+        self.connection.close()

@@ -98,7 +98,9 @@ def _rows(path: str, where: str, most: int) -> tuple[list[str], list[list[str]]]
                 if "" in row:
                     raise UsageError(f"{where} has an empty cell in row {number}, column `{names[row.index('')]}`.")
                 rows.append(row)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where} is not a CSV file: it holds bytes that are no text in UTF-8.") from error
+    except (OSError, csv.Error) as error:
         raise UsageError(f"{where} cannot be read: {brief(error)}.") from error
     if not rows:
         raise UsageError(f"{where} has no samples: it needs a row of names and a row for each sample.")

@@ -20,9 +20,9 @@ def call(shown: str, function: str, method: Callable[..., Any], *given: Any, **n
     """
     try:
         return method(*given, **named)
-    except XladderError:
+    except (XladderError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # SystemExit, asyncio's CancelledError
         raise UserCodeFailed(f"`{shown}` fails in its `{function}`: {located(error)}.") from error
 
 

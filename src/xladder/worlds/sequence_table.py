@@ -71,7 +71,9 @@ def _from_csv(file: Path) -> list[tuple[str, float]]:
             if lacking:
                 raise UsageError(f"`{file}` has no column `{lacking[0]}`: it needs `sequence` and `value`.")
             return [(row["sequence"] or "", _number(file, row["value"])) for row in rows]
-    except (UnicodeDecodeError, csv.Error) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"`{file}` is not a CSV file: it holds bytes that are no text in UTF-8.") from error
+    except csv.Error as error:
         raise UsageError(f"`{file}` is not a CSV file: {error}.") from error
 
 

@@ -14,6 +14,7 @@ from xladder.families.gflownet import (
     sets_presets,
 )
 from xladder.families.gflownet.config import GFlowNetConfig
+from xladder.settings import need_no_protocol
 
 WORLDS: dict[str, Mapping[str, GFlowNetConfig]] = {
     "hypergrid": hypergrid_presets.PRESETS,
@@ -35,6 +36,7 @@ ABOUT = {
 
 def presets(name: str, protocol: str | None = None) -> Mapping[str, GFlowNetConfig]:
     """The presets of a built-in world, or of a user's own."""
+    need_no_protocol(name, protocol)
     return WORLDS[name] if name in WORLDS else own_presets.presets(name)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from xladder.families.multi_agent import cleanup_presets, iowa_presets, tag_presets, treasurehunt_presets
 from xladder.families.multi_agent.config import Config
+from xladder.settings import need_no_protocol
 
 WORLDS: dict[str, Mapping[str, Config]] = {
     "treasurehunt": treasurehunt_presets.PRESETS,
@@ -23,6 +24,7 @@ ABOUT = {
 
 def presets(name: str, protocol: str | None = None) -> Mapping[str, Config]:
     """The presets of a world."""
+    need_no_protocol(name, protocol)
     return WORLDS[name]
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xladder.errors import UsageError, unknown
+from xladder.errors import unknown
+from xladder.settings import need_no_protocol
 
 Table = Mapping[str, tuple[Any, str]]
 """A field of the settings, such as `learner.lr` → its value, and what it is called in the source."""
@@ -84,9 +85,7 @@ def check_protocol(world: str, agents: Sequence[PublishedAgent], protocol: str) 
     """Raise a `UsageError` if nothing is published for a world under a protocol."""
     known = protocols(agents)
     if not known:
-        raise UsageError(
-            f"`{world}` has no protocols: leave out `--protocol`. `xladder presets` lists those there are."
-        )
+        need_no_protocol(world, protocol)
     if protocol not in known:
         raise unknown("protocol", protocol, known)
 
