@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from xladder.callbacks import Interrupts
-from xladder.errors import Interrupted
+from xladder.errors import Interrupted, UsageError
 from xladder.plans import Plan, plan
 from xladder.progress import drawing
 from xladder.registry import RungOptions
-from xladder.sweeps.running import Outcome, SweepDirectory, SweepRun
-from xladder.sweeps.sweep import is_sweep, make_sweep
+from xladder.runs.listing import BEST
+from xladder.sweeps.running import RESULT, Outcome, SweepDirectory, SweepRun
+from xladder.sweeps.sweep import describe_sweep, is_sweep, make_sweep
 from xladder.trainer import Observer
 
 
@@ -74,7 +75,16 @@ def sweep(
     )
     made = make_sweep(base, space, trials=trials, seed=seed, halve=halve, pbt=pbt, metric=metric, test_seeds=test_seeds)
     folder = Path(out)
-    directory = SweepDirectory.open(folder) if resume and is_sweep(folder) else SweepDirectory.create(folder, made)
+    goes_on = resume and is_sweep(folder)
+    directory = SweepDirectory.open(folder) if goes_on else SweepDirectory.create(folder, made)
+    if describe_sweep(directory.sweep) != describe_sweep(made):
+        directory.lock.release()
+        raise UsageError(
+            f"`{folder}` holds a different sweep: choose another `out`, or go on with: {directory.resume_command}"
+        )
+    if (folder / RESULT).exists():
+        directory.lock.release()
+        raise UsageError(f"`{folder}` is complete: its result is in `{folder / RESULT}`, and its agents in `{BEST}`.")
 
     @contextmanager
     def watch(leg: Plan, _: Any) -> Iterator[tuple[Any, Sequence[Observer]]]:

@@ -36,8 +36,9 @@ from xladder.runs.folders import command
 from xladder.runs.keeping import DiskCheckpointer
 from xladder.runs.listing import BEST, SWEEP
 from xladder.runs.locks import Lock
-from xladder.runs.reading import Unreadable, read_json
+from xladder.runs.reading import parse_json, read_bytes, why
 from xladder.runs.recording import Recorder, save
+from xladder.sweeps.legs import Row, begin_leg, check_leg, finish_leg
 from xladder.sweeps.schedule import Scores, exploit
 from xladder.sweeps.sweep import Sweep, describe_sweep, parse_sweep
 from xladder.trainer import Observer, ResumeState
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
     from xladder.protocols import Config
 
 RESULT = "result.json"
+MOST_BYTES = 1 << 26  # of sweep.json: it lists all trials
 SHARE_OF_MEMORY = 0.5
+Inherit = Callable[[], ResumeState | None]
 Watch = Callable[[Plan, RunDirectory], AbstractContextManager[tuple[Drawing, Sequence[Observer]]]]
 
 
@@ -116,9 +119,11 @@ class SweepDirectory:
     def open(cls, path: Path) -> SweepDirectory:
         """Open and lock the folder of a sweep to resume it."""
         try:
-            data = read_json(path / SWEEP)
-        except Unreadable as error:
-            raise UsageError(f"`{path / SWEEP}` is not a sweep that xladder wrote: {error}.") from None
+            data = parse_json(read_bytes(path / SWEEP, 0, MOST_BYTES))
+        except OSError as error:
+            raise UsageError(f"`{path / SWEEP}` {why(error)}.") from None
+        except ValueError:
+            raise UsageError(f"`{path / SWEEP}` is not a sweep that xladder wrote: it is not valid JSON.") from None
         refuse_links(path)
         return cls(path, parse_sweep(data, f"`{path / SWEEP}`"))
 
@@ -150,6 +155,8 @@ class SweepRun:
         self.members = [Member(t.number, dict(t.values), t.config) for t in self.sweep.trials]
         self.legs: list[RunDirectory] = []
         self.stopped = 0
+        self.trained = False
+        """Whether a leg was trained, rather than read: then all earlier ones were checked, and files may be written."""
 
     def run(self) -> Outcome:
         """Train all trials as far as they get, then the winner and the base settings on the test seeds."""
@@ -170,10 +177,13 @@ class SweepRun:
                 alive = [alive[i] for i in scores.order()[: stages[number + 1].trials]]
             elif self.sweep.method == "pbt":
                 self.exploit_and_explore(alive, scores, number)
-            self.write_trials()
+            if self.trained:
+                self.write_trials()
         winner = self.ranked()[0]
-        self.write_trials()
+        if self.trained:
+            self.write_trials()
         tested = self.test(winner)
+        self.write_trials()
         if self.stopped:
             return self._outcome(winner, None)
         outcome = self._outcome(winner, tested)
@@ -198,8 +208,12 @@ class SweepRun:
             for begin in range(0, len(group), width):
                 some = group[begin : begin + width]
                 padded = [*some, *[some[0]] * (width - len(some))]
-                rows = [(member.config, seed) for member in padded for seed in self.seeds]
-                found = self.train_leg(shared, rows, ticks, self._inherited(padded))
+                rows = [
+                    Row(member.config, seed, member.values, member.leg, member.row + place)
+                    for member in padded
+                    for place, seed in enumerate(self.seeds)
+                ]
+                found = self.train_leg(shared, rows, ticks, partial(self._inherited, padded))
                 if found is None:
                     return
                 scores = self.sweep.sign * self.sweep.score(found)
@@ -221,47 +235,64 @@ class SweepRun:
         return max(1, min(most, total, fits))
 
     def train_leg(
-        self, shared: Any, rows: Sequence[tuple[Any, int]], until: int, inherited: ResumeState | None = None
+        self, shared: Any, rows: Sequence[Row], until: int, inherit: Inherit = lambda: None
     ) -> dict[str, np.ndarray] | None:
-        """Train a population up to a tick. Returns its metrics [R, T], or None if it was stopped."""
+        """Train a population up to a tick. Returns its metrics [R, T], or None if it was stopped.
+
+        They are read from its table also if it was trained just now, so that a sweep that was killed and resumed
+        compares the same digits as one that was left alone.
+        """
         # A leg may end anywhere, and the next one continues its rows: a row per tick is always complete.
         plan = replace(self.sweep.plan, config=shared, seeds=tuple(range(len(rows))), ticks_per_row=1)
         path = self.directory.path / "legs" / f"{len(self.legs):03d}"
         if (path / "config.json").exists():
             directory = RunDirectory.open(path)
-            if directory.is_finished:
-                directory.lock.release()
-                self.legs.append(directory)
-                return metrics.read(path / "metrics.csv", plan.workload.tick)[0]
-            checkpoint = resuming.find_latest(directory, self.notify)
-            resume_state = resuming.rewind(directory, checkpoint, directory.log) if checkpoint else inherited
-            if checkpoint is None:
-                directory.writer.start_over()
         else:
+            if (path / "metrics.csv").exists():
+                raise DamagedRun(f"`{path}` has lost its config.json: restore the file, or remove the folder.")
             if path.exists():  # a kill while it was created
                 shutil.rmtree(path)
             directory = RunDirectory.create(path, plan, Keeping(on_nan="continue", eval_episodes=0))
-            checkpoint, resume_state = None, inherited
         directory.resumed_by = self.directory.resume_command
         try:
-            if checkpoint is None and inherited:
-                before = next(iter(inherited.metrics.values())).shape[1]
-                directory.append(plan.seeds, np.arange(1, before + 1), inherited.metrics, 0.0)
-            return self._execute(directory, shared, rows, until, resume_state)
+            check_leg(directory, plan, rows, until)
+            if not directory.is_finished:
+                self.trained = True
+                resume_state = self._begun(directory, rows, until, inherit)
+                if not self._execute(directory, shared, rows, until, resume_state):
+                    return None
         finally:
             directory.writer.close()
             directory.lock.release()
+        self.legs.append(directory)
+        return metrics.read(path / "metrics.csv", plan.workload.tick)[0]
+
+    def _begun(self, directory: RunDirectory, rows: Sequence[Row], until: int, inherit: Inherit) -> ResumeState | None:
+        """What a leg goes on from: its own checkpoint, or if it has none what it inherits, or nothing."""
+        checkpoint = resuming.find_latest(directory, self.notify)
+        if checkpoint:
+            return resuming.rewind(directory, checkpoint, directory.log)
+        directory.writer.start_over()
+        begin_leg(directory, rows, until)
+        inherited = inherit()
+        if inherited:
+            before = next(iter(inherited.metrics.values())).shape[1]
+            directory.append(directory.plan.seeds, np.arange(1, before + 1), inherited.metrics, 0.0)
+        return inherited
 
     def _execute(
         self,
         directory: RunDirectory,
         shared: Any,
-        rows: Sequence[tuple[Any, int]],
+        rows: Sequence[Row],
         until: int,
         resume_state: ResumeState | None,
-    ) -> dict[str, np.ndarray] | None:
+    ) -> bool:
+        """Train a leg. Returns whether it came to its end, rather than being stopped."""
+        each = [(row.config, row.seed) for row in rows]
+
         def around(_: Any) -> Callable[..., Any]:
-            return lambda config, seeds, device: self.populations.begin(shared, rows, device)
+            return lambda config, seeds, device: self.populations.begin(shared, each, device)
 
         recorder = Recorder(directory)
         recorder.begin(self.device)
@@ -271,12 +302,13 @@ class SweepRun:
             result = execute(directory.plan, everybody, checkpointer, resume_state, "continue", around, until)
             self.stopped = everybody.stop()
         if self.stopped:
-            return None
+            return False
         directory.write_pending()
+        directory.writer.sync()
         directory.save_agents(result.params)
+        finish_leg(directory, rows, until)
         directory.mark_finished()
-        self.legs.append(directory)
-        return result.metrics
+        return True
 
     def _inherited(self, members: Sequence[Member]) -> ResumeState | None:
         """The state that a leg starts from: the rows of its trials in the legs before it; None at the start."""
@@ -343,11 +375,14 @@ class SweepRun:
     def test(self, winner: Member) -> dict[str, tuple[Result, dict[str, Any]]] | None:
         """Train the winner and the base settings on the test seeds, and evaluate both."""
         seeds = self.sweep.test_seeds
-        contenders = {"best": winner.config, "default": self.sweep.training}
+        contenders: dict[str, tuple[Any, dict[str, Any]]] = {
+            "best": (winner.config, winner.values),
+            "default": (self.sweep.training, {}),
+        }
         self.notify(f"testing the best trial and the base settings on {len(seeds)} other seed{'s' * (len(seeds) > 1)}")
         found: dict[str, Result] = {}
         for shared, names in self._contenders(contenders).items():
-            rows = [(contenders[name], seed) for name in names for seed in seeds]
+            rows = [Row(contenders[name][0], seed, contenders[name][1]) for name in names for seed in seeds]
             width = self._compiled_width(shared, len(rows))
             padded = [*rows, *[rows[0]] * (width - len(rows))]
             table = self.train_leg(shared, padded, shared.ticks)
@@ -356,22 +391,26 @@ class SweepRun:
             params, seconds = self._agents(self.legs[-1].path), self._seconds(self.legs[-1].path)
             for place, name in enumerate(names):
                 mine = slice(place * len(seeds), (place + 1) * len(seeds))
-                plan = replace(self.sweep.plan, config=contenders[name], seeds=seeds, ticks_per_row=1)
+                plan = replace(self.sweep.plan, config=contenders[name][0], seeds=seeds, ticks_per_row=1)
                 found[name] = Result(
                     plan, {k: v[mine] for k, v in table.items()}, _take(params, mine), 0.0, seconds, [], None
                 )
         episodes = self.sweep.plan.workload.family.train_episodes
         return {name: (result, result.evaluate(episodes)) for name, result in found.items()}
 
-    def _contenders(self, contenders: Mapping[str, Any]) -> dict[Any, list[str]]:
+    def _contenders(self, contenders: Mapping[str, tuple[Any, dict[str, Any]]]) -> dict[Any, list[str]]:
         groups: dict[Any, list[str]] = {}
-        for name, config in contenders.items():
+        for name, (config, _) in contenders.items():
             groups.setdefault(self._shared(config), []).append(name)
         return groups
 
     def _compiled_width(self, shared: Any, rows: int) -> int:
-        """The rows of a population that is compiled already, if that saves time: not on a CPU, where rows cost time."""
-        known = [count for config, count in self.populations.made if config == shared and count >= rows]
+        """The rows of a population that is compiled already, if that saves time: not on a CPU, where rows cost time.
+
+        It follows from the legs, and not from what this process has compiled, so that it is the same after a kill.
+        """
+        counts = [len(leg.plan.seeds) for leg in self.legs if leg.plan.config == shared]
+        known = [count for count in counts if count >= rows]
         return min(known) if known and self.device.platform != "cpu" else rows
 
     def _agents(self, path: Path) -> Any:

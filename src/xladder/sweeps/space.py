@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -18,6 +19,8 @@ from xladder.protocols import Config
 from xladder.settings import updated
 
 FORMS = "a list such as 0.001,0.01, or a range such as 0.9..0.99 or log:1e-5..1e-2"
+MOST_TRIALS = 20_000
+ROUNDED = 1e-5  # by how much, relatively, the ends of a range in a sweep.json of an earlier version may be off
 DIGITS = 4  # of a drawn number: enough to tell trials apart, short enough to type
 
 
@@ -28,6 +31,10 @@ class Choices:
     name: str
     values: tuple[Any, ...]
 
+    @cached_property
+    def _typed_values(self) -> frozenset[tuple[type, Any]]:
+        return frozenset((type(value), value) for value in self.values)  # 1, 1.0 and True are equal
+
     def draw(self, rng: np.random.Generator) -> Any:
         """One of the values."""
         return self.values[int(rng.integers(len(self.values)))]
@@ -36,6 +43,10 @@ class Choices:
         """The value next to `value` in the list, or `value` itself."""
         place = self.values.index(value) + int(rng.integers(-1, 2))
         return self.values[min(max(place, 0), len(self.values) - 1)]
+
+    def has(self, value: Any) -> bool:
+        """Whether a value, which may be of any type, is one of them."""
+        return isinstance(value, str | int | float) and (type(value), value) in self._typed_values
 
     def heights(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         """Where values lie on this axis, from 0 to 1."""
@@ -74,6 +85,12 @@ class Range:
             return round(value)
         return min(max(float(f"{value:.{DIGITS}g}"), self.low), self.high)
 
+    def has(self, value: Any) -> bool:
+        """Whether a value, which may be of any type, lies in the range; its ends as earlier versions rounded them."""
+        kinds = (int,) if self.whole else (int, float)
+        slack = ROUNDED * max(abs(self.low), abs(self.high)) + (0.5 if self.whole else 0)
+        return type(value) in kinds and self.low - slack <= value <= self.high + slack
+
     def heights(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         """Where values lie on this axis, from 0 to 1."""
         low, high, at = (np.log(x) if self.logarithmic else np.asarray(x) for x in (self.low, self.high, values))
@@ -90,7 +107,12 @@ class Range:
         return [(float(height), f"{value:.3g}") for height, value in zip(self.heights(values), values, strict=True)]
 
     def __str__(self) -> str:
-        return f"{'log:' * self.logarithmic}{self.low:g}..{self.high:g}"
+        return f"{'log:' * self.logarithmic}{_shortest(self.low)}..{_shortest(self.high)}"
+
+
+def _shortest(number: float) -> str:
+    """A number in as few digits as read back as the same: a sweep that is resumed has the space that it began with."""
+    return text if float(text := f"{number:g}") == number else repr(number)
 
 
 Axis = Choices | Range
@@ -109,7 +131,7 @@ def parse_axis(config: Config, name: str, text: Any) -> Axis:
         values = tuple(text) if isinstance(text, Sequence) else ()
         if len(values) < 1:
             raise UsageError(f"`{name}` is {text!r}, but a sweep needs {FORMS}.")
-        return Choices(name, tuple(_typed(kind, name, str(value)) for value in values))
+        return _choices(kind, name, [str(value) for value in values], str(text))
     found = re.fullmatch(r"(log:|int:)?\s*(\S+?)\.\.(\S+)", text)
     if found:
         if kind not in (int, float):
@@ -123,9 +145,13 @@ def parse_axis(config: Config, name: str, text: Any) -> Axis:
     parts = [part.strip() for part in text.split(",")]
     if text.startswith(("log:", "int:")) or not all(parts):
         raise UsageError(f"`{name}` is {text}, but a sweep needs {FORMS}.")
+    return _choices(kind, name, parts, text)
+
+
+def _choices(kind: Any, name: str, parts: Sequence[str], given: str) -> Choices:
     values = tuple(_typed(kind, name, part) for part in parts)
     if len(set(values)) < len(values):
-        raise UsageError(f"`{name}` is {text}, and has a value twice.")
+        raise UsageError(f"`{name}` is {given}, and has a value twice.")
     return Choices(name, values)
 
 
@@ -179,6 +205,13 @@ def draw_trials(axes: Sequence[Axis], count: int | None, seed: int) -> list[dict
     """The settings of each trial: the whole grid if `count` is None or enough for it, else drawn at random."""
     lists = [axis for axis in axes if isinstance(axis, Choices)]
     size = math.prod(len(axis.values) for axis in lists) if len(lists) == len(axes) else None
+    if count is not None and count > MOST_TRIALS:
+        raise UsageError(f"`--trials` is {count}, but it has to be {MOST_TRIALS:,} or less: they train at once.")
+    if size is not None and count is None and size > MOST_TRIALS:
+        raise UsageError(
+            f"The lists make a grid of {size:,} trials, but a sweep has {MOST_TRIALS:,} at most: they train at once. "
+            "`--trials` is how many of them to draw."
+        )
     if size is not None and (count is None or count >= size):
         return [
             dict(zip([axis.name for axis in lists], point, strict=True))

@@ -16,16 +16,13 @@ from xladder.errors import UsageError, unknown
 from xladder.plans import Plan, check_seeds
 from xladder.protocols import Config
 from xladder.runs.listing import SWEEP
+from xladder.sweeps.checks import check_sweep
 from xladder.sweeps.schedule import Stage, generations, halving_stages
-from xladder.sweeps.space import Axis, Range, draw_trials, parse_axis, with_values
+from xladder.sweeps.space import Axis, draw_trials, parse_axis, with_values
 
 Method = Literal["all", "halve", "pbt"]
-POPULATION_RUNGS = ("fused", "mesh")
-MOST_PROGRAMS = 16
 GENERATIONS = 10
 LATE = (0.1, 0.3, 1.0)  # the part of training whose mean is the score: the shortest in which an episode ended
-FEWEST_MEMBERS = 4
-MOST_TRIALS = 20_000
 
 
 @dataclass(frozen=True)
@@ -134,60 +131,30 @@ def make_sweep(
         metric: The column to compare trials by; the family's objective if not given.
         test_seeds: Number of seeds to test the winner on; as many as there are tuning seeds if not given.
     """
-    family = plan.workload.family
-    if plan.rung not in POPULATION_RUNGS or not plan.workload.population:
-        raise UsageError(
-            f"A sweep trains all trials at once, on {' or '.join(POPULATION_RUNGS)}; `{plan.workload.name}` on "
-            f"`{plan.rung}` trains one run at a time."
-        )
-    if not space:
-        raise UsageError("A sweep needs a setting that varies, such as `--learner.lr log:1e-5..1e-2`.")
-    if halve and pbt:
-        raise UsageError("`--halve` and `--pbt` are two ways to compare trials: give one of them.")
-    for flag, count, least in (("trials", trials, 1), ("test-seeds", test_seeds, 1)):
-        if count is not None and count < least:
-            raise UsageError(f"`--{flag}` is {count}, but it has to be {least} or more.")
-    if trials is not None and trials > MOST_TRIALS:
-        raise UsageError(f"`--trials` is {trials}, but it has to be {MOST_TRIALS:,} or less: they train at once.")
-    if (length := plan.workload.length) in space:
-        raise UsageError(
-            f"`--{length}` is the length of training, the same for all trials: give one number. `--halve` stops bad "
-            "trials early."
-        )
+    for flag, count in (("trials", trials), ("test-seeds", test_seeds)):
+        if count is not None and count < 1:
+            raise UsageError(f"`--{flag}` is {count}, but it has to be 1 or more.")
     axes = tuple(parse_axis(plan.config, name, text) for name, text in space.items())
     drawn = draw_trials(axes, trials, seed)
-    if halve == 1 or halve < 0:
-        raise UsageError(f"`--halve` is {halve}, but it has to be 2 or more: one in so many trials goes on.")
-    if halve and len(drawn) < halve:
-        raise UsageError(
-            f"`--halve {halve}` keeps one in {halve} trials, and there "
-            f"{'is' if len(drawn) == 1 else 'are'} {len(drawn)}: `--trials {halve}` or more are needed."
-        )
-    metric = _metric(plan.config, metric)
+    tested = check_seeds(max(plan.seeds) + 1, test_seeds or len(plan.seeds))
+    return _checked(plan, axes, drawn, _metric(plan.config, metric), tested, seed, halve, pbt)
+
+
+def _checked(
+    plan: Plan,
+    axes: tuple[Axis, ...],
+    drawn: Sequence[Mapping[str, Any]],
+    metric: str,
+    test_seeds: tuple[int, ...],
+    seed: int,
+    halve: int,
+    pbt: bool,
+) -> Sweep:
+    """A sweep of these trials; a `UsageError` if it cannot be trained to its end, wherever it was read."""
+    check_sweep(plan, axes, drawn, seed=seed, halve=halve, pbt=pbt, test_seeds=test_seeds)
     base = _evaluated_rarely(plan.config, metric)
-    found = tuple(Trial(i, values, with_values(base, values)) for i, values in enumerate(drawn))
-    traced = family.traced(plan.config)
-    untraced = [axis for axis in axes if axis.name not in traced]
-    if pbt:
-        if untraced:
-            raise UsageError(
-                f"`--pbt` changes settings while training, and `{untraced[0].name}` is fixed once a program is "
-                f"compiled. It can change: {', '.join(traced)}."
-            )
-        if len(found) < FEWEST_MEMBERS:
-            raise UsageError(f"`--pbt` needs {FEWEST_MEMBERS} trials or more, and there are {len(found)}.")
-    ranges = [axis for axis in untraced if isinstance(axis, Range)]
-    programs = len({tuple(trial.values[axis.name] for axis in untraced) for trial in found})
-    if programs > MOST_PROGRAMS:
-        what = (ranges or untraced)[0].name
-        raise UsageError(
-            f"`{what}` is fixed once a program is compiled, and this sweep would compile {programs} programs, more "
-            f"than {MOST_PROGRAMS}: give a list of a few values. Traced, so that one program serves all values, are "
-            f"{', '.join(traced)}."
-        )
-    first = max(plan.seeds) + 1
-    tested = check_seeds(first, test_seeds or len(plan.seeds))
-    return Sweep(plan, axes, found, metric, tested, seed, halve, pbt)
+    trials = tuple(Trial(i, values, with_values(base, values)) for i, values in enumerate(drawn))
+    return Sweep(plan, axes, trials, metric, test_seeds, seed, halve, pbt)
 
 
 def _metric(config: Config, wanted: str | None) -> str:
@@ -248,7 +215,7 @@ def describe_sweep(sweep: Sweep) -> dict[str, Any]:
     return {
         "plan": describe_plan(sweep.plan),
         "space": {axis.name: str(axis) for axis in sweep.axes},
-        "trials": [dict(trial.values) for trial in sweep.trials],
+        "trials": [{name: _spelled(value) for name, value in trial.values.items()} for trial in sweep.trials],
         "metric": sweep.metric,
         "test_seeds": list(sweep.test_seeds),
         "seed": sweep.seed,
@@ -266,15 +233,36 @@ def parse_sweep(data: Any, where: str) -> Sweep:
     if not isinstance(data, dict) or any(type(data.get(name)) is not kind for name, kind in kinds.items()):
         raise UsageError(f"{where} is not a sweep that xladder wrote: it needs {', '.join(kinds)}.")
     plan = parse_plan(data["plan"], where)
-    axes = tuple(parse_axis(plan.config, name, text) for name, text in data["space"].items())
-    metric = _metric(plan.config, data["metric"])
-    base = _evaluated_rarely(plan.config, metric)
-    names: Sequence[str] = [axis.name for axis in axes]
-    if not data["trials"] or any(not isinstance(v, dict) or set(v) != set(names) for v in data["trials"]):
-        raise UsageError(f"`trials` in {where} was not written by xladder.")
-    trials = tuple(Trial(i, values, with_values(base, values)) for i, values in enumerate(data["trials"]))
-    seeds = check_seeds(0, data["test_seeds"])
-    return Sweep(plan, axes, trials, metric, seeds, data["seed"], data["halve"], data["pbt"])
+    # The file may be older than this version, or edited: it has to pass whatever a command line would have to.
+    try:
+        axes = tuple(parse_axis(plan.config, name, text) for name, text in data["space"].items())
+        metric, tested = _metric(plan.config, data["metric"]), check_seeds(0, data["test_seeds"])
+        return _checked(
+            plan,
+            axes,
+            [_read(values) for values in data["trials"]],
+            metric,
+            tested,
+            data["seed"],
+            data["halve"],
+            data["pbt"],
+        )
+    except UsageError as error:
+        raise UsageError(
+            f"{where} is not a sweep that can go on: restore the file, or start a new sweep. {error}"
+        ) from None
+
+
+def _spelled(value: Any) -> Any:
+    """A value as JSON: it has no number for infinity, which is how clipping is switched off."""
+    return str(value) if isinstance(value, float) and np.isinf(value) else value
+
+
+def _read(values: Any) -> Any:
+    """The inverse of `_spelled`, for the values of a trial; what is none of them is left for the checks."""
+    if not isinstance(values, dict):
+        return values
+    return {name: float(value) if value in ("inf", "-inf") else value for name, value in values.items()}
 
 
 def is_sweep(path: Path) -> bool:
