@@ -135,9 +135,9 @@ def _digest(path: Path, size: int | None = None) -> str:
 def _other(directory: RunDirectory) -> UsageError:
     folder = directory.path.parent.parent
     return UsageError(
-        f"`{directory.path}` was trained with other settings than `{folder / SWEEP}` has now, or with as many trials at "
-        "once as another device holds, so its results are not those of this sweep: restore the file and use the same "
-        "device, or start a new sweep with another `--out`."
+        f"`{directory.path}` was trained with other settings than `{folder / SWEEP}` has now, or with as many trials "
+        "at once as another device holds, so its results are not those of this sweep: restore the file and use the "
+        "same device, or start a new sweep with another `--out`."
     )
 
 
