@@ -11,9 +11,9 @@ begin with `$ ` are commands. A comment on the line before a fence says more:
     <!-- test: sorrel -->         runs where sorrel is installed (`make test-sorrel`); elsewhere as with `skip`
 
 Every line that is shown after a command, or in a ```text block after a ```python block, must be printed, in this order.
-`…` stands for anything, a time of day for any other, and a decimal number with a unit of time, size or speed, or in a
-table of the terminal, too, since it is measured. Other decimal numbers, such as returns, differ with the rounding of
-processors and versions: they have to be close to what is shown.
+`…` stands for anything, a time of day or a version for any other, and a decimal number with a unit of time, size or
+speed, or in a table of the terminal, too, since it is measured. Other decimal numbers, such as returns, differ with
+the rounding of processors and versions: they have to be close to what is shown.
 """
 
 import re
@@ -28,10 +28,9 @@ from xladder.registry import find_workload
 
 ROOT = Path(__file__).parent.parent
 COMMENT = re.compile(r"<!-- test: (slow|short|skip|sorrel|file|fails)(?: (.*?))? -->")
-MEASURED = re.compile(r"(?:[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b)")
-TIMED = re.compile(
-    r"\)? ?(?:[mµn]?s|min|[KMGT]i?B|h|×|it/s|(?:steps|ticks|iterations|updates)(?:/s| per second))(?!\w)"
-)
+SPEED = r" (?:steps|ticks|iterations|updates)(?:/s| per second)"
+MEASURED = re.compile(rf"(?:[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b|\b\d[\d,]*(?={SPEED}))")
+TIMED = re.compile(rf"\)? ?(?:[mµn]?s|min|[KMGT]i?B|h|×|it/s)(?!\w)|{SPEED}")
 """What follows a number that depends on the machine."""
 RUN = ("python", "console")
 SHOWN = ("text", "json", "toml", "html", "diff")
@@ -136,8 +135,8 @@ def missing_line(lines: list[str], printed: str) -> str | None:
     """The first of some lines that was not printed after those before it."""
     rest = iter(printed.splitlines())
     for line in lines:
-        words = [f"({MEASURED.pattern})".join(map(re.escape, MEASURED.split(word))) for word in line.split()]
-        pattern = re.compile(r"(?<!\S)" + r"\s+".join(words).replace("…", ".*") + r"(?!\S)")
+        parts = (re.sub(r"(?:\\\s)+", r"\\s+", re.escape(part)) for part in MEASURED.split(line.strip()))
+        pattern = re.compile(r"(?<!\S)" + f"({MEASURED.pattern})".join(parts).replace("…", ".*") + r"(?!\S)")
         if not any((found := pattern.search(candidate)) and are_close(line, found) for candidate in rest):
             return line
     return None
@@ -146,7 +145,8 @@ def missing_line(lines: list[str], printed: str) -> str | None:
 def are_close(line: str, printed: re.Match[str]) -> bool:
     """Whether the numbers of a line are about those that were printed; those that are timed may be any."""
     for shown, found in zip(MEASURED.finditer(line), printed.groups(), strict=True):
-        if ":" in shown[0] or "e" in shown[0] or "│" in line or TIMED.match(line[shown.end() :]):
+        is_number = ":" not in shown[0] and shown[0].count(".") < 2  # else a time of day, a version or an address
+        if not is_number or "e" in shown[0] or "│" in line or TIMED.match(line[shown.end() :]):
             continue
         one, other = (float(number.replace(",", "").replace("−", "-")) for number in (shown[0], found))
         if abs(one - other) > max(0.5 * max(abs(one), abs(other)), 0.05):

@@ -131,6 +131,13 @@ def test_figures_that_are_measured_may_differ_and_others_may_not():
         assert missing_line([wrong], printed) == wrong
 
 
+def test_speeds_and_versions_differ_between_machines():
+    printed = "fused 41,548 steps per second, JAX 0.10.2, 127.0.0.1, 4 steps"
+    assert missing_line(["fused 1,653 steps per second, JAX 0.11.0, 127.0.0.1, 4 steps"], printed) is None
+    for wrong in ("fused 1,653 ticks per second", "JAX 1.10", "127.0.0.1, 5 steps"):
+        assert missing_line([wrong], printed) == wrong
+
+
 def test_returns_have_to_be_close_to_what_is_shown():
     printed = "mean return 194.0 ± 63.4, random play −1.25, 3.1 s"
     assert missing_line(["mean return 186.8 ± 63.3, random play −1.1, 40.0 s"], printed) is None
