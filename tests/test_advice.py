@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from xladder.core.statistics import signed
 from xladder.families.value import presets as named
 from xladder.families.value import summaries
 from xladder.families.value.advice import advise
@@ -22,7 +23,13 @@ def test_a_return_at_the_level_of_random_play_is_named_with_what_to_try():
     )
     score = {"mean_return": -200.0, "ci95": 0.0, "median_return": -200.0, "episodes": 8, "seeds": 1, "epsilon": 0.0}
     score |= {"random_return": -200.0, "random_ci95": 0.0, "advice": said}
-    assert summaries.describe_score(score)[1:] == ["random play −200.0 ± 0.0", said]
+    lines = summaries.describe_score(score)[1:]
+    assert lines[:2] == [
+        "random play −200.0 ± 0.0",
+        "The return is not above that of random play (−200.0). To try:",
+    ]
+    assert lines[2] == "  exploration that keeps to its actions (`--learner.explore-repeat 16`)"
+    assert lines[-1] == "  a longer run (`--steps 400000`)" and max(map(len, lines)) < 100
 
     # With one agent there are no others to act at random; its return is the total.
     score |= {"per_agent": [-200.0], "against_random": [-200.0], "random_per_agent": [-200.0], "agents": ["walker"]}
@@ -43,6 +50,17 @@ def test_a_return_at_the_level_of_random_play_is_named_with_what_to_try():
 )
 def test_only_a_return_that_is_not_above_by_the_intervals_is_named(score, interval, random, random_interval, says):
     assert bool(advise(MOUNTAIN, score, interval, random, random_interval)) == says
+
+
+def test_totals_of_agents_that_may_compete_are_told_apart():
+    config = named.presets("jaxmarl/MPE_simple_spread_v3")["default"]
+    assert "Of agents that compete that says little" in advise(config, 0.0, 0.0, 0.0, 0.0)
+    assert "compete" not in advise(MOUNTAIN, -200.0, 0.0, -200.0, 0.0)
+
+
+def test_large_numbers_have_a_power_of_ten_and_nothing_has_no_sign():
+    assert signed(-375e27) == "−3.750e+29" and signed(-1e6) == "−1000000.0" and signed(-math.inf) == "−inf"
+    assert signed(-0.0) == signed(-0.04) == "0.0" and signed(-0.06) == "−0.1" and signed(-0.004, 2) == "0.00"
 
 
 def test_a_return_that_is_only_a_little_higher_asks_for_more_episodes():

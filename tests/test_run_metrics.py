@@ -243,6 +243,22 @@ def test_between_compiling_and_the_first_numbers_the_bar_says_what_it_waits_for(
     assert "first chunk …" in text.getvalue().rpartition("ready after")[2]
 
 
+def test_seeds_that_are_trained_one_after_another_are_counted_and_all_of_them_take_time(clock):
+    meter = Meter(plan("cartpole", "torch", steps=80_000, seeds=3, seed=5))
+    for seed, left in ((5, "0:25 left"), (6, "0:15 left"), (7, "0:05 left")):
+        meter.start([seed])
+        assert meter.title == f"cartpole/torch seed {seed} ({seed - 4} of 3)" and meter.time_left == ""
+
+        def chunk(first, columns):
+            clock.now += columns["loss"].shape[1] / 1000
+            meter.add(first, columns)
+
+        chunks(chunk, [1000, 2000, 2000])
+        assert meter.time_left == left
+    chunks(chunk, [10_000])
+    assert meter.time_left == "0:00 left"
+
+
 def test_a_meter_weights_episodes():
     meter = Meter(plan("cartpole", "fused"))
     for tick, (value, episodes) in enumerate([(1.0, 1), (10.0, 16)]):

@@ -58,7 +58,7 @@ def execute(
                 plan,
                 number,
                 seeds,
-                rung.starting,
+                "starting" if plan.options.threads else rung.starting,
                 start,
                 device,
                 thread,

@@ -94,7 +94,12 @@ class Meter:
     def title(self) -> str:
         """The workload and rung, with the seed if seeds are trained one after another."""
         several = len(self.plan.seeds) > len(self.seeds)
-        return f"{self.name} seed {self.seeds[0]}" if several else self.name
+        return f"{self.name} seed {self.seeds[0]} ({self._place} of {len(self.plan.seeds)})" if several else self.name
+
+    @property
+    def _place(self) -> int:
+        """The number of the last seed that has begun, from 1."""
+        return self.plan.seeds.index(self.seeds[-1]) + 1
 
     @property
     def share(self) -> float:
@@ -103,10 +108,12 @@ class Meter:
 
     @property
     def time_left(self) -> str:
-        """The estimated time left, as `1:23 left`; empty as long as it is unknown."""
-        if self._rate is None and self.done < self.total:
+        """The estimated time left for all seeds, as `1:23 left`; empty as long as it is unknown."""
+        groups = (len(self.plan.seeds) - self._place) / len(self.seeds)
+        ticks = self.total - self.done + groups * self.total
+        if self._rate is None and ticks:
             return ""
-        left = int((self.total - self.done) / (self._rate or 1.0))
+        left = int(ticks / (self._rate or 1.0))
         hours, minutes = divmod(left // 60, 60)
         return f"{hours}:{minutes:02d}:{left % 60:02d} left" if hours else f"{minutes}:{left % 60:02d} left"
 
@@ -208,7 +215,8 @@ class ProgressBar(Drawing):
             name = self.meter.name
             known = f" (last time: {self._expected:.1f} s)" if self._expected and what == "compiling" else ""
             self._waited = seconds
-            self._bar.update(self._task, description=f"{what} {name}", text=f"{seconds:.1f} s{known}")
+            text = f"{seconds:.1f} s{known}"
+            self._bar.update(self._task, description=f"{what} {name}", completed=0, share="", text=text)
             if not self.live and not self.announced:
                 self.announced = True
                 self.show(f"{what} {name} …{known}")

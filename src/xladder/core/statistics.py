@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 
 import numpy as np
 
 # The 97.5 % quantile of Student's t for 1 … 10 degrees of freedom, where no short formula is good enough.
 _T_TABLE = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157, 2.228139)
 _Z = 1.959963985  # the same quantile of the normal distribution
+LARGE = 1e12  # from here on, numbers are written with a power of ten
 
 
 def t_quantile(freedom: np.ndarray | int) -> np.ndarray:
@@ -120,5 +122,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def signed(number: float, digits: int = 1) -> str:
-    """A number as text, with a minus sign instead of a hyphen."""
-    return f"{number:.{digits}f}".replace("-", "\u2212")
+    """A number as text, with a minus sign instead of a hyphen, and a power of ten if it is very large."""
+    text = f"{number:.{digits}f}" if abs(number) < LARGE or not isfinite(number) else f"{number:.{digits + 2}e}"
+    # What rounds to zero has no sign.
+    return text.lstrip("-") if not text.strip("-0.") else text.replace("-", "\u2212")

@@ -30,7 +30,7 @@ from xladder.runs.loading import read_snapshots
 from xladder.runs.metrics import Table, arrange, parse_header, parse_rows
 from xladder.runs.plan_files import describe_plan, parse_plan_to_replay, parse_plan_to_show
 
-LONGEST = 400  # characters of a value
+LONGEST = 1000  # characters of a value
 MOST_ENTRIES = 400  # of a config or an environment
 MOST_SCORES, MOST_LISTED = 200, 40  # names in an evaluation, and numbers in a list
 LOG_LINES = 100

@@ -15,6 +15,9 @@ EPISODES = "more episodes (`xladder eval --episodes`)"
 STEPS = 10  # rewards per target, so that one reward at the end reaches further back
 
 
+TO_TRY = " To try: "  # what comes before the ideas, which semicolons separate
+
+
 def advise(config: ValueConfig, score: float, interval: float, random: float, random_interval: float) -> str:
     """A sentence if a score is not above that of random play, by their 95 % intervals; else an empty string."""
     noise = hypot(*(half if isfinite(half) else 0.0 for half in (interval, random_interval)))
@@ -23,7 +26,9 @@ def advise(config: ValueConfig, score: float, interval: float, random: float, ra
     said = f"The return is not above that of random play ({signed(random)})."
     if score > random:
         said = f"The return is above that of random play ({signed(random)}), but by less than their intervals."
-    return f"{said} To try: {'; '.join([EPISODES] * (score > random) + _ideas(config))}."
+    if len(config.world.agents) > 1:
+        said += " Of agents that compete that says little: look at each while the others act at random."
+    return f"{said}{TO_TRY}{'; '.join([EPISODES] * (score > random) + _ideas(config))}."
 
 
 def _ideas(config: ValueConfig) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from xladder.core.statistics import format_mean, signed, tenths
+from xladder.families.value.advice import TO_TRY
 from xladder.families.value.config import ValueConfig
 
 SHOWN = {"return": "return {:.1f}", "eval_return": "evaluated {:.1f}", "loss": "loss {:.4f}", "epsilon": "ε {:.2f}"}
@@ -89,10 +90,12 @@ def describe_score(score: Mapping[str, Any]) -> list[str]:
     ]
     if known:
         lines.append(f"human-normalised {', '.join(known)} (0 is random play, 1 a human)")
-    said = [score[name] for name in ("advice", "placing") if name in score]
-    return [*lines, *said, *score.get("caveats", [])]
+    found, _, ideas = score.get("advice", "").partition(TO_TRY)
+    if found:
+        lines += [f"{found} To try:", *(f"  {idea.removesuffix('.')}" for idea in ideas.split("; "))]
+    return [*lines, *([score["placing"]] if "placing" in score else []), *score.get("caveats", [])]
 
 
 def _with_interval(mean: float, half_width: float, what: str = "") -> str:
     """`20.4 ± 0.3`; a single value has no interval."""
-    return signed(mean) + (f" ± {half_width:.1f}{what}" if np.isfinite(half_width) else "")
+    return signed(mean) + (f" ± {signed(half_width)}{what}" if np.isfinite(half_width) else "")
