@@ -30,7 +30,7 @@ ROOT = Path(__file__).parent.parent
 COMMENT = re.compile(r"<!-- test: (slow|short|skip|sorrel|file|fails)(?: (.*?))? -->")
 SPEED = r" (?:steps|ticks|iterations|updates)(?:/s| per second)"
 MEASURED = re.compile(rf"(?:[-−]?[\d,]*\d(?:\.\d+)+(?:e[+-]\d+)?|\b\d\d:\d\d\b|\b\d[\d,]*(?={SPEED}))")
-TIMED = re.compile(rf"\)? ?(?:[mµn]?s|min|[KMGT]i?B|h|×|it/s)(?!\w)|{SPEED}")
+TIMED = re.compile(rf"\)? *(?:[mµn]?s|min|[KMGT]i?B(?:/s)?|GFLOP/s|h|×|it/s|% of it)(?!\w)|{SPEED}")
 """What follows a number that depends on the machine."""
 RUN = ("python", "console")
 SHOWN = ("text", "json", "toml", "html", "diff")

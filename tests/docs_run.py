@@ -102,7 +102,7 @@ def run_shell(script: str, where: str, expected: int = 0) -> str:
 def run_in(folder: Path, page: str) -> None:
     """Run a page or notebook in a process of its own, as somebody would who works in a clone of the repository."""
     shutil.copytree(ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("__pycache__"))
-    ours = ("JAX_NUM_CPU_DEVICES", "JAX_NUMPY_RANK_PROMOTION", "XLA_FLAGS")  # set for other tests
+    ours = ("JAX_NUM_CPU_DEVICES", "JAX_NUMPY_RANK_PROMOTION", "XLA_FLAGS", "COLUMNS")  # set for other tests
     environment = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(
         [sys.executable, "-m", "tests.docs_run", page],

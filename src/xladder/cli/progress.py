@@ -83,6 +83,8 @@ class Screen(ProgressBar):
         if (self.busy_starting and not self.something_done) or self.signal is not None:
             # Nothing to save yet, or a second signal.
             self.close()
+            if self.signal is None:
+                self.show(f"Stopped before anything was trained; to begin: {self.directory.resume_command}")
             sys.stdout.flush()
             end_at_once(number)
         if self.left:
