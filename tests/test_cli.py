@@ -446,7 +446,8 @@ def test_a_signal_while_compiling_ends_at_once(tmp_path):
             assert process.poll() is None
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
-        process.wait(timeout=10)
+        said, _ = process.communicate(timeout=10)
+        assert f"Stopped before anything was trained; to begin: xladder resume {tmp_path / 'run'}" in said
     finally:
         process.kill()
     assert process.returncode == 130
