@@ -124,7 +124,10 @@ def presets(name: str) -> str:
     for preset, config in found.items():
         changes = [f"`{key}` {text_of(value)}" for key, value in flat(config).items() if before.get(key) != value]
         rows.append(
-            [f"`{preset}`", ", ".join(changes) or ("where none is named" if preset == "default" else "the same")]
+            [
+                f"`{preset}`",
+                ", ".join(changes) or ("nothing; used without `--preset`" if preset == "default" else "nothing"),
+            ]
         )
     return table(["preset", "what differs from `default`"], rows)
 
@@ -163,7 +166,9 @@ def commands(rows: list[dict[str, Any]]) -> str:
     lines = "".join(f"$ {row['command']}\n" for row in rows)
     seconds = sum(row["seconds"] for row in rows)
     minutes = max(1, round(seconds / 60))
-    return f"\n<!-- test: short takes {minutes} minutes on two busy cores -->\n```console\n{lines}```\n"
+    long = f"{minutes} minutes" if minutes > 1 else "a minute"
+    takes = f"This command takes {long}" if len(rows) == 1 else f"Together, these commands take {long}"
+    return f"\n{takes} on two busy cores:\n\n<!-- test: short takes {long} -->\n```console\n{lines}```\n"
 
 
 def find(piece: str, wanted: list[str]) -> list[dict[str, Any]]:

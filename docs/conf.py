@@ -84,8 +84,16 @@ def skip_aliases(app, what, name, obj, skip, options):
     return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
 
 
+def break_names(app, pagename, templatename, context, doctree) -> None:
+    """In the tables of presets, long names may break after an underscore; copied text stays as it is."""
+    if pagename == "reference/presets":
+        cell = re.compile(r"(?<=<td><p>)[^<]+(?=</p></td>)")
+        context["body"] = cell.sub(lambda found: found[0].replace("_", "_<wbr>"), context["body"])
+
+
 def setup(app) -> None:
     """Connect what is above: letters before napoleon adds markup of its own, the others after it."""
+    app.connect("html-page-context", break_names)
     app.connect("autodoc-process-docstring", keep_letters, priority=100)
     app.connect("autodoc-process-docstring", refuse_types, priority=900)
     app.connect("autodoc-process-signature", shorten_signature)
