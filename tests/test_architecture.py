@@ -20,6 +20,7 @@ ROOT = Path(xladder.__file__).parent
 ORDER = (
     # What knows nothing of learning.
     "errors",
+    "keywords",
     "core",
     "foreign_names",
     "settings",

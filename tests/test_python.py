@@ -393,10 +393,14 @@ def test_a_notebook_has_a_bar_of_its_own(monkeypatch):
 def test_only_public_names_are_offered_and_all_are_explained():
     assert {"train", "resume", "load", "evaluate", "compare", "Result", "Progress"} <= set(dir(xladder))
     assert not {"Any", "TYPE_CHECKING", "import_module"} & set(dir(xladder))
+    assert dir(xladder.parity) == ["ParityError", "Report", "check"]
     for name in xladder.__all__:
         assert getattr(xladder, name).__doc__, name
     text = pydoc.plain(pydoc.render_doc(xladder))
     assert "xladder.resume(" in text and "checkpoint_every: 'int | None' = None" in text
+    for call in (xladder.train, xladder.plan):
+        assert all(name in call.__doc__ for name in ("gymnax", "Gymnasium", "JaxMARL", "PettingZoo", "sorrel"))
+    assert "Interrupted:" in xladder.train.__doc__ and "Interrupted:" in xladder.resume.__doc__
     for call in (xladder.train, xladder.resume, xladder.load, xladder.evaluate, xladder.compare, xladder.plan):
         assert "Args:" in call.__doc__ and "Returns:" in call.__doc__
         for name, parameter in inspect.signature(call).parameters.items():
@@ -424,6 +428,124 @@ def test_what_is_no_workload_is_refused_with_a_sentence():
         xladder.plan("hypergrid", config={"loss": "tb"})
     with pytest.raises(UsageError, match="keywords"):
         xladder.plan("hypergrid", config=TINY_CART)
+
+
+WRONG = {
+    "rung": [3, ["torch"]],
+    "preset": [3, None],
+    "protocol": [4, []],
+    "device": [3, "npu"],
+    "mesh": [3],
+    "ray": [3],
+    "imports": [3, [3], None],
+    "changes": [3, {3: 4}],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_an_argument_of_a_wrong_type_is_named(name, value):
+    calls = [xladder.train] if name == "ray" else [xladder.train, xladder.compare]
+    for call in calls:
+        with pytest.raises(UsageError, match=rf"^`{name}` is .*, but it has to be "):
+            call("cartpole", **{name: value})
+
+
+def test_other_arguments_of_a_wrong_type_are_named(recorded):
+    for name, call in {
+        "threads": lambda: xladder.train("cartpole", "torch", threads="x"),
+        "actors": lambda: xladder.train("cartpole", "actors", actors=1.5),
+        "lock_step": lambda: xladder.train("cartpole", "actors", lock_step="x"),
+        "options": lambda: xladder.plan("cartpole", options=3),
+        "tags": lambda: xladder.train("cartpole", tags=3),
+        "track": lambda: xladder.train("cartpole", track=3),
+        "start_from": lambda: xladder.train("cartpole", start_from=3),
+        "rungs": lambda: xladder.compare("cartpole", rungs=3),
+        "rung": lambda: xladder.compare("cartpole", rungs=[3]),
+        "on_row": lambda: xladder.compare("cartpole", on_row=3),
+        "steps": lambda: xladder.resume("runs/cart", steps="x"),
+        "mesh": lambda: xladder.resume("runs/cart", mesh=3),
+        "episodes": lambda: recorded.evaluate("x"),
+        "seed": lambda: recorded.evaluate(seed="x"),
+    }.items():
+        with pytest.raises(UsageError, match=rf"^`{name}` is .*, but it has to be "):
+            call()
+    with pytest.raises(UsageError, match=r"^`episodes` is 2\.5, but it has to be a whole number"):
+        recorded.evaluate(2.5)
+    from xladder.registry import RungOptions
+
+    assert type(xladder.plan("cartpole", "torch", options=RungOptions(threads=np.int64(2))).options.threads) is int
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seeds": -1}, "`seeds` is -1"),
+        ({"start_from": "nope"}, "`start_from` is nope"),
+        ({"out": "a", "name": "b"}, "`name` and `out` both"),
+        ({"out": "a", "eval_episodes": -1}, "`eval_episodes` is -1"),
+        ({"rung": "mesh"}, "The rung `mesh` needs `mesh`: `seeds=4`"),
+        ({"rung": "fused", "threads": 2}, "`threads` is for "),
+    ],
+)
+def test_errors_name_keywords_and_not_flags(given, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError) as error:
+        xladder.train("hypergrid", **given)
+    assert said in str(error.value) and "--" not in str(error.value)
+
+
+def test_flags_become_keywords_where_python_has_them():
+    from xladder.keywords import as_keywords
+
+    for flags, keywords in {
+        "use `--rung fused`, or `--seed 3`": "use `rung='fused'`, or `seed=3`",
+        "`--on-nan` and `--tag`": "`on_nan` and `tags`",
+    }.items():
+        assert as_keywords(flags, {}) == keywords
+    commands = "`--learner.lr`, `--debug nans`, `xladder train x --out y`"
+    assert as_keywords(commands, {}) == commands
+    assert as_keywords("choose another `--out`", {"out": "path"}) == "choose another `path`"
+
+
+def test_a_save_into_a_folder_with_something_in_it_names_its_own_argument(recorded):
+    with pytest.raises(UsageError, match="choose another `path`"):
+        recorded.save(recorded.path)
+
+
+def test_no_evaluation_and_no_checkpoints_need_no_place(monkeypatch):
+    monkeypatch.setattr("xladder.training._watch", lambda *given, **options: "trained")
+    assert xladder.train("hypergrid", config=PLAIN, eval_episodes=0, checkpoint_every=0) == "trained"
+
+
+def test_a_policy_says_whose_it_is(recorded):
+    assert repr(recorded.policy()) == "SamplerPolicy of hypergrid, seed 7, agent 0"
+    assert "hypergrid, seed 2" in repr(recorded.policy(seed=2))
+
+
+def test_compare_runs_what_the_command_runs(monkeypatch, tmp_path):
+    seen = []
+
+    def measure_apart(plan):
+        seen.append(plan.config)
+        raise UsageError("enough")
+
+    monkeypatch.setattr("xladder.runs.compare.measure_apart", measure_apart)
+    monkeypatch.chdir(tmp_path)
+
+    def configs(name, words, **given):
+        seen.clear()
+        with pytest.raises(UsageError, match="enough"):
+            xladder.compare(name, ["fused"], **given)
+        assert main(["compare", name, "--rungs", "fused", *words]) == 2
+        return seen
+
+    python, command = configs("cartpole", ["--preset", "double"], preset="double")
+    assert python == command and python.steps == 3_328  # as documented
+    words = ["--steps", "640", "--learner.memory", "500"]
+    python, command = configs("cartpole", words, steps=640, learner={"memory": 500})
+    assert python == command and (python.steps, python.learner.memory) == (640, 500)
+    whole = xladder.plan("cartpole").config
+    assert configs("cartpole", [], config=whole)[0] == whole  # a config is taken as it is
 
 
 def test_modules_are_imported_where_they_are_named(tmp_path, monkeypatch, recorded):

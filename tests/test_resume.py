@@ -514,5 +514,5 @@ def test_another_number_of_actors_is_refused_before_a_run_is_opened(name, tmp_pa
 def test_a_cluster_is_for_runs_on_actors_in_python_too(tmp_path):
     grid = replace(TINY_GRID, iterations=2)
     RunDirectory.create(tmp_path / "run", plan("hypergrid", "fused", config=grid), Keeping()).lock.release()
-    with pytest.raises(UsageError, match="`--ray` is for `actors`"):
+    with pytest.raises(UsageError, match="`ray` is for `actors`"):
         xladder.resume(tmp_path / "run", ray="local")

@@ -332,8 +332,8 @@ def test_names_that_are_not_names_are_refused(tmp_path, monkeypatch, name):
 def test_name_and_tags_from_python(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for given, words in {
-        "both": ({"name": "x", "out": "y"}, "`--name` and `--out` both"),
-        "tag": ({"out": "y", "tags": ["a b"]}, "`--tag` is a b, but a tag is made of"),
+        "both": ({"name": "x", "out": "y"}, "`name` and `out` both"),
+        "tag": ({"out": "y", "tags": ["a b"]}, "`tags` is a b, but a tag is made of"),
         "text": ({"out": "y", "tags": "ab"}, "it has to be a list"),
         "nowhere": ({"tags": ["a"]}, "`tags` needs `out`"),
     }.values():

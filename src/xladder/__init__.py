@@ -78,6 +78,8 @@ _HOMES = {
     "sweep": "xladder.sweeps.api",
     "train": "xladder.training",
 }
+_CALLED = ("compare", "evaluate", "load", "plan", "resume", "sweep", "train")
+"""Functions that the command line calls as well: here, their errors name keywords in place of its flags."""
 _MODULES = ("bridge", "gym", "hybrid", "parity", "sorrel")
 """Public modules, also imported on first use."""
 
@@ -87,7 +89,8 @@ def __getattr__(name: str) -> _typing.Any:
         return _importlib.import_module(f"xladder.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'xladder' has no attribute {name!r}")
-    return getattr(_importlib.import_module(_HOMES[name]), name)
+    found = getattr(_importlib.import_module(_HOMES[name]), name)
+    return _importlib.import_module("xladder.keywords").worded(found) if name in _CALLED else found
 
 
 def __dir__() -> list[str]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, get_args
 
 from xladder import user_code
 from xladder.core.array_sizes import too_large
 from xladder.core.metric_rows import default_ticks_per_row
-from xladder.errors import UsageError
+from xladder.devices import DeviceName
+from xladder.errors import UsageError, printable
 from xladder.protocols import Config
 from xladder.registry import (
     RUNGS,
@@ -77,7 +78,7 @@ def plan(
 
     Args:
         workload: The name of a workload or world, such as `"treasurehunt"` or `"atari/pong"`, or a world of your own:
-            an object or class with the API of gymnax, JaxMARL, PettingZoo or `xladder.worlds.flow`.
+            an object or class with the API of gymnax, Gymnasium, JaxMARL, PettingZoo, sorrel or `xladder.worlds.flow`.
         rung: How to execute it: a key of `xladder.RUNGS`; the workload's default if not given.
         seed: The first seed.
         seeds: Number of consecutive seeds, or a list of distinct seeds.
@@ -94,6 +95,12 @@ def plan(
     Returns:
         The plan, to be executed by `xladder.execution.execute`.
     """
+    check_types(rung=rung, preset=preset, protocol=protocol, device=device, options=options, changes=changes)
+    if options is not None:
+        check_types(**asdict(options))
+        # NumPy's integers are as good, but a config.json cannot hold them.
+        counts: dict[str, Any] = {name: operator.index(n) for name, n in asdict(options).items() if is_whole(n)}
+        options = replace(options, **counts)
     allow_imports(imports)
     name = names.name_of(workload)
     changed = user_code.as_names({**(changes or {}), **fields})
@@ -148,7 +155,7 @@ def make_plan(
     every = check_seeds(seed, seeds)
     if "mesh" in RUNGS[rung].options:
         if not options.mesh:
-            raise UsageError(f"`{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
+            raise UsageError(f"The rung `{rung}` needs `--mesh`: `seeds=4`, `data=4` or both, with a comma.")
         from xladder.rungs import layout
 
         config = layout.fit(family, config, layout.parse(options.mesh), len(every))
@@ -208,10 +215,10 @@ def warn(sentence: str) -> None:
 
 def check_seeds(seed: int, seeds: int | Sequence[int]) -> tuple[int, ...]:
     """Check the seeds of a run and return them all; arguments as for `plan`."""
-    if not _is_whole(seed):
+    if not is_whole(seed):
         raise UsageError(f"`seed` is {seed!r}, but it has to be a whole number.")
     seed = operator.index(seed)
-    if not _is_whole(seeds):
+    if not is_whole(seeds):
         if isinstance(seeds, str | int | float | Mapping) or not hasattr(seeds, "__iter__"):
             raise UsageError(f"`seeds` is {seeds!r}, but it has to be a whole number, or a list of them.")
         return _check_listed(seed, list(seeds))
@@ -231,7 +238,7 @@ def _check_listed(seed: int, seeds: Sequence[Any]) -> tuple[int, ...]:
     if seed:
         raise UsageError(f"`seed` is {seed}, but `seeds` lists all seeds already: give one of them.")
     for one in seeds:
-        if not _is_whole(one) or not 0 <= operator.index(one) < 2**31:
+        if not is_whole(one) or not 0 <= operator.index(one) < 2**31:
             raise UsageError(f"`seeds` has {one!r} in it, but seeds are whole numbers in [0, 2³¹).")
     found = tuple(operator.index(one) for one in seeds)
     if not found or len(set(found)) < len(found):
@@ -241,15 +248,72 @@ def _check_listed(seed: int, seeds: Sequence[Any]) -> tuple[int, ...]:
     return found
 
 
-def _is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> bool:
     """Whether a value is a Python or NumPy integer; an array is not."""
     return not isinstance(value, bool) and hasattr(value, "__index__") and not getattr(value, "shape", ())
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list(value: Any) -> bool:
+    """Whether a value is a list of texts, of whatever kind; one text is none."""
+    return isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+
+
+def _is_list_of_texts(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | frozenset) and all(map(_is_text, value))
+
+
+def _is_changes(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(map(_is_text, value))
+
+
+_Check = tuple[Callable[[Any], bool], str]
+_COUNT: _Check = (is_whole, "a whole number")
+_FUNCTION: _Check = (callable, "a function")
+_SWITCH: _Check = (lambda value: isinstance(value, bool), "True or False")
+_ARGUMENTS: Mapping[str, _Check] = {
+    "rung": (_is_text, f"the name of a rung: {', '.join(RUNGS)}"),
+    "rungs": (lambda value: _is_text(value) or _is_list(value), "a list of rungs, such as ['torch', 'fused']"),
+    "preset": (_is_text, "the name of a preset, such as 'default'"),
+    "protocol": (_is_text, "the name of a protocol; `xladder presets` lists them"),
+    "device": (lambda value: value in get_args(DeviceName), f"one of {', '.join(map(repr, get_args(DeviceName)))}"),
+    "options": (lambda value: isinstance(value, RungOptions), "a `xladder.registry.RungOptions`"),
+    "changes": (_is_changes, "a mapping of fields, such as {'learner': {'lr': 3e-4}}"),
+    "imports": (_is_list_of_texts, "a list of modules, such as ['my_worlds']"),
+    "tags": (_is_list_of_texts, "a list of words, such as ['baseline']"),
+    "track": (_is_list_of_texts, "a list of services, such as ['wandb']"),
+    "mesh": (_is_text, "a device mesh, such as 'seeds=4', 'data=2' or 'seeds=2,data=2'"),
+    "ray": (_is_text, "HOST:PORT of a Ray cluster"),
+    "lock_step": _SWITCH,
+    "threads": _COUNT,
+    "hosts": _COUNT,
+    "actors": _COUNT,
+    "shards": _COUNT,
+    "on_row": _FUNCTION,
+    "on_left_out": _FUNCTION,
+}
+"""Arguments of the functions for Python → whether a value is of their type, and what it has to be."""
+
+
+def check_types(**given: Any) -> None:
+    """Raise a `UsageError` for an argument of the wrong type, by its name; None stands for one that is not given.
+
+    The command line parses its flags into these types itself, so a wrong one comes from Python.
+    """
+    for name, value in given.items():
+        fits, what = _ARGUMENTS[name]
+        if not fits(value) and (value is not None or name in ("preset", "imports")):
+            raise UsageError(f"`{name}` is {printable(repr(value))}, but it has to be {what}.")
 
 
 def allow_imports(modules: Sequence[str], objects: Sequence[Any] = ()) -> None:
     """Import modules that the user has named in a call, and allow names in them to be resolved; register objects."""
     if isinstance(modules, str):
         raise UsageError(f"`imports` is {modules!r}, but it has to be a list of modules: `imports=[{modules!r}]`.")
+    check_types(imports=modules)
     for module in modules:
         user_code.allow(module)
         user_code.import_module(module)  # it may register worlds

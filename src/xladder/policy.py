@@ -42,6 +42,9 @@ class Observation(NamedTuple):
 class Policy:
     """A trained agent as a function from observations, one or a batch, to the actions with the highest scores."""
 
+    whose = ""
+    """The workload, seed and agent, for people."""
+
     def __init__(self, observation: Observation, score: ScoreFn):
         self.observation, self._score = observation, score
 
@@ -49,6 +52,9 @@ class Policy:
         """The best action as an int, or int32 [B] for a batch; ties go to the first."""
         best = self._scores(observation).argmax(-1).astype(np.int32)
         return best if best.ndim else int(best)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__} of {self.whose or 'an agent'}"
 
     def _scores(self, observation: Any) -> np.ndarray:
         """float32 [A], or [B, A] for a batch."""

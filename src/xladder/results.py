@@ -14,7 +14,8 @@ from xladder import devices
 from xladder.core.statistics import episode_weights, last_tenth, mean_and_interval, signed
 from xladder.core.types import Params
 from xladder.errors import UsageError
-from xladder.plans import Plan, check_fits, format_seeds
+from xladder.keywords import in_python
+from xladder.plans import Plan, check_fits, check_seeds, format_seeds, is_whole
 from xladder.settings import MOST_EPISODES, as_whole
 
 if TYPE_CHECKING:
@@ -123,7 +124,10 @@ class Result:
 
         from xladder.core.compiling import compiled
 
+        check_seeds(seed, 1)
         episodes = as_whole(episodes)
+        if episodes is not None and not is_whole(episodes):
+            raise UsageError(f"`episodes` is {episodes!r}, but it has to be a whole number.")
         if episodes is not None and not 1 <= episodes <= MOST_EPISODES:
             raise UsageError(f"`episodes` is {episodes}, but it has to be 1 to {MOST_EPISODES:,}.")
         episodes = episodes or self.plan.workload.family.train_episodes
@@ -147,7 +151,9 @@ class Result:
         """
         from xladder.runs.nets import policy
 
-        return policy(self, seed, agent)
+        found = policy(self, seed, agent)
+        found.whose = f"{self.plan.workload.name}, seed {self.seeds[0] if seed is None else seed}, agent {agent}"
+        return found
 
     def save(self, path: str | Path, eval_episodes: int | None = None) -> Path:
         """Write a run directory, as `xladder.train(out=…)` does: config, environment, metrics, agents, pictures, log.
@@ -163,7 +169,8 @@ class Result:
         """
         from xladder.runs.recording import save
 
-        return save(self, path, eval_episodes)
+        with in_python(out="path"):
+            return save(self, path, eval_episodes)
 
     def __repr__(self) -> str:
         lines = [f"{name}: {text}" for name, text in self._described().items()]

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,7 +17,7 @@ from xladder import devices, program_cache, user_code
 from xladder.callbacks import STOPPED, Callback, CallbackObserver, Interrupts, Observers
 from xladder.errors import Diverged, Interrupted, PeerLost, ResourceError, UsageError, UserCodeFailed, out_of_memory
 from xladder.execution import execute
-from xladder.plans import Plan, allow_imports, plan
+from xladder.plans import Plan, allow_imports, check_types, is_whole, plan
 from xladder.progress import Drawing, drawing
 from xladder.registry import RungOptions
 from xladder.results import Result
@@ -31,6 +32,7 @@ from xladder.runs.recording import Recorder, episodes_of, headline
 from xladder.runs.replays import ReplayRecorder
 from xladder.runs.starting import Beginning, find_beginning, keep_beginning, kept_beginning
 from xladder.runs.trackers import check_trackers, make_trackers
+from xladder.settings import as_whole
 from xladder.stopwatch import Stopwatch
 from xladder.trainer import Observer, OnNan, ResumeState
 
@@ -80,7 +82,8 @@ def train(
 
     Args:
         workload: The name of a workload or world, such as `"treasurehunt"`, `"cartpole"` or `"atari/pong"`, or a world
-            of your own: an object or class with the API of gymnax, JaxMARL, PettingZoo or `xladder.worlds.flow`.
+            of your own: an object or class with the API of gymnax, Gymnasium, JaxMARL, PettingZoo, sorrel or
+            `xladder.worlds.flow`.
         rung: How to execute it: a key of `xladder.RUNGS`; the workload's default if not given.
         seed: The first seed.
         seeds: Number of consecutive seeds, or a list of distinct seeds.
@@ -124,6 +127,7 @@ def train(
         UserCodeFailed: A function of your own failed during the run; the run directory is removed if nothing was
             trained until then.
         Diverged: A loss or parameter became nan or infinite.
+        Interrupted: Ctrl-C stopped the run; `result` holds what was trained.
     """
     given = RungOptions(threads=threads, mesh=mesh, actors=actors, shards=shards, ray=ray, lock_step=lock_step or None)
     if options is not None and given != RungOptions():
@@ -144,6 +148,9 @@ def train(
     )
     if isinstance(tags, str):
         raise UsageError(f"`tags` is {tags!r}, but it has to be a list of them: `tags=[{tags!r}]`.")
+    check_types(tags=tags, track=track)
+    if start_from is not None and not isinstance(start_from, str | PathLike | Result):
+        raise UsageError(f"`start_from` is {start_from!r}, but it has to be a run directory, a file or a result.")
     keeping = Keeping(checkpoint_every, keep, on_nan, eval_episodes, record_every, tuple(track), tuple(tags))
     keeping.check()
     check_trackers(keeping.track)
@@ -160,11 +167,9 @@ def train(
         except (UsageError, UserCodeFailed):
             directory.discard()
             raise
-    need_out = {"resume": resume or None, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
-    for word, value in (
-        need_out | {"tags": tags or None, "record_every": record_every, "track": track or None}
-    ).items():
-        if value is not None:
+    need_out = {"resume": resume, "checkpoint_every": checkpoint_every, "eval_episodes": eval_episodes}
+    for word, value in (need_out | {"tags": tags, "record_every": record_every, "track": track}).items():
+        if value:  # with 0, what happens without `out` anyway is asked for
             raise UsageError(f"`{word}` needs `out`: without it, nothing of a run is saved.")
     return _watch(made, callback, progress, on_nan=on_nan, beginning=beginning)
 
@@ -201,7 +206,17 @@ def resume(
 
     Returns:
         The whole run, as `train` would have returned it; for a finished run, the same as `load`.
+
+    Raises:
+        UsageError: An invalid name, value or path; the run is as it was.
+        UserCodeFailed: A function of your own failed during the run.
+        Diverged: A loss or parameter became nan or infinite.
+        Interrupted: Ctrl-C stopped the run; `result` holds what was trained.
     """
+    check_types(rung=rung, mesh=mesh, ray=ray)
+    for unit, value in length.items():
+        if value is not None and not is_whole(as_whole(value)):
+            raise UsageError(f"`{unit}` is {value!r}, but it has to be a whole number.")
     allow_imports(imports, objects)
     resuming.refuse_other_workers(length, "")
     with user_code.accepting_changes(changed_code):
