@@ -184,3 +184,52 @@ class ForbidsAll(Duel):
             agent: {"observation": seen, "action_mask": np.full(self._actions[agent].n, free[agent], np.int8)}
             for agent, seen in super()._look().items()
         }
+
+
+def noisy(cell):
+    return cell.sum() * random.random()
+
+
+def still(cell):
+    return cell.sum() * 0.1
+
+
+class Keeps(Corridor):
+    """Reads what it has kept of the call before, which was traced by itself."""
+
+    kept = 0.0
+
+    def step_env(self, key, state, action, params):
+        made = super().step_env(key, state, action, params)
+        reward = made[2] + self.kept
+        self.kept = made[2]
+        return (*made[:2], reward, *made[3:])
+
+
+class Counts(Corridor):
+    calls = 0
+
+    def step_env(self, key, state, action, params):
+        self.calls += 1
+        observation, state, reward, *rest = super().step_env(key, state, action, params)
+        return observation, state, reward + self.calls, *rest
+
+
+class Sized(Corridor):
+    """A good world that has to be told its size."""
+
+    def __init__(self, cells):
+        self.cells = cells
+
+
+class SizedTwin(Sized):
+    pass
+
+
+altered(Strings, "DrawsReward", log_reward=lambda self, state: state["letters"].sum() * random.random())
+altered(Strings, "CountsSteps", calls=0, forward=lambda self, state, action: counting(self, state, action))
+
+
+def counting(world, state, action):
+    world.calls += 1
+    return Strings.forward(world, state, action) | {"length": state["length"] + world.calls}

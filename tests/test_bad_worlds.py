@@ -12,14 +12,17 @@ import pytest
 
 import xladder
 from tests import bad_worlds
+from tests.own_worlds import State
 from tests.test_own_gflownet import Strings
 from xladder import user_code
 from xladder.cli.main import format_error, main
-from xladder.errors import UsageError, UserCodeFailed, XladderError, brief, raised_in_callback
+from xladder.cli.parity import first_difference
+from xladder.errors import UsageError, UserCodeFailed, XladderError, brief, raised_in_callback, untraceable
 from xladder.families.gflownet.check import check_world
 from xladder.families.gflownet.twin_check import twin_faults
+from xladder.parity.levels import Level
 from xladder.trainer import Observer, Trial
-from xladder.worlds import contract, contract_jax, gymnax_world, host_calls, marl_world, names, zoo_host
+from xladder.worlds import contract, contract_jax, findings, gymnax_world, host_calls, marl_world, names, zoo_host
 from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_own import OwnWorld, bind
 from xladder.worlds.jax_checks import require_unchanged
@@ -127,10 +130,11 @@ def test_a_static_field_that_changes_is_named():
         require_unchanged("jax/m:W", "step_env", "its state", {"there": static(1)}, {"there": static(2)})
 
 
-@pytest.mark.parametrize("name", ["DrawsElsewhere", "DrawsInsideJit"])
-def test_a_draw_without_a_key_is_found_although_it_never_changes_once_compiled(name):
-    found = gymnax_world.load(f"jax/{HERE}:{name}")
-    assert "`step_env` draws random numbers without its key" in contract_jax._draws_elsewhere(found, several=False)
+@pytest.mark.parametrize("name", ["DrawsElsewhere", "DrawsInsideJit", "Counts"])
+def test_a_draw_or_a_count_without_a_key_is_found_although_it_never_changes_once_compiled(name):
+    said = contract_jax._draws_elsewhere(gymnax_world.load(f"jax/{HERE}:{name}"), several=False)
+    assert said.startswith("`step_env` draws random numbers without its key")
+    assert "or changes something outside, such as a counter in `self`" in said
     assert not contract_jax._draws_elsewhere(gymnax_world.load("jax/tests.own_worlds:Corridor"), several=False)
     assert not contract_jax._draws_elsewhere(marl_world.load("marl/tests.own_worlds:Race"), several=True)
 
@@ -188,6 +192,8 @@ FLOWS = {
     "ActionsRaise": "`num_actions` fails: RuntimeError: not yet (bad_worlds.py, line 31).",
     "StepExits": "`forward` fails inside `jit`: SystemExit: 0 (bad_worlds.py, line 31). It has to be pure JAX",
     "TwinIsANumber": "`host_twin` gives an object of type int without `state_size`: it has to be a `HostWorld`",
+    "DrawsReward": "`log_reward` draws random numbers, such as by `np.random`, or changes something outside, such as",
+    "CountsSteps": "`forward` draws random numbers, such as by `np.random`, or changes something outside, such as a",
 }
 
 
@@ -300,6 +306,130 @@ def test_a_run_that_fails_in_user_code_before_it_has_trained_leaves_nothing(tmp_
     assert main(["train", "cartpole", "--out", str(tmp_path / "run")]) == 1
     assert "xladder: `maze` fails in its `step`: ValueError: no." in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def leak(world):
+    """Step a world in two traces, as the checks and a rung do."""
+    key, action = jax.random.key(0), jnp.int32(0)
+    for _ in range(2):
+        jax.jit(lambda state: world.step_env(key, state, action, None)[2])(State(jnp.int32(2), jnp.int32(0)))
+
+
+def test_what_jax_cannot_trace_of_the_users_is_told_apart_from_our_own():
+    def leaked():
+        kept = []
+        jax.vmap(lambda x: kept.append(x) or x)(jnp.ones(2))
+        return kept[0] + 1
+
+    with pytest.raises(jax.errors.UnexpectedTracerError) as found:
+        leaked()
+    said = untraceable(found.value)
+    assert said.startswith(
+        "keeps a traced value from one call to another, such as in `self` (UnexpectedTracerError; test_b"
+    )
+    assert said.endswith("): return it as part of the state")
+    with pytest.raises(jax.errors.UnexpectedTracerError) as found:
+        leak(bad_worlds.Keeps())
+    found.value.__traceback__ = None  # code of ours was the first to read it, and JAX says where it was made
+    assert " (UnexpectedTracerError; own_worlds.py, line " in untraceable(found.value)
+    with pytest.raises(jax.errors.TracerBoolConversionError) as found:
+        jax.eval_shape(lambda x: 1 if x > 0 else 2, 1.0)
+    assert untraceable(found.value).startswith("cannot be traced by `jit`: TracerBoolConversionError: ")
+    found.value.__traceback__ = None  # no code of the user's own
+    assert untraceable(found.value) == untraceable(ValueError("no")) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "who"), [(f"jax/{HERE}:Keeps", f"`jax/{HERE}:Keeps`"), ("cartpole", "A function of your own")]
+)
+def test_a_leak_that_shows_only_when_a_rung_compiles_is_the_users(name, who):
+    with ThreadPoolExecutor(1) as thread:
+        plan = SimpleNamespace(workload=SimpleNamespace(name=name, tick="tick"))
+        trial = SimpleNamespace(thread=thread, observer=Observer(), plan=plan, done=0, phases=defaultdict(float))
+        with pytest.raises(UserCodeFailed, match=r"bad_worlds\.py, line") as failed:
+            Trial.wait(trial, "starting", leak, bad_worlds.Keeps())
+    assert str(failed.value).startswith(f"{who} keeps a traced value from one call to another")
+    assert str(failed.value).endswith("return it as part of the state. The run ended at tick 0.")
+
+
+def test_check_takes_the_arguments_of_a_world(capsys, monkeypatch):
+    def loaded(name, twin, kwargs):
+        yield findings.kept(f"{gymnax_world.load(name, kwargs).layout.shape} {twin}")
+
+    monkeypatch.setattr(contract, "check_jittable", loaded)
+    name = f"jax/{HERE}:Sized"
+    assert main(["check", name]) == 2
+    assert "Its arguments are `--world.kwargs`." in capsys.readouterr().out
+    assert main(["check", name, "--world.kwargs", "cells=4", "--twin", f"{HERE}:SizedTwin"]) == 0
+    assert f"(5,) {HERE}:SizedTwin" in capsys.readouterr().out
+    assert main(["check", name, "--world.kwargs", "cells"]) == 2
+    out, err = capsys.readouterr()
+    assert not out and "`--world.kwargs` has `cells`, but it has to be name=value" in err
+    assert main(["check", f"flow/{HERE}:DrawsReward", "--world.kwargs", "size=4"]) == 2
+    assert "`--world.kwargs` are not for `flow/" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_twin_is_made_with_the_arguments_of_its_world(capsys):
+    words = ["--world.kwargs", "cells=4", "--twin", f"{HERE}:SizedTwin"]
+    assert main(["check", f"jax/{HERE}:Sized", *words]) == 0
+    assert "its twin returns the same for 200 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("source", "made"), [("gym", "gym_host.GymEnvs"), ("zoo", "zoo_host.ZooEnvs")])
+def test_worlds_on_the_host_are_checked_with_their_arguments(source, made, monkeypatch):
+    def make(name, *_, kwargs):
+        raise UsageError(f"made with {kwargs}")
+
+    monkeypatch.setattr(f"xladder.worlds.{made}", make)
+    found = list(contract.check_world(source, f"{source}/m:W", kwargs=("size=4",)))
+    assert [finding.sentence for finding in found] == ["made with ('size=4',)"]
+
+
+def test_a_reward_is_checked_by_itself_and_before_a_run(tmp_path, capsys):
+    said = f"`--world.reward {HERE}:noisy` draws random numbers, such as by `np.random`, or changes something outside"
+    assert main(["check", "hypergrid", "--world.reward", f"{HERE}:noisy"]) == 2
+    out, err = capsys.readouterr()
+    assert f"WRONG {said}" in out and err.startswith(f"xladder: `{HERE}:noisy` breaks its contract")
+    assert main(["train", "hypergrid", "--world.reward", f"{HERE}:noisy", "--out", str(tmp_path / "run")]) == 2
+    assert said in capsys.readouterr().err and not (tmp_path / "run").exists()
+    assert main(["check", "hypergrid", f"--world.reward={HERE}:still"]) == 0
+    assert f"`{HERE}:still` fulfils its contract." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["hypergrid", "--world.reward", "corners"], "`--world.reward` is corners: `check` is for your own"),
+        (["bits", "--world.reward", f"{HERE}:still"], "`--world.reward` is for hypergrid and sets"),
+        (["sets", "--world.reward", f"{HERE}:still", "--world.kwargs", "a=1"], "`--world.kwargs` is for a world of"),
+        (["sets", "--world.reward", f"{HERE}:missing"], f"`{HERE}` has no `missing`"),
+    ],
+)
+def test_what_is_no_reward_of_ones_own_is_refused(words, said, capsys):
+    assert main(["check", *words]) == 2
+    out, err = capsys.readouterr()
+    assert not out and said in err
+
+
+def test_parity_speaks_of_the_levels_before_only_if_there_are_any():
+    def said(*passed):
+        return first_difference([Level(name, 0.0, 0.0, ok) for name, ok in zip("abc", passed, strict=False)])
+
+    assert said(False, True) == "The twins first differ at “a”."
+    assert said(True, False) == "The twins first differ at “b”; the level before it agrees."
+    assert said(True, True, False) == "The twins first differ at “c”; the levels before it agree."
+
+
+@pytest.mark.slow
+def test_a_world_that_leaks_ends_its_run_and_leaves_nothing(tmp_path, capsys):
+    words = ["--steps", "2000", "--learner.hidden", "8", "--out", str(tmp_path / "run")]
+    assert main(["train", f"jax/{HERE}:Keeps", *words]) == 1
+    said = capsys.readouterr().err
+    assert f"`jax/{HERE}:Keeps` keeps a traced value" in said and "bad_worlds.py, line" in said and "bug" not in said
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserCodeFailed, match="keeps a traced value"):
+        xladder.train(f"jax/{HERE}:Keeps", steps=2000, learner={"hidden": (8,)}, progress=False)
 
 
 @pytest.mark.slow

@@ -157,7 +157,7 @@ def test_check_says_what_is_wrong_with_a_twin_without_blaming_the_world(monkeypa
     out, err = capsys.readouterr()
     assert not out and err.startswith("xladder: There is no module `nothere`")
 
-    def failing(name, twin):
+    def failing(name, twin, kwargs):
         raise TwinFault("`m:Twin` fails.")
         yield
 

@@ -11,6 +11,7 @@ from typing import Any
 _LIBRARIES = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
 """Folders of Python's own files, and of ours."""
 _NOT_OWN = re.compile(r"[\\/](site|dist)-packages[\\/]|^<")
+_LEAKED_AT = re.compile(r"was created on line (.+):(\d+):\d+")
 SHORT, SHORT_LIKENESS = 5, 0.7  # letters of a short name, and how much it has to be like the one that is suggested
 
 CONTINUOUS = (
@@ -154,11 +155,46 @@ def brief(error: BaseException) -> str:
 
 def located(error: BaseException) -> str:
     """`brief`, with file and line of the innermost code of the user's own, if the error comes from there."""
-    place = ""
-    for frame in traceback.extract_tb(error.__traceback__):
-        if not _NOT_OWN.search(frame.filename) and not frame.filename.startswith(_LIBRARIES):
-            place = f" ({PurePath(frame.filename).name}, line {frame.lineno})"
-    return brief(error) + place
+    place = _own_place(error)
+    return f"{brief(error)} ({place})" if place else brief(error)
+
+
+def untraceable(error: BaseException) -> str:
+    """What a function of the user's own does that JAX cannot trace, for a sentence; empty for any other error.
+
+    Some faults show only in a second trace, so the checks before a run do not find them all.
+    """
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if not kinds & {"JAXTypeError", "JAXIndexError"}:
+        return ""
+    leaked = "UnexpectedTracerError" in kinds
+    # A value that the user has leaked may be read first by code of ours, to which it was returned.
+    place = _own_place(error) or (_leaked_at(error) if leaked else "")
+    if not place:
+        return ""
+    if leaked:
+        return (
+            f"keeps a traced value from one call to another, such as in `self` ({type(error).__name__}; {place}): "
+            "return it as part of the state"
+        )
+    return f"cannot be traced by `jit`: {brief(error)} ({place})"
+
+
+def _own_place(error: BaseException) -> str:
+    """File and line of the innermost code of the user's own that an error comes from; empty if it does not."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return next((found for one in reversed(frames) if (found := _shown_if_own(one.filename, one.lineno))), "")
+
+
+def _leaked_at(error: BaseException) -> str:
+    """File and line of the user's own where JAX says that a leaked value was made; empty if it does not."""
+    found = _LEAKED_AT.search(text_of(error))
+    return _shown_if_own(found[1], found[2]) if found else ""
+
+
+def _shown_if_own(file: str, line: object) -> str:
+    own = not _NOT_OWN.search(file) and not file.startswith(_LIBRARIES)
+    return f"{PurePath(file).name}, line {line}" if own else ""
 
 
 def raised_in_callback(error: BaseException) -> str:

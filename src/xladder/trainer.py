@@ -20,7 +20,7 @@ from xladder.bad_numbers import BadLeaf, first_bad, returned_by_world
 from xladder.core.metric_rows import RowBuilder, row_ends
 from xladder.core.state import Arrays, capture, restore
 from xladder.core.statistics import episode_weights, weighted_mean
-from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback
+from xladder.errors import Diverged, UserCodeFailed, brief, raised_in_callback, untraceable
 from xladder.plans import Plan
 from xladder.results import Result, Snapshot
 
@@ -250,6 +250,9 @@ class Trial:
         # Nothing of ours raises SystemExit in this thread, and it would end the command without a word.
         elif error and (isinstance(error, SystemExit) or raised_in_callback(error)):
             sentence = f"`{self.plan.workload.name}` fails in a function of its own: {brief(error)}."
+        elif error and (fault := untraceable(error)):
+            name = self.plan.workload.name
+            sentence = f"{f'`{name}`' if ':' in name else 'A function of your own'} {fault}."
         if sentence:
             raise UserCodeFailed(f"{sentence} The run ended at {self.plan.workload.tick} {self.done}.") from error
         return future.result()

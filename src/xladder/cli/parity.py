@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -15,6 +16,9 @@ from xladder.devices import memory_of_machine
 from xladder.errors import UsageError
 from xladder.plans import check_fits, check_seeds
 from xladder.registry import find_workload
+
+if TYPE_CHECKING:
+    from xladder.parity.levels import Level
 
 MOST_UPDATES = 100_000  # their draws are made before the first
 
@@ -62,7 +66,13 @@ def run(words: Sequence[str]) -> int:
     console.print(shown)
     passed = all(level.passed for level in found)
     if not passed:
-        first = next(level.level for level in found if not level.passed)
-        console.print(f"The twins first differ at “{first}”; the levels before it agree.")
+        console.print(first_difference(found))
     write_json_file(options.json, {"workload": name, "levels": [level._asdict() for level in found]})
     return 0 if passed else 1
+
+
+def first_difference(levels: Sequence[Level]) -> str:
+    """The sentence that names the first level that has failed."""
+    place, first = next((i, level.level) for i, level in enumerate(levels) if not level.passed)
+    before = "; the levels before it agree" if place > 1 else "; the level before it agrees" if place else ""
+    return f"The twins first differ at “{first}”{before}."

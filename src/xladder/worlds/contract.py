@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from xladder import user_code
-from xladder.errors import XladderError, brief
+from xladder.errors import XladderError, located, untraceable
 from xladder.worlds import flow_names, gym_host, gymnax_world, marl_world, zoo_host
 from xladder.worlds.contract_host import check_gym, check_zoo
 from xladder.worlds.contract_jax import check_jittable
@@ -29,7 +29,7 @@ def require_world(source: str, name: str, twin: str | None = None) -> None:
         {"jax": gymnax_world, "marl": marl_world, "zoo": zoo_host, "flow": flow_names}[source].find(name)
 
 
-def check_world(source: str, name: str, twin: str | None = None) -> Iterator[Finding]:
+def check_world(source: str, name: str, twin: str | None = None, kwargs: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Check a world and yield the findings one by one.
 
     Args:
@@ -37,9 +37,10 @@ def check_world(source: str, name: str, twin: str | None = None) -> Iterator[Fin
         name: its name, as users type it.
         twin: `module:Name` of a world to compare it with, if it is in JAX; its own `twin` if not given. One that
             cannot be compared is a `UsageError`, not a finding.
+        kwargs: arguments of the world, as `name=value`; a twin that is made gets the same.
     """
     jittable = partial(check_jittable, twin=twin)
-    checks: dict[str, Callable[[str], Iterator[Finding]]] = {
+    checks: dict[str, Callable[..., Iterator[Finding]]] = {
         "gymnax": jittable,
         "jax": jittable,
         "marl": jittable,
@@ -47,10 +48,11 @@ def check_world(source: str, name: str, twin: str | None = None) -> Iterator[Fin
         "zoo": check_zoo,
     }
     try:
-        yield from checks[source](name)
+        yield from checks[source](name, kwargs=kwargs)
     except TwinFault:
         raise
     except XladderError as error:
         yield broken(str(error))
     except (Exception, SystemExit) as error:
-        yield broken(f"`{name}` fails while it is stepped: {brief(error)}.")
+        fault = untraceable(error) or f"fails while it is stepped: {located(error)}"
+        yield broken(f"`{name}` {fault}.")

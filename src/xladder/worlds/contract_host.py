@@ -22,11 +22,11 @@ KEPT = LONGEST // 10  # steps: frames may be large
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def check_gym(name: str) -> Iterator[Finding]:
+def check_gym(name: str, kwargs: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Step the world, then run Gymnasium's own check."""
     from xladder.worlds.gym_host import GymEnvs
 
-    envs = GymEnvs(name, 2, 0)
+    envs = GymEnvs(name, 2, 0, kwargs=kwargs)
     spec = envs.spec
     frames, steps, ended = _play_on_host(envs)
     yield kept(f"it can be stepped: frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions")
@@ -38,7 +38,7 @@ def check_gym(name: str) -> Iterator[Finding]:
     said = kept("Gymnasium's `check_env` finds nothing")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        recipe = Recipe(name.removeprefix("gym/"))
+        recipe = Recipe(name.removeprefix("gym/"), kwargs)
         env = make_one(recipe, found_object(recipe.name))
         try:
             check_env(env.unwrapped, skip_render_check=True)
@@ -52,18 +52,18 @@ def check_gym(name: str) -> Iterator[Finding]:
         yield noted(f"Gymnasium says: {line[:200]}")
 
 
-def check_zoo(name: str) -> Iterator[Finding]:
+def check_zoo(name: str, kwargs: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Step the world, then run PettingZoo's own check."""
     from xladder.worlds.zoo_host import ZooEnvs, make
 
-    envs = ZooEnvs(name, 2, 0)
+    envs = ZooEnvs(name, 2, 0, kwargs=kwargs)
     spec = envs.spec
     agents = f"{len(spec.agents)} agent{'s' * (len(spec.agents) > 1)}"
     yield kept(f"frames are {spec.dtype} {list(spec.shape)}, {spec.actions} actions, {agents}")
     yield from _check_play(spec, *_play_on_host(envs))
     from pettingzoo.test import parallel_api_test
 
-    made = make(name)
+    made = make(name, kwargs)
     said = kept("PettingZoo's `parallel_api_test` passes")
     with warnings.catch_warnings(), redirect_stdout(io.StringIO()):  # it prints that it has passed
         warnings.simplefilter("ignore")

@@ -5,8 +5,7 @@ Shapes: N envs, A agents, T steps.
 
 from __future__ import annotations
 
-import re
-import warnings
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,18 +16,21 @@ import numpy as np
 from xladder import user_code
 from xladder.core import keys
 from xladder.worlds import gymnax_world, marl_world, twin_check
+from xladder.worlds.arguments import arguments
 from xladder.worlds.envs import Envs, EnvSpec, Step, available
 from xladder.worlds.findings import LONGEST, STEPS, Finding, broken, check_ends, check_values, kept, noted, remarks
+from xladder.worlds.jax_checks import IMPURE, differs_traced_again, same
 
 NUM_ENVS = 8
 CLOSE = 1e-5
 
 
-def check_jittable(name: str, twin: str | None = None) -> Iterator[Finding]:
+def check_jittable(name: str, twin: str | None = None, kwargs: tuple[str, ...] = ()) -> Iterator[Finding]:
     """Trace the world, step it, and compare it with its twin if it has one, or with the one that is named."""
     several = name.startswith(("marl/", "jaxmarl/"))
-    envs: Envs = marl_world.MarlEnvs(name, NUM_ENVS) if several else gymnax_world.GymnaxEnvs(name, NUM_ENVS)
-    spec, found = envs.spec, (marl_world if several else gymnax_world).load(name)
+    made = marl_world.MarlEnvs if several else gymnax_world.GymnaxEnvs
+    envs: Envs = made(name, NUM_ENVS, kwargs)
+    spec, found = envs.spec, (marl_world if several else gymnax_world).load(name, kwargs)
     step_name = "step_env"
     shown = f"{np.dtype(spec.dtype)} {list(spec.shape)}"
     who = f", {len(spec.agents)} agents ({', '.join(spec.agents)})" if spec.agents else ""
@@ -36,13 +38,13 @@ def check_jittable(name: str, twin: str | None = None) -> Iterator[Finding]:
     limit = None if several else _limit(found)
     play = jax.jit(lambda key: _play(envs, key, limit))
     first, second = (jax.device_get(play(keys.root(0))) for _ in range(2))
-    if not _same(first, second):
+    if not same(first, second):
         yield broken(f"the same keys do not give the same episodes: `{step_name}` or reset uses other random numbers")
     elif fault := _draws_elsewhere(found, several):
         yield broken(fault)
     else:
         yield kept("the same keys give the same episodes")
-    if _same(first, jax.device_get(play(keys.root(1)))):
+    if same(first, jax.device_get(play(keys.root(1)))):
         yield noted("different keys give the same episodes: the world is deterministic")
     frames, steps, limited = first
     faults = list(check_values(step_name, spec, frames, steps))
@@ -59,8 +61,20 @@ def check_jittable(name: str, twin: str | None = None) -> Iterator[Finding]:
         yield from _spaces(found)
     other = getattr(found.env, "twin", None) if twin is None else user_code.find(twin, "world")
     if other is not None:
-        for kind, sentence in twin_check.compare(found, several, other, twin or f"{name}'s twin"):
+        for kind, sentence in twin_check.compare(found, several, _made_with(other, kwargs), twin or f"{name}'s twin"):
             yield Finding(kind, sentence)
+
+
+def _made_with(twin: Any, kwargs: tuple[str, ...]) -> Any:
+    """A twin that is made with the arguments of its world; one that is made already stays what it is."""
+    if not kwargs or not (inspect.isclass(twin) or inspect.isroutine(twin)):
+        return twin
+    given = arguments(kwargs)
+
+    def make() -> Any:
+        return twin(**given)
+
+    return make
 
 
 def _limit(found: gymnax_world.Environment) -> Callable[[Any], jax.Array] | None:
@@ -98,40 +112,28 @@ def _draw_actions(spec: EnvSpec, frames: jax.Array, key: jax.Array) -> jax.Array
 
 
 def _draws_elsewhere(found: Any, several: bool) -> str:
-    """A sentence if a world draws numbers that do not come from its key: compiled, they would never change.
-
-    Whatever JAX does not draw is a constant of the program, so tracing twice gives two programs.
-    """
+    """A sentence if a world draws numbers that do not come from its key, or changes something outside its state."""
     key, given = jax.random.key(0), () if several else (found.params,)
     begin = "reset" if several else "reset_env"
     reset = getattr(found.env, begin)
     action: Any = dict.fromkeys(found.agents, jnp.int32(0)) if several else jnp.int32(0)
 
+    def begun(key: Any) -> Any:
+        return reset(key, *given)
+
     def step(key: Any, state: Any, action: Any) -> Any:
         return found.env.step_env(key, state, action, *given)[:4]
 
-    def traced(call: Callable[..., Any], *arguments: Any) -> Any:
-        programs = []
-        for promotion in ("allow", "warn"):  # another setting, so that what the world has jitted is traced again, too
-            with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion(promotion), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                programs.append(jax.make_jaxpr(call, return_shape=True)(*arguments))
-        return programs
-
-    resets = traced(lambda key: reset(key, *given), key)
-    for function, programs in [(begin, resets), ("step_env", traced(step, key, resets[0][1][1], action))]:
-        (once, _), (again, _) = programs
-        if _program_text(once) != _program_text(again) or not _same(once.consts, again.consts):
-            return (
-                f"`{function}` draws random numbers without its key, such as by `np.random`: compiled, they are drawn "
-                "once and never change"
-            )
+    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+        state = jax.eval_shape(begun, key)[1]
+        called: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+            (begin, begun, (key,)),
+            ("step_env", step, (key, state, action)),
+        ]
+        for function, call, given_now in called:
+            if differs_traced_again(call, *given_now):
+                return f"`{function}` draws random numbers without its key, such as by `np.random`, or {IMPURE}"
     return ""
-
-
-def _program_text(program: Any) -> str:
-    """A traced program as text, without the addresses of objects."""
-    return re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr))
 
 
 def _limits(steps: Step, limited: np.ndarray, told: bool) -> Iterator[Finding]:
@@ -224,9 +226,3 @@ def _spaces(found: Any) -> Iterator[Finding]:
         )
     else:
         yield kept("observations are in `observation_space`")
-
-
-def _same(a: Any, b: Any) -> bool:
-    return all(
-        np.array_equal(x, y, equal_nan=True) for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
-    )

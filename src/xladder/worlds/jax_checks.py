@@ -7,6 +7,8 @@
 from __future__ import annotations
 
 import operator
+import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from xladder.errors import CONTINUOUS, UsageError, XladderError, located
 from xladder.worlds.observations import describe, is_real
 
 MOST_KEYS = 5  # of a dict, in a sentence
+IMPURE = "changes something outside, such as a counter in `self`: compiled, this happens once and never again"
 NUMBERS = {2: "two", 5: "five"}
 
 
@@ -79,6 +82,39 @@ def _zeros(kind: jax.ShapeDtypeStruct) -> jax.Array:
         return jnp.zeros(kind.shape, kind.dtype)
     data = jax.eval_shape(jax.random.key_data, kind)
     return jax.random.wrap_key_data(jnp.zeros(data.shape, data.dtype))
+
+
+def differs_traced_again(call: Callable[..., Any], *given: Any) -> bool:
+    """Whether a function gives another program when it is traced a second time.
+
+    Whatever JAX does not compute from the arguments is a constant of the program: what `np.random` draws, or a counter.
+    """
+    programs = []
+    for promotion in ("allow", "warn"):  # another setting, so that what the user has jitted is traced again, too
+        with jax.numpy_rank_promotion(promotion), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            programs.append(jax.make_jaxpr(call)(*given))
+    once, again = programs
+    return _program_text(once) != _program_text(again) or not same(once.consts, again.consts)
+
+
+def _program_text(program: Any) -> str:
+    """A traced program as text, without the addresses of objects."""
+    return re.sub(r"0x[0-9a-f]+", "", str(program.jaxpr))
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two trees have the same arrays."""
+    return all(
+        np.array_equal(_plain(x), _plain(y), equal_nan=jnp.issubdtype(jnp.result_type(x), jnp.inexact))
+        for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    )
+
+
+def _plain(array: Any) -> Any:
+    """An array that NumPy can read, of random keys too."""
+    keys = hasattr(array, "dtype") and jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
+    return jax.random.key_data(array) if keys else array
 
 
 def unpack(shown: str, function: str, returned: Any, fields: Sequence[str]) -> dict[str, Any]:

@@ -15,8 +15,9 @@ import numpy as np
 
 from xladder import user_code
 from xladder.core.caching import cached_by_identity
-from xladder.errors import UsageError, located
+from xladder.errors import UsageError, located, untraceable
 from xladder.worlds.flow import AT_ONCE
+from xladder.worlds.jax_checks import IMPURE, differs_traced_again
 
 MOST_LOG_REWARD = 1e18  # in size: losses square it, in float32
 
@@ -58,6 +59,12 @@ def check(name: str, objects: Callable[[], np.ndarray], size: int, words: Words)
     flag, fault = f"`--world.reward {name}`", _shape_fault(find_reward(name), size, words)
     if fault:
         raise UsageError(f"{flag} {fault}")
+    try:
+        changes = differs_traced_again(find_reward(name), jax.ShapeDtypeStruct((size,), jnp.int32))
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{flag} {untraceable(error) or f'fails: {located(error)}'}.") from error
+    if changes:
+        raise UsageError(f"{flag} draws random numbers, such as by `np.random`, or {IMPURE}.")
     tried = objects()
     values = log_rewards(name, tried)
     bad = np.flatnonzero(~np.isfinite(values))

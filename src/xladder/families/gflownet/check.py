@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from xladder.core.caching import cached_by_identity
-from xladder.errors import UsageError, located
+from xladder.errors import UsageError, located, untraceable
 from xladder.families.gflownet.optional_check import absent_methods, optional_faults
 from xladder.families.gflownet.twin_check import twin_faults
 from xladder.worlds.flow import BoundWorld, Enumeration, FlowWorld
@@ -26,6 +26,7 @@ from xladder.worlds.flow_jitted import JittedHost
 from xladder.worlds.flow_names import load_once
 from xladder.worlds.flow_own import OwnWorld, bind
 from xladder.worlds.flow_states import Edges, edges_of
+from xladder.worlds.jax_checks import IMPURE, differs_traced_again
 from xladder.worlds.own_rewards import MOST_LOG_REWARD
 
 WALKS, MOST_WALKED = 64, 1000  # random trajectories in a world with too many states, and their maximum length
@@ -73,11 +74,17 @@ def _faults(world: FlowWorld) -> list[str]:
     except UsageError as error:
         return [str(error)]
     except Exception as error:
-        return [f"random steps fail: {located(error)}."]
+        fault = untraceable(error)
+        return [f"it {fault}." if fault else f"random steps fail: {located(error)}."]
     host = JittedHost(bound)
-    faults = [*_states(bound, host, states, known), *twin_faults(world, host, states)]
-    if not faults:
-        faults += optional_faults(bound, states[host.forward_mask(states)[:, -1]], known)
+    try:
+        faults = [*_states(bound, host, states, known), *twin_faults(world, host, states)]
+        if not faults:
+            faults += optional_faults(bound, states[host.forward_mask(states)[:, -1]], known)
+    except Exception as error:
+        if fault := untraceable(error):  # only a second trace fails, such as one that reads what the first has left
+            return [f"it {fault}."]
+        raise
     if known is None:
         return faults
     if not faults:
@@ -141,7 +148,13 @@ def _methods(world: FlowWorld) -> Iterator[str]:
         except (Exception, SystemExit) as error:
             yield f"`{name}` fails inside `jit`: {located(error)}. It has to be pure JAX, for one state."
             continue
-        yield from _shape(world, name, like, found)
+        faults = list(_shape(world, name, like, found))
+        try:
+            if not faults and differs_traced_again(getattr(world, name), *arguments):
+                faults = [f"`{name}` draws random numbers, such as by `np.random`, or {IMPURE}."]
+        except (Exception, SystemExit) as error:
+            faults = [f"`{name}` {untraceable(error) or f'fails when it is traced again: {located(error)}'}."]
+        yield from faults
 
 
 def _shape(world: FlowWorld, name: str, like: Any, found: Any) -> Iterator[str]:
