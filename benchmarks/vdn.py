@@ -135,7 +135,7 @@ def measure(job: Job, options: argparse.Namespace) -> dict:
     last = ticks - max(1, ticks // 10)
     greedy = result.metrics["eval_return"]
     evaluated = np.flatnonzero(np.isfinite(greedy[0]))
-    times = result.metrics["steps"][0, evaluated] // (config.world.rows // config.world.num_envs)
+    times = [round(options.steps * (int(row) + 1) / ticks) for row in evaluated]
     return {
         **about(job, options),
         "per_seed": score["per_seed"],
