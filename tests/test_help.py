@@ -47,7 +47,8 @@ def test_the_whole_help_has_every_flag(line, monkeypatch):
     assert len(tyros) > 10
     if "pqn" not in line:
         tyros = {flag for flag in tyros if not flag.startswith("--pqn.")}
-    assert mine == tyros | CODE
+    published = {"--protocol"} if line.startswith("train cartpole") else set()  # taken before tyro sees the words
+    assert mine == tyros | CODE | published
 
 
 @pytest.mark.parametrize("columns", [80, 200])
@@ -67,6 +68,68 @@ def test_without_a_workload_the_help_says_which_there_are(command):
     text = helped(command, "--help")
     assert text.startswith(f"usage: xladder {command} NAME") and f"`xladder {command} NAME --help`" in text
     assert all(f"  {name} " in text for name in WORKLOADS)
+
+
+@pytest.mark.parametrize(
+    ("line", "protocols"),
+    [
+        ("train cartpole", "cleanrl|purejaxql"),
+        ("sweep minatar/breakout", "minatar|purejaxql"),
+        ("train acrobot", None),
+        ("train hypergrid", None),
+    ],
+)
+def test_protocols_are_listed_where_a_world_has_any(line, protocols):
+    text = helped(*line.split(), "--help")
+    assert (f"--protocol {protocols}" in text) if protocols else ("--protocol" not in text)
+
+
+def test_the_protocol_whose_settings_are_shown_is_named():
+    text = " ".join(helped("train", "cartpole", "--protocol", "purejaxql", "--help").split())
+    assert "`xladder presets` has their sources. (purejaxql)" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "has", "lacks"),
+    [
+        ("train hypergrid", "mesh or hosts.", "actors"),
+        ("train cartpole", "fused (the default), mesh, hosts or actors.", "see `xladder rungs`"),
+        ("inspect cartpole", "parallel or fused (the default).", "mesh"),
+        ("train gym/CartPole-v1", "parallel (the default), mesh, hosts or actors.", "fused"),
+    ],
+)
+def test_the_rungs_are_those_of_the_workload(line, has, lacks):
+    _, _, after = " ".join(helped(*line.split(), "--help").split()).partition("--rung TEXT ")
+    text = after.partition(" --")[0]
+    assert has in text and lacks not in text
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["train", "sweep", "compare", "inspect", "parity", "train cartpole", "train treasurehunt", "import", "launch"],
+)
+def test_what_a_command_does_begins_with_a_capital_letter(line):
+    assert helped(*line.split(), "--help").splitlines()[2][0].isupper()
+
+
+def test_launch_names_the_command_that_follows():
+    text = helped("launch", "--help")
+    assert text.startswith("usage: xladder launch [OPTIONS] train|resume …") and "  train|resume … " in text
+
+
+def test_import_has_settings_only_of_a_workload_that_is_named():
+    text = helped("import", "--help")
+    assert "  --workload NAME " in text and "--out PATH" in text and "treasurehunt" not in text
+    text = helped("import", "--workload", "cartpole", "--help")
+    assert "  --workload NAME " in text and "--learner.lr" in text
+
+
+@pytest.mark.parametrize("columns", [80, 100])
+def test_the_list_of_commands_fits(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    text = helped("--help")
+    assert max(map(len, text.splitlines())) <= columns
+    assert " ".join(COMMANDS["inspect"].split()) in " ".join(text.split())
 
 
 def test_a_preset_changes_the_defaults_that_are_shown():

@@ -40,6 +40,28 @@ def test_the_line_is_that_of_this_installation(told, expected, tmp_path, monkeyp
     assert packages.install_line("torch") == f"{sys.executable} -m pip install {expected}"
 
 
+def test_the_line_for_a_clone_has_the_versions_that_were_tested(tmp_path, monkeypatch):
+    clone = tmp_path / "a clone"
+    clone.mkdir()
+    (clone / "constraints.txt").touch()
+    installed_from(monkeypatch, {"url": f"file://{tmp_path}/a%20clone", "dir_info": {"editable": True}})
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.chdir(clone)
+    assert packages.install_line("gym").endswith(" -m pip install -c constraints.txt -e '.[gym]'")
+    monkeypatch.chdir(tmp_path)
+    assert packages.install_line("gym").endswith(" -m pip install -c 'a clone/constraints.txt' -e './a clone[gym]'")
+
+
+@pytest.mark.parametrize(
+    ("platform", "extra", "says"), [("linux", "torch", 1), ("linux", "ray", 0), ("darwin", "torch", 0)]
+)
+def test_a_missing_pytorch_is_said_to_be_large_where_it_is(platform, extra, says, monkeypatch):
+    monkeypatch.setattr(packages.sys, "platform", platform)
+    text = str(packages.missing_extra(extra, extra))
+    assert packages.install_line(extra) in text
+    assert text.count("pip install torch --index-url https://download.pytorch.org/whl/cpu") == says
+
+
 def made(path: Path) -> Path:
     """A file that can be executed."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -376,7 +376,8 @@ def test_presets_of_a_workload(capsys):
         ),
         ("catch --protocol nature", "`catch` has no protocols"),
         ("hypergrid --protocol nature", "`hypergrid` has no protocols"),
-        ("iqm", "There is no world `iqm`"),
+        ("iqm", "There is no algorithm or workload `iqm`. Did you mean `iqn`?"),
+        ("zzz", "There is no world `zzz`"),
     ],
 )
 def test_presets_that_do_not_exist(words, said, capsys):

@@ -1,8 +1,11 @@
 """Names of worlds: the tables say what the packages say, spellings are understood, and errors show a way out."""
 
+import ast
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
+from pathlib import Path
 
 import gymnax
 import jax
@@ -11,6 +14,7 @@ import pytest
 from ale_py import ALEInterface, roms
 
 from xladder import user_code
+from xladder.cli.main import split_workload
 from xladder.errors import UsageError
 from xladder.worlds import names
 
@@ -107,3 +111,43 @@ def test_a_module_behind_a_prefix_in_capitals_was_named_by_the_user():
 def test_wrong_names_are_answered_with_a_way_out(typed, said):
     with pytest.raises(UsageError, match=re.escape(said)):
         names.locate(typed)
+
+
+def package_of(name):
+    """The folder of a package that is not imported, which would take seconds."""
+    return Path(find_spec(name).submodule_search_locations[0])
+
+
+def test_jaxmarls_worlds_are_those_it_registers():
+    tree = ast.parse((package_of("jaxmarl") / "registration.py").read_text())
+    [registered] = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "registered_envs"
+    ]
+    assert set(names.JAXMARL) == set(ast.literal_eval(registered))
+
+
+def test_pettingzoos_worlds_are_those_that_have_its_parallel_api():
+    found = {
+        (file.parent.name, file.stem)
+        for file in package_of("pettingzoo").glob("*/*_v*.py")
+        if "parallel_env" in file.read_text()
+    }
+    assert found == {(place, name) for place, modules in names.PETTINGZOO.items() for name in modules.split()}
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("CartPole-v1", "`CartPole-v1` is gymnax's, `cartpole`; Gymnasium's is `gym/CartPole-v1`.\n"),
+        ("mountaincar-v0", "`mountaincar-v0` is gymnax's, `mountaincar`; Gymnasium's is `gym/MountainCar-v0`.\n"),
+        ("cartpole", ""),
+        ("CartPole-v1 --host-id 1", ""),
+        ("gym/CartPole-v1", ""),
+        ("Catch-bsuite", ""),
+    ],
+)
+def test_an_id_that_is_gymnasiums_too_is_said_to_be_gymnaxs(typed, said, capsys):
+    split_workload(typed.split(), "train")
+    assert capsys.readouterr().err == said

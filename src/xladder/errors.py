@@ -95,7 +95,8 @@ def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
 
     Among many names one is alike by chance sooner, so a caller with many asks for more `likeness` (1 is the same).
     Short names are alike by chance sooner, too: `doom` has three letters in common with `doctor`. So they have to be
-    more alike, or have the same letters, or begin with all letters but one.
+    more alike, or have the same letters, or begin with all letters but one (in names of three letters: as `iqm` does,
+    and of the same length).
     """
     known, likely = sorted(known, key=len), max(likeness, SHORT_LIKENESS if len(name) <= SHORT else 0.0)
     begun = (one for one in known if len(name) >= 3 and one.startswith(name))
@@ -111,7 +112,8 @@ def _likeness(name: str, other: str) -> float:
 
 def _mistyped(name: str, other: str) -> bool:
     """Whether letters of a name are swapped, or its last letter is wrong."""
-    return sorted(name) == sorted(other) or (len(name) > 3 and other.startswith(name[:-1]))
+    long = len(name) > 3 or len(name) == len(other) == 3
+    return sorted(name) == sorted(other) or (long and other.startswith(name[:-1]))
 
 
 def _ends_alike(name: str, other: str, likeness: float = 0.6) -> bool:

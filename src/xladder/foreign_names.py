@@ -9,6 +9,13 @@ from typing import Any
 from xladder.errors import nearest
 
 _LENGTH = ("steps", "frames", "epochs", "iterations")
+# Our flag for the length of training → what it counts.
+_UNITS = {
+    "steps": "environment steps of all envs together",
+    "frames": "frames of all envs together, 4 per agent step",
+    "epochs": "epochs, each an episode and the updates after it",
+    "iterations": "iterations, each a batch of objects and one update",
+}
 # Our field, or the first of several that a workload has → names in CleanRL, Stable-Baselines3, Dopamine, DQN Zoo,
 # PureJaxQL, Tianshou and RLlib.
 _OTHERS: dict[tuple[str, ...], str] = {
@@ -106,6 +113,12 @@ def own_name(name: str, known: Collection[str]) -> str | None:
     last = _squashed(name)
     candidates = [*_SQUASHED.get(last, ()), *(field for field in known if _squashed(field) == last)]
     return next((field for field in candidates if field in known and field != name), None)
+
+
+def other_unit(name: str, ours: str) -> str:
+    """What our flag for the length of training counts, if another name says that it counts other things."""
+    theirs = next((unit for unit in _LENGTH if _squashed(name).endswith(unit)), ours)
+    return _UNITS[ours] if ours in _UNITS and theirs != ours else ""
 
 
 def likely_name(name: str, known: Collection[str]) -> str | None:

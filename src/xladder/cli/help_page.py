@@ -8,7 +8,7 @@ import inspect
 import shutil
 import textwrap
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union, get_args, get
 
 import tyro
 
-from xladder.registry import Workload
+from xladder.registry import RUNGS, Workload
 from xladder.settings import as_text, flat
 
 if TYPE_CHECKING:
@@ -67,6 +67,9 @@ WITHOUT_CODE = ("diff", "doctor", "plot", "presets", "rm", "rungs", "runs")
 """Commands that import no code of the user's."""
 WORDS: dict[Any, str] = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 MARGIN, COLUMN, PRESET_COLUMN = 2, 30, 16
+ALL_RUNGS = "torch, compiled, "
+"""How the text of a flag begins that lists all rungs."""
+PROTOCOL = "Start from the settings published under this protocol; `xladder presets` has their sources."
 
 
 class Flag(NamedTuple):
@@ -87,6 +90,8 @@ def page(
     options: Any,
     config: Config,
     words: Sequence[str],
+    protocols: Sequence[str] = (),
+    protocol: str | None = None,
 ) -> str:
     """The help text.
 
@@ -98,10 +103,12 @@ def page(
         options: The command's own options, with their defaults.
         config: The settings of the workload, with their defaults.
         words: The command line; with `--help-all` rare flags are listed as well.
+        protocols: Those under which something is published for the workload, unless a setting says which.
+        protocol: The one whose settings are shown, if one is given.
     """
     settings = list(_flags(config, "settings"))
     first = [flag for flag in settings if flag.name == workload.length]
-    own = list(_flags(options, RUN))
+    own = list(_with_protocol((_for(workload, flag) for flag in _flags(options, RUN)), protocols, protocol))
     groups = {"settings": first, RUN: []}
     for flag in [*(flag for flag in settings if flag not in first), *own]:
         rare = next((group for group, names in RARE.items() if flag.name in names and flag.group == RUN), None)
@@ -113,7 +120,7 @@ def page(
     shown = [group for group in groups if group != RUN and group not in late] + [RUN]
     everything = "--help-all" in words
     told = workload.family.about_presets(presets) if "default" in presets else {}
-    lines = [f"usage: {program} [OPTIONS]", "", *textwrap.wrap(about, _width()), "", "presets:"]
+    lines = [f"usage: {program} [OPTIONS]", "", *_sentence(about), "", "presets:"]
     lines += [line for name, text in preset_lines(presets, told).items() for line in _preset(name, text)] + [""]
     for group in shown + (late if everything else []):
         lines += [f"{group}:", *(line for flag in groups[group] for line in _lines(flag)), ""]
@@ -122,15 +129,42 @@ def page(
     return "\n".join(lines).rstrip() + "\n"
 
 
-def short_page(program: str, about: str, options: type) -> str:
-    """The help text of a command that has only its own options: `options` is their dataclass."""
+def _for(workload: Workload, flag: Flag) -> Flag:
+    """A flag as it is for a workload: `--rung` takes only the rungs that it has."""
+    if flag.name != "rung" or not flag.about.startswith(ALL_RUNGS):
+        return flag
+    named = [name for name in RUNGS if name in flag.about and name not in workload.missing]
+    has = [name + " (the default)" * (name == workload.rung) for name in named]
+    return flag._replace(about=f"{', '.join(has[:-1])} or {has[-1]}.")
+
+
+def _with_protocol(flags: Iterable[Flag], protocols: Sequence[str], protocol: str | None) -> Iterator[Flag]:
+    """Flags, and after `--preset` the one for the protocols, if there are any."""
+    for flag in flags:
+        yield flag
+        if flag.name == "preset" and protocols:
+            yield Flag("protocol", RUN, f"--protocol {'|'.join(protocols)}", PROTOCOL, protocol or "")
+
+
+def short_page(program: str, about: str, options: type, command: tuple[str, str] | None = None) -> str:
+    """The help text of a command that has only its own options.
+
+    Args:
+        program: The command, such as `xladder eval`.
+        about: What it does.
+        options: The dataclass of the options.
+        command: The command that follows them, as it stands in the usage, and what it is.
+    """
     groups: dict[str, list[Flag]] = {"arguments": [], "options": []}
     for flag in _flags(options, "options"):
         rare = next((group for group in RARE_OPTIONS if flag.name in RARE[group]), flag.group)
         groups.setdefault(rare if flag.usage.startswith("-") else "arguments", []).append(flag)
     usage = ["usage:", program, *(flag.usage for flag in groups["arguments"])]
     usage += ["[OPTIONS]"] if groups["options"] else []
-    lines = [" ".join(usage), "", *textwrap.wrap(about, _width()), ""]
+    if command:
+        usage.append(command[0])
+        groups["arguments"].append(Flag("", "arguments", *command, ""))
+    lines = [" ".join(usage), "", *_sentence(about), ""]
     for group, flags in {**groups, OWN_CODE: list(_code_flags(program))}.items():
         if flags:
             lines += [f"{group}:", *(line for flag in flags for line in _lines(flag)), ""]
@@ -139,7 +173,7 @@ def short_page(program: str, about: str, options: type) -> str:
 
 def without_workload(command: str, about: str, summaries: Mapping[str, str]) -> str:
     """The help text of a command that needs a workload and was given none: which there are."""
-    lines = [f"usage: xladder {command} NAME [OPTIONS]", "", *textwrap.wrap(about, _width()), "", "workloads:"]
+    lines = [f"usage: xladder {command} NAME [OPTIONS]", "", *_sentence(about), "", "workloads:"]
     for name, summary in summaries.items():
         lines += _lines(Flag(name, "", name, summary, ""))
     lines += ["", *textwrap.wrap(
@@ -285,6 +319,11 @@ def _lines(flag: Flag) -> list[str]:
 def _short(line: str) -> str:
     """A line that fits."""
     return line if len(line) <= _width() else line[: _width() - 2] + " …"
+
+
+def _sentence(text: str) -> list[str]:
+    """What a command does, as lines that begin with a capital letter."""
+    return textwrap.wrap(text[:1].upper() + text[1:], _width())
 
 
 def _width() -> int:

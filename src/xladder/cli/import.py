@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
+import tyro
 from rich.console import Console
 
+from xladder.cli import help_page
 from xladder.cli.options import parse_with_config, print_line
 from xladder.cli.signals import cleaned_up
 from xladder.errors import UsageError
@@ -21,10 +25,12 @@ USAGE = "xladder import FILE … --workload NAME --out RUN_DIR"
 class ImportOptions:
     """What to write; the settings have to be those the network was trained with."""
 
+    workload: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """The workload that the networks were trained on; it has to be given."""
     out: Path | None = None
     """The run directory; it has to be new or empty."""
     preset: str | None = None
-    """The preset to start from: one of those above."""
+    """The preset to start from; `xladder presets NAME` lists those of a workload."""
     config: Path | None = None
     """The config.json of another run to start from."""
     rung: str | None = None
@@ -35,11 +41,15 @@ class ImportOptions:
 
 def run(words: Sequence[str]) -> int:
     """Import files and print what they hold."""
-    files, name, rest = split(words)
-    workload = find_workload(name)
     about = (
         "Make a run directory from a state_dict: PyTorch's, sorrel's or a safetensors file; or from one file per agent."
     )
+    files, name, rest = split(words)
+    if not name:  # the help was asked for
+        more = f"{about} `xladder import --workload NAME --help` also shows the settings of a workload."
+        sys.stdout.write(help_page.short_page("xladder import FILE … --workload NAME", more, ImportOptions))
+        return 0
+    workload = find_workload(name)
     options, config = parse_with_config(ImportOptions, workload, rest, "xladder import FILE --workload", about)
     if options.out is None:
         raise UsageError(f"`--out` is missing: {USAGE}")
@@ -71,10 +81,10 @@ def run(words: Sequence[str]) -> int:
 
 
 def split(words: Sequence[str]) -> tuple[list[Path], str, list[str]]:
-    """Split a command line into the files, the name of the workload, and the rest."""
+    """Split a command line into the files, the name of the workload, and the rest. A request for help needs neither."""
     rest = list(words)
-    asks = any(word in ("-h", "--help") for word in rest)
-    name = "treasurehunt" if asks else ""
+    asks = bool(help_page.ASKED & {*rest})
+    name = ""
     for i, word in enumerate(rest):
         flag, equals, value = word.partition("=")
         if flag == "--workload":
@@ -83,9 +93,11 @@ def split(words: Sequence[str]) -> tuple[list[Path], str, list[str]]:
             name = value if equals else rest[i + 1]
             del rest[i : i + (1 if equals else 2)]
             break
+    if any(word.partition("=")[0] == "--workload" for word in rest):
+        raise UsageError("`--workload` is given twice: give it once.")
     files = []
     while rest and not rest[0].startswith("-"):
         files.append(Path(rest.pop(0)))
-    if not (files or asks) or not name:
+    if not (asks or (files and name)):
         raise UsageError(f"`xladder import` needs {'a file' if not files else 'a workload'}: {USAGE}")
     return files, name, rest

@@ -27,6 +27,7 @@ from xladder.errors import PeerLost, UsageError
 from xladder.runs.reading import Unreadable, read_json
 
 COMMANDS = ("train", "resume")
+FOLLOWS = ("train|resume …", "The command for each process, with its workload or run and its own flags.")
 LAST_PORT = 65_000
 MOST_HOSTS = 64
 PASSED_ON_AS: dict[int, int] = {signal.SIGHUP: signal.SIGTERM}  # losing the terminal also saves
@@ -45,11 +46,11 @@ class LaunchOptions:
 def run(words: Sequence[str]) -> int:
     """Start the processes, pass signals on, and wait for them."""
     place = next((i for i, word in enumerate(words) if word in COMMANDS), len(words))
-    about = "Start all processes of a multi-host run on this machine: xladder launch --hosts 2 train WORKLOAD …"
+    about = "Start all processes of a multi-host run on this machine: xladder launch --hosts 2 train hypergrid"
     other = next((word for word in words[:place] if not word.startswith("-") and not word.isdecimal()), None)
     if other is not None and not words[words.index(other) - 1].startswith("--"):
         raise UsageError(f"`xladder launch` starts `train` or `resume`, not `{other}`.")
-    options = parse(LaunchOptions, words[:place], "xladder launch", about)
+    options = parse(LaunchOptions, words[:place], "xladder launch", about, FOLLOWS)
     command = list(words[place:])
     if not command:
         raise UsageError("`xladder launch` needs a command: xladder launch --hosts 2 train hypergrid …")

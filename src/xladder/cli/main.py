@@ -6,7 +6,9 @@ import logging
 import os
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 import time
 import traceback
 from collections.abc import Sequence
@@ -168,11 +170,16 @@ def typed_names(words: Sequence[str]) -> list[str]:
 
 def overview() -> str:
     """The text of `xladder --help`."""
-    commands = "\n".join(f"  {name:<9} {summary}" for name, summary in COMMANDS.items())
+    width = min(shutil.get_terminal_size().columns, 120)  # that of every help; `help_page` takes long to import
+    commands = "\n".join(
+        textwrap.fill(summary, width, initial_indent=f"  {name:<9} ", subsequent_indent=" " * 12)
+        for name, summary in COMMANDS.items()
+    )
+    about = "xladder trains the same learner on a ladder of rungs, from PyTorch to one XLA program."
+    own = "Your own worlds, networks and rewards are named `module:Name`; every command takes `--import MODULE`."
     return (
-        "xladder trains the same learner on a ladder of rungs, from PyTorch to one XLA program.\n\n"
-        f"Commands (each has its own --help):\n{commands}\n\nExamples:\n{EXAMPLES}\n\n"
-        "Your own worlds, networks and rewards are named `module:Name`; every command takes `--import MODULE`."
+        f"{textwrap.fill(about, width)}\n\nCommands (each has its own --help):\n{commands}\n\nExamples:\n{EXAMPLES}\n\n"
+        + textwrap.fill(own, width)
     )
 
 
@@ -211,7 +218,12 @@ def explain(error: BaseException) -> str:
 def split_workload(words: Sequence[str], command: str) -> tuple[str, list[str]]:
     """Split a command line into the name of the workload and the rest."""
     if words and not words[0].startswith("-"):
-        return words[0], list(words[1:])
+        from xladder.worlds.names import also_in_gymnasium
+
+        name, rest = words[0], list(words[1:])
+        if (note := also_in_gymnasium(name)) and not any(word.startswith("--host-id") for word in rest):
+            print(note, file=sys.stderr)
+        return name, rest
     from xladder.cli import help_page
     from xladder.registry import WORKLOADS
 

@@ -19,7 +19,7 @@ from rich.console import Console
 from xladder.cli import help_page
 from xladder.cli.command_line import parse_words
 from xladder.errors import UsageError, printable
-from xladder.foreign_names import field_names, flag_elsewhere, likely_name, own_name
+from xladder.foreign_names import field_names, flag_elsewhere, likely_name, other_unit, own_name
 from xladder.plans import fit_length, format_seeds
 from xladder.registry import RUNGS, RungOptions, Workload, check_name, options_for
 from xladder.settings import MOST_EPISODES, chosen
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 Options = TypeVar("Options")
 
 
-def parse(options: type[Options], words: Sequence[str], program: str, about: str) -> Options:
-    """Parse a command that has only its own options."""
+def parse(
+    options: type[Options], words: Sequence[str], program: str, about: str, command: tuple[str, str] | None = None
+) -> Options:
+    """Parse a command that has only its own options; its help names the `command` that follows them, and what it is."""
     if help_page.ASKED & {*words}:
-        sys.stdout.write(help_page.short_page(program, about, options))
+        sys.stdout.write(help_page.short_page(program, about, options, command))
         raise SystemExit(0)
     known = set(_flags_of(options))
     for flag in (word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")):
@@ -50,6 +52,7 @@ def with_workload(words: Sequence[str], command: str) -> Sequence[str]:
         return words
     from xladder.runs.plan_files import read_workload
 
+    check_exists(file)
     name = read_workload(Path(file))
     if ":" in name:  # only a command line may name code to import
         line = f"{command} {shlex.join([name, *words])}"
@@ -82,6 +85,8 @@ def parse_with_config(
     """
     family = workload.family
     preset, file, protocol = (_value(words, flag) for flag in ("--preset", "--config", "--protocol"))
+    if file:
+        check_exists(file)
     if preset and file:
         raise UsageError("`--preset` and `--config` both set the defaults: give only one of them.")
     if protocol and file:
@@ -122,9 +127,12 @@ def parse_with_config(
     ):  # its settings are in the preset, and nothing else is named after it
         words = _without(words, "--protocol")
     if help_page.ASKED & {*words}:
-        sys.stdout.write(
-            help_page.page(f"{program} {workload.name}", about, workload, presets, options(**defaults), start, words)
-        )
+        from xladder.cli.published import protocols_for
+
+        protocols = () if hasattr(start, "protocol") else protocols_for(workload.name)
+        program = f"{program} {workload.name}"
+        own = options(**defaults)
+        sys.stdout.write(help_page.page(program, about, workload, presets, own, start, words, protocols, protocol))
         raise SystemExit(0)
     check_flags(words, set(_flags_of(options)), start)
     parsed = parse_words(both, words, f"{program} {workload.name}", about)
@@ -154,6 +162,8 @@ def check_flags(words: Sequence[str], options: Collection[str], config: Config) 
         if not word.startswith("--") or name in fields or name in options:
             continue
         if right := own_name(name, fields):
+            if unit := other_unit(name, right):
+                raise UsageError(f"There is no `--{flag}` here: training length is `--{right}`, which counts {unit}.")
             raise UsageError(f"There is no `--{flag}`: it is called `--{_as_flag(right)}` here.")
         off, bare = name.startswith("no_"), name.removeprefix("no_")
         if "." in flag or bare in fields or bare in options:
@@ -199,6 +209,16 @@ def check_count(flag: str, count: int) -> None:
 def print_line(console: Console, line: str) -> None:
     """Print a line without markup, highlighting or wrapping."""
     console.print(line.strip(), highlight=False, markup=False, soft_wrap=True)
+
+
+def check_exists(config: str) -> None:
+    """Raise a `UsageError` if there is no such config file; what is wrong with one that exists is said elsewhere."""
+    try:
+        Path(config).stat()
+    except FileNotFoundError:
+        raise UsageError(f"`{printable(config)}` does not exist: give the config.json of a run.") from None
+    except OSError:
+        pass
 
 
 def check_writable(path: Path | None) -> None:

@@ -14,20 +14,15 @@ from rich.table import Table
 
 from xladder.cli.help_page import as_words, changes, preset_lines
 from xladder.cli.options import parse, write_json_file
-from xladder.errors import UsageError
-from xladder.families.value import published_atari, published_atari100k, published_marl, published_small
+from xladder.cli.published import PUBLISHED, protocols_for
+from xladder.errors import UsageError, nearest
+from xladder.families.value import published_atari
 from xladder.families.value.learner_config import MEMBERS
 from xladder.families.value.published import PublishedAgent, protocols
 from xladder.registry import find_workload
 from xladder.settings import as_text
+from xladder.worlds.names import UnknownWorld
 
-# The worlds that agents were published in → those agents.
-PUBLISHED: Mapping[str, tuple[PublishedAgent, ...]] = {
-    "atari/GAME": published_atari100k.AGENTS,
-    "cartpole": published_small.CARTPOLE,
-    "minatar/GAME": published_small.MINATAR,
-    "jaxmarl/MPE_NAME": published_marl.MPE,
-}
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {"atari/GAME": published_atari.LEFT_OUT}
 """The worlds of `PUBLISHED` → algorithms that are missing there, and why."""
 ALGORITHMS = (*MEMBERS, "pqn", "der", "vdn")
@@ -139,7 +134,13 @@ def show_agents(console: Console, chosen: Mapping[str, Sequence[PublishedAgent]]
 
 def show_workload(console: Console, name: str, protocol: str | None) -> dict[str, Any]:
     """Print the presets of a workload by what distinguishes them from the first. Returns them JSON-ready."""
-    workload = find_workload(name)
+    try:
+        workload = find_workload(name)
+    except UnknownWorld as error:
+        if near := nearest(name, ALGORITHMS):
+            hint = f"Did you mean `{near}`? `xladder presets` lists all algorithms, `xladder worlds` all workloads."
+            raise UsageError(f"There is no algorithm or workload `{name}`. {hint}") from None
+        raise UsageError(f"{error} Algorithms are {', '.join(ALGORITHMS)}.") from None
     found = workload.family.presets(workload.name, protocol)
     console.print(f"{workload.name}: `--preset NAME`, with what differs from `default`", soft_wrap=True)
     changed, about = {}, preset_lines(found, workload.family.about_presets(found))
@@ -147,17 +148,10 @@ def show_workload(console: Console, name: str, protocol: str | None) -> dict[str
         changed[preset] = changes(found, preset)
         some = ", ".join(as_words(changed[preset]))
         console.print(f"  {preset:<12} {about[preset]}" + (f"\n  {'':<12} {some}" if some else ""), soft_wrap=True)
-    known = [
-        names for world, agents in PUBLISHED.items() if _is_in(workload.name, world) for names in protocols(agents)
-    ]
+    known = protocols_for(workload.name)
     if known and protocol is None:
         console.print(f"Published settings: `--protocol {'`, `--protocol '.join(known)}`.", soft_wrap=True)
     return {"workload": workload.name, "protocol": protocol, "presets": changed, "about": about}
-
-
-def _is_in(workload: str, world: str) -> bool:
-    prefix = world.removesuffix("GAME").removesuffix("NAME")
-    return workload == world or (prefix != world and workload.startswith(prefix))
 
 
 def to_json(world: str, agent: PublishedAgent) -> dict[str, Any]:

@@ -14,6 +14,10 @@ from urllib.parse import unquote, urlparse
 
 from xladder.errors import UsageError
 
+TORCH_FOR_CPU = "https://download.pytorch.org/whl/cpu"
+CONSTRAINTS = "constraints.txt"
+"""In a clone: the versions that the tests passed with."""
+
 
 def is_installed(package: str) -> bool:
     """Whether a package can be imported, without importing it."""
@@ -25,7 +29,11 @@ def is_installed(package: str) -> bool:
 
 def missing_extra(package: str, extra: str) -> UsageError:
     """The error for a missing package that an optional extra installs."""
-    return UsageError(f"`{package}` is not installed. Install it with: {install_line(extra)}")
+    smaller = ""
+    if extra == "torch" and sys.platform == "linux":  # PyTorch from PyPI brings CUDA along
+        line = pip_line(f"torch --index-url {TORCH_FOR_CPU}")
+        smaller = f" (about 3 GB with CUDA; for the CPU alone: {line})"
+    return UsageError(f"`{package}` is not installed. Install it with: {install_line(extra)}{smaller}")
 
 
 def install_line(extra: str) -> str:
@@ -35,7 +43,9 @@ def install_line(extra: str) -> str:
         return pip_line(f"'xladder[{extra}]'")
     near = _near(folder)
     near = near if near == "." or os.path.isabs(near) else f"./{near}"  # or it would be the name of a package
-    return pip_line(f"{'-e ' if editable else ''}'{near}[{extra}]'")
+    tested = os.path.join(folder, CONSTRAINTS)
+    constraints = f"-c {shlex.quote(_near(tested))} " if os.path.isfile(tested) else ""
+    return pip_line(f"{constraints}{'-e ' if editable else ''}'{near}[{extra}]'")
 
 
 def pip_line(what: str) -> str:

@@ -121,6 +121,31 @@ ATARI_GAMES = tuple(
     """.split()  # noqa: SIM905 - a hundred quoted names would hide each other
 )
 
+JAXMARL = tuple(
+    """
+    MPE_simple_v3 MPE_simple_tag_v3 MPE_simple_world_comm_v3 MPE_simple_spread_v3 MPE_simple_crypto_v3
+    MPE_simple_speaker_listener_v4 MPE_simple_push_v3 MPE_simple_adversary_v3 MPE_simple_reference_v3
+    MPE_simple_facmac_v1 MPE_simple_facmac_3a_v1 MPE_simple_facmac_6a_v1 MPE_simple_facmac_9a_v1 switch_riddle SMAX
+    HeuristicEnemySMAX LearnedPolicyEnemySMAX ant_4x2 halfcheetah_6x1 hopper_3x1 humanoid_9|8 walker2d_2x3 storm
+    storm_2p storm_np hanabi overcooked overcooked_v2 coin_game jaxnav JaxRobotarium_navigation
+    JaxRobotarium_discovery JaxRobotarium_material_transport JaxRobotarium_warehouse JaxRobotarium_arctic_transport
+    JaxRobotarium_foraging JaxRobotarium_rware JaxRobotarium_predator_prey
+    """.split()  # noqa: SIM905
+)
+"""JaxMARL's worlds."""
+PETTINGZOO = {
+    "sisl": "multiwalker_v9 pursuit_v5",
+    "butterfly": "cooperative_pong_v6 knights_archers_zombies_v11 pistonball_v6",
+    "atari": "basketball_pong_v3 boxing_v2 combat_plane_v2 combat_tank_v2 double_dunk_v3 entombed_competitive_v3 "
+    "entombed_cooperative_v3 flag_capture_v2 foozpong_v3 ice_hockey_v2 joust_v3 mario_bros_v3 maze_craze_v3 othello_v3 "
+    "pong_v3 quadrapong_v4 space_invaders_v2 space_war_v2 surround_v2 tennis_v3 video_checkers_v4 volleyball_pong_v3 "
+    "warlords_v3 wizard_of_wor_v3",
+    "classic": "rps_v2",
+}
+"""PettingZoo's modules with its parallel API, by the package they are in."""
+IN_GYMNASIUM = ("CartPole-v1", "Acrobot-v1", "MountainCar-v0", "FrozenLake-v1")
+"""Gymnasium's ids of worlds that gymnax has as well."""
+
 # Games that ale-py has files for but cannot play alone. Trying to ends the whole process.
 ATARI_LEFT_OUT = ("combat", "joust", "maze_craze", "warlords")
 ATARI_LEFT_OUT_WHY = "needs two players; the emulator has no single-player version"
@@ -222,11 +247,19 @@ def locate(name: str) -> Place:
 
 
 def _check_other_libraries(name: str) -> None:
-    """Raise a `UsageError` if a name is one of Gymnasium's, ALE's or EnvPool's; the error gives ours."""
+    """Raise a `UsageError` if a name is one of another library's, such as Gymnasium's; the error gives ours."""
+    shared = re.sub(r"^((pettingzoo|mpe2?|jaxmarl|sisl|butterfly|classic)[./])+", "", name)
+    ours = _SHARED.get(_squash(shared)) or _SHARED.get(_bare(shared))
+    if ours and not re.search(r"-v\d+$", name):  # as Gymnasium's names end
+        raise UsageError(f"There is no world `{name}`: it is called `{ours}` here.")
     id = re.fullmatch(r"((?:[A-Za-z0-9_]+/)?)([A-Za-z0-9-]+?)(?:NoFrameskip|Deterministic)?(?:-ram)?-v\d+", name)
     if id is None or _squash(name) in _GYMNAX or any(_squash(name) == _squash(left) for left in GYMNAX_LEFT_OUT):
         return
     if known := _GYMNAX.get(_squash(id[1] + id[2])):  # `MinAtar/Breakout-v1`
+        if any(_squash(name) == _squash(other) for other in IN_GYMNASIUM):
+            raise UsageError(
+                f"There is no world `{name}`: gymnax's is called `{known.name}` here, and Gymnasium's `gym/{name}`."
+            )
         raise UsageError(f"There is no world `{name}`: it is called `{known.name}` here.")
     if id[1].lower() == "ale/" or (not id[1] and _squash(id[2]) in _ATARI):
         raise UsageError(
@@ -234,6 +267,14 @@ def _check_other_libraries(name: str) -> None:
             "are those of a protocol (`--protocol`), or `--world` settings."
         )
     raise UsageError(f"There is no world `{name}`: if it is one of Gymnasium's, it is called `gym/{name}` here.")
+
+
+def also_in_gymnasium(name: str) -> str:
+    """What to say where a name is Gymnasium's id as much as gymnax's, as a sentence; else an empty string."""
+    id = next((id for id in IN_GYMNASIUM if _squash(id) == _squash(name)), None)
+    if id is None or _squash(name) not in _GYMNAX:
+        return ""
+    return f"`{name}` is gymnax's, `{_GYMNAX[_squash(name)].name}`; Gymnasium's is `gym/{id}`."
 
 
 def find_gymnax(name: str) -> GymnaxWorld:
@@ -277,7 +318,11 @@ def _check_not_ours(name: str) -> None:
         )
 
 
-def _unknown_world(name: str) -> UsageError:
+class UnknownWorld(UsageError):
+    """No world has this name."""
+
+
+def _unknown_world(name: str) -> UnknownWorld:
     """The error for an unknown name: the nearest match and where to look, but not a hundred names."""
     spellings = {_squash(known): known for known in WORLDS_OF_OUR_OWN}
     spellings |= {spelling: f"atari/{game}" for spelling, game in _ATARI.items()}
@@ -290,7 +335,7 @@ def _unknown_world(name: str) -> UsageError:
     same = [world for world in worlds if _same_game(world, name)]
     hint = f" Did you mean {' or '.join(f'`{world}`' for world in same)}?" if same and not group else hint
     kinds = ", ".join([*WORLDS_OF_OUR_OWN, "gymnax's worlds such as cartpole", "atari/GAME", "gym/ID", "jaxmarl/NAME"])
-    return UsageError(f"There is no world `{name}`.{hint} There are {kinds} and module:Name of your own. {_LISTED}")
+    return UnknownWorld(f"There is no world `{name}`.{hint} There are {kinds} and module:Name of your own. {_LISTED}")
 
 
 def _same_game(world: str, name: str) -> bool:
@@ -302,6 +347,19 @@ def _squash(name: str) -> str:
     return re.sub(r"[-_\s]", "", name.lower())
 
 
+def _bare(name: str) -> str:
+    """A squashed name without its version and without `MPE_`."""
+    return _squash(re.sub(r"(?i)^mpe_|_v\d+$", "", name))
+
+
 _LISTED = "`xladder worlds` lists all."
 _GYMNAX = {_squash(spelling): world for world in GYMNAX.values() for spelling in (world.id, world.name)}
 _ATARI = {_squash(game): game for game in ATARI_GAMES}
+_ZOO = {name: place for place, modules in PETTINGZOO.items() for name in modules.split()}
+_SHARED = (
+    # Without versions first, so that a whole name wins. PettingZoo's Atari games are named only with theirs.
+    {_bare(name): f"zoo/pettingzoo.{place}.{name}:parallel_env" for name, place in _ZOO.items() if place != "atari"}
+    | {_bare(name): f"jaxmarl/{name}" for name in reversed(JAXMARL)}
+    | {_squash(name): f"zoo/pettingzoo.{place}.{name}:parallel_env" for name, place in _ZOO.items()}
+    | {_squash(name): f"jaxmarl/{name}" for name in JAXMARL}
+)
