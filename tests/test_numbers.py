@@ -6,6 +6,7 @@ import time
 import pytest
 
 from xladder.cli.main import main
+from xladder.core import array_sizes
 from xladder.errors import UsageError
 from xladder.plans import check_fits, plan
 from xladder.rungs.running import Compiler
@@ -138,3 +139,15 @@ def test_every_whole_number_may_be_huge_while_planning(name, preset):
             except UsageError as error:
                 assert str(error).endswith(".") and "`" in str(error), (field, value, error)
             assert time.monotonic() - begun < 5, (field, value)
+
+
+def test_too_many_seeds_are_the_first_thing_to_change_where_one_fits():
+    array = array_sizes.LargeArray("weights", 2**20, ("learner.width",))
+    said = array_sizes.too_large([array], 4096, 2**30)
+    assert "use at most 1024 `--seeds` at once, or make `--learner.width` smaller." in said
+    assert "seeds" not in array_sizes.too_large([array], 1, 2**19)
+
+
+def test_minatars_worlds_are_found(capsys):
+    assert main(["worlds", "minatar"]) == 2
+    assert "`xladder worlds gymnax`" in capsys.readouterr().err

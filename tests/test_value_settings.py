@@ -173,6 +173,8 @@ def test_epsilon_begins_to_fall_when_it_is_told_to():
 def test_a_run_that_is_over_before_learning_starts_says_so():
     config = replace(gymnax.VECTORS, steps=1000)  # its last tick begins after 992 steps
     assert "nothing will be learned: the first update comes after 1,000 agent steps" in value.note(config)
+    large = replace(config, learner=replace(config.learner, batch_size=5000))
+    assert value.note(large).endswith("(`--learner.batch-size` is 5000)")
     assert value.note(replace(config, steps=1008)) == ""
     short = value.note(replace(atari.PROTOCOLS["cleanrl"], frames=128_000))
     assert short.startswith("a tick is") and "protocol cleanrl; nothing will be learned" in short

@@ -20,7 +20,16 @@ from xladder import __version__, user_code
 from xladder.cli import supervisor
 from xladder.cli.signals import end_at_once_on_signals
 from xladder.distributed import supervised
-from xladder.errors import UsageError, XladderError, brief, out_of_memory, raised_in_callback, text_of, unknown
+from xladder.errors import (
+    UsageError,
+    XladderError,
+    brief,
+    out_of_memory,
+    raised_in_callback,
+    text_of,
+    unknown,
+    untraceable,
+)
 from xladder.foreign_names import command_hint
 from xladder.stopwatch import command_begins
 
@@ -208,6 +217,8 @@ def explain(error: BaseException) -> str:
     if os.environ.get("XLADDER_TRACEBACK"):
         traceback.print_exc()
     first = (text_of(error).splitlines() or [""])[0][:300]
+    if fault := untraceable(error):
+        return f"A function of your own {fault}."
     if raised_in_callback(error):
         return f"A function of your own failed, called from a compiled program: {brief(error)}."
     if out_of_memory(error):

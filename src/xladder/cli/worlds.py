@@ -16,7 +16,7 @@ from rich.table import Table
 from xladder import registry
 from xladder.cli.options import parse, write_json_file
 from xladder.core.packages import install_line
-from xladder.errors import unknown
+from xladder.errors import UsageError, unknown
 from xladder.registry import SOURCES, WORKLOADS
 from xladder.worlds import names
 
@@ -36,6 +36,8 @@ class WorldsOptions:
 def run(words: Sequence[str]) -> int:
     """List workloads and worlds."""
     options = parse(WorldsOptions, words, "xladder worlds", "List every workload and world, and what each needs.")
+    if options.family == "minatar":
+        raise UsageError("MinAtar's worlds are gymnax's here, such as `minatar/breakout`: `xladder worlds gymnax`.")
     if options.family is not None and options.family not in SOURCES:
         raise unknown("family of worlds", options.family, SOURCES)
     console = Console(stderr=str(options.json) == "-", highlight=False, markup=False)

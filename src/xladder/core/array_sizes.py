@@ -31,9 +31,11 @@ def too_large(arrays: Iterable[LargeArray], seeds: int, available: int) -> str:
     if worst is None or worst.bytes * seeds <= available:
         return ""
     each, flags = f" of {seeds} seeds" * (seeds > 1), " or ".join(f"`--{flag}`" for flag in worst.flags)
+    fitting = available // max(worst.bytes, 1)
+    way_out = f"use at most {fitting} `--seeds` at once, or " if fitting > 1 else ""
     return (
         f"The {worst.what}{each} would take {_format_size(worst.bytes * seeds)}, and there are "
-        f"{_format_size(available)}: make {flags} smaller."
+        f"{_format_size(available)}: {way_out}make {flags} smaller."
     )
 
 

@@ -195,9 +195,12 @@ def _too_short(config: ValueConfig) -> str:
     """A warning if the run ends before the first update, or an empty string."""
     if config.algorithm == "pqn" or (config.ticks - 1) * config.per_tick >= config.learning_begins:
         return ""
+    c, begins = config.learner, config.learning_begins
+    causes = {"learning-starts": c.learning_starts, "batch-size": c.batch_size, "n-step": c.n_step}
+    flag, value = next((each for each in causes.items() if each[1] == begins), ("n-step", c.n_step))
     return (
-        f"nothing will be learned: the first update comes after {config.learning_begins:,} agent steps, and the run "
-        f"has {config.agent_steps:,} (`--learner.learning-starts` is {config.learner.learning_starts})"
+        f"nothing will be learned: the first update comes after {begins:,} agent steps, and the run "
+        f"has {config.agent_steps:,} (`--learner.{flag}` is {value})"
     )
 
 
