@@ -144,7 +144,7 @@ def measure(job: Job, options: argparse.Namespace) -> dict:
         "random": score["random_return"],
         "training_return_last_tenth": [mean(r[last:], e[last:]) for r, e in zip(returns, episodes, strict=True)],
         "greedy_curve": {
-            "env_steps": times.astype(int).tolist(),
+            "env_steps": times,
             "return": greedy[:, evaluated].astype(float).tolist(),
         },
         "training_curve": {"env_steps": [round(options.steps * int(b) / ticks) for _, b in parts], "return": curve},
