@@ -136,6 +136,16 @@ def points(runs: dict[str, list[dict]], key: str, title: str, y: str = VARIATION
     return [Panel(title, "iterations", y, tuple(lines), log)]
 
 
+def teams() -> list[Panel]:
+    """VDN beside JaxMARL's own, in a world of JaxMARL's."""
+    lines = []
+    for row in result("vdn-cpu")["rows"]:
+        label, colour = ("fused", BLUE) if row["learner"] == "vdn" else ("JaxMARL", ORANGE)
+        curve = row["greedy_curve"]
+        lines.append(spread(label, colour, curve["env_steps"], np.array(curve["return"])))
+    return [Panel("MPE_simple_spread_v3, VDN, 4 seeds", "env steps", "greedy return of the team", tuple(lines))]
+
+
 def graphs() -> list[Panel]:
     """Posteriors over graphs, beside gfnx."""
     found = result("dags-gpu")
@@ -195,6 +205,7 @@ PICTURES = {
     "rtb": partial(losses, "rtb"),
     **{world: partial(board, world) for world in ("treasurehunt", "cleanup", "tag", "iowa")},
     "atari": atari,
+    "teams": teams,
     "dags": graphs,
     "ising": spins,
     "sets": items,

@@ -76,8 +76,10 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0, help="of the key that the seeds' keys are split from")
     parser.add_argument("--steps", type=int, default=10**7)
+    parser.add_argument("--constant-lr", action="store_true", help="the learning rate does not fall")
     options = parser.parse_args()
     config = VDN | {"TOTAL_TIMESTEPS": options.steps, "ENV_NAME": options.world}
+    config["LR_LINEAR_DECAY"] = not options.constant_lr
     updates = options.steps // config["NUM_STEPS"] // config["NUM_ENVS"]
     # The returns after a part are in the state from its last update on.
     after = np.array([(part + 1) * int(updates / PARTS) for part in range(PARTS)])
